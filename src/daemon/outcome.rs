@@ -94,6 +94,7 @@ mod tests {
         for detail in StopDetail::ALL {
             let expected = match detail.reason() {
                 _ if *detail == StopDetail::Shutdown => Afterwards::Leave,
+                _ if detail.parks() => written(IssueState::NeedsInput),
                 StopReason::ObjectiveAchieved => written(IssueState::Done),
                 StopReason::NoEvidence => written(IssueState::NoEvidence),
                 StopReason::HumanRequested => written(IssueState::Attention),

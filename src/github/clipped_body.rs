@@ -50,6 +50,8 @@ enum State {
     Escape(usize),
     /// Within `\uXXXX`: digits to come, and the number so far.
     Unicode(usize, u8, u32),
+    /// After the first half of a pair of `\uXXXX`: it is not cut from the second.
+    Half(usize),
     /// The rest of the string goes.
     Cutting,
     /// The same, after a backslash.
@@ -76,17 +78,20 @@ impl Clipped {
             (State::Inside(length), byte) if length >= LONGEST_STRING && (byte & 0xc0) != 0x80 => {
                 (if byte == b'\\' { State::CuttingEscape } else { State::Cutting }, false)
             }
-            (State::Inside(length), b'\\') => (State::Escape(length + 1), true),
-            (State::Inside(length), _) => (State::Inside(length + 1), true),
+            (State::Half(_), b'"') => (State::Outside, true),
+            (State::Inside(length) | State::Half(length), b'\\') => (State::Escape(length + 1), true),
+            (State::Inside(length) | State::Half(length), _) => (State::Inside(length + 1), true),
             (State::Escape(length), b'u') => (State::Unicode(length + 1, 4, 0), true),
             (State::Escape(length), _) => (State::Inside(length + 1), true),
             (State::Unicode(length, left, number), digit) => {
                 let number = number * 16 + char::from(digit).to_digit(16).unwrap_or_default();
-                // The first half of a pair is not cut from the second.
-                let half = (0xd800..0xdc00).contains(&number) && left == 1;
-                let length = if half { length.min(LONGEST_STRING - 16) } else { length + 1 };
-                let done = left == 1;
-                (if done { State::Inside(length) } else { State::Unicode(length, left - 1, number) }, true)
+                let length = length + 1;
+                let next = match left {
+                    1 if (0xd800..0xdc00).contains(&number) => State::Half(length),
+                    1 => State::Inside(length),
+                    _ => State::Unicode(length, left - 1, number),
+                };
+                (next, true)
             }
             (State::Cutting, b'\\') => (State::CuttingEscape, false),
             (State::Cutting | State::CuttingEscape, _) => (State::Cutting, false),

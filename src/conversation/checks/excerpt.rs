@@ -54,6 +54,12 @@ impl Part {
     fn roll(&mut self, number: u64, line: &str) {
         self.bytes += line.len() + 1;
         self.lines.push_back((number, line.to_owned()));
+        self.keep_last(self.most);
+    }
+
+    /// From now on it has room for this many bytes; the oldest lines go.
+    fn keep_last(&mut self, most: usize) {
+        self.most = most;
         while self.bytes > self.most {
             let Some((_, dropped)) = self.lines.pop_front() else { return };
             self.bytes -= dropped.len() + 1;
@@ -70,7 +76,8 @@ impl Excerpt {
             count: 0,
             whole: Some(Part::new(budget)),
             start: Part::new(fifth),
-            before: Part::new(fifth + fifth / 2),
+            // Without an error all but the start is the end's.
+            before: Part::new(4 * fifth),
             after: Part::new(fifth + fifth / 2),
             end: Part::new(fifth),
             met: false,
@@ -101,7 +108,11 @@ impl Excerpt {
         if wrong && self.errors.len() < ERRORS {
             self.errors.push(line.clone());
         }
-        self.met |= wrong;
+        if wrong && !self.met {
+            self.met = true;
+            let fifth = self.budget / 5;
+            self.before.keep_last(fifth + fifth / 2);
+        }
         match self.met {
             true => drop(self.after.fill(number, &line)),
             false => self.before.roll(number, &line),

@@ -135,7 +135,10 @@ impl Group {
         let name = self.opened.text.trim_start_matches("##[group]").trim().to_owned();
         let at = self.opened.at;
         if !self.has_error {
-            let text = format!("▸ {name} [… {} lines folded …]", self.count);
+            let text = match self.count {
+                0 => format!("▸ {name}"),
+                count => format!("▸ {name} [… {count} lines folded …]"),
+            };
             return give(Line { at, text });
         }
         give(Line { at, text: format!("▾ {name}") });

@@ -11,7 +11,7 @@ use crate::domain::briefing::{BriefedThread, Briefing};
 use crate::domain::event::Event;
 use crate::domain::name::CommitId;
 use crate::domain::remark::{Remark, ReviewState, Standing, ThreadOutcome};
-use crate::domain::stop::Stop;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::github::{Client, Error, ErrorKind, ReviewThread};
 use crate::lifecycle::instance::briefing;
@@ -61,8 +61,8 @@ pub async fn prove(
 
 /// Whether this run has the last word. One that is to be continued leaves it to the one that goes on.
 fn is_over(run: &Run<'_>, stop: &Stop) -> bool {
-    let goes_on = ["shutdown", "approval_pending", "question_pending", "plan_pending", "taken"];
-    run.plan.publish != Publish::None && !goes_on.contains(&stop.detail.as_str())
+    let goes_on = stop.parks() || matches!(stop.detail, StopDetail::Shutdown | StopDetail::ApprovalPending);
+    run.plan.publish != Publish::None && !goes_on
 }
 
 fn not_worked_on(run: &Run<'_>, id: &str, stop: &Stop) -> Outcome {
