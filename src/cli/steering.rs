@@ -5,8 +5,8 @@ use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
 use super::runs;
-use crate::conversation::inbox::inbox_format::{Heard, Inbox};
 use crate::conversation::inbox::Inboxes;
+use crate::conversation::inbox::inbox_format::{Heard, Inbox};
 use crate::domain::issue::IssueKey;
 use crate::domain::remark::{Remark, RemarkId, RemarkKind};
 use crate::domain::run_output::RunOutput;
@@ -16,7 +16,10 @@ use crate::store::run_dir::RunDir;
 use crate::sys::host::Host;
 
 /// An issue's repository, and its run where one works.
-async fn of(context: &Context, issue: &IssueArg) -> Result<(RepositoryContext, Option<RunDir>), CommandError> {
+async fn of(
+    context: &Context,
+    issue: &IssueArg,
+) -> Result<(RepositoryContext, Option<RunDir>), CommandError> {
     let site = repositories::one(context, &OpenOptions::default()).await?;
     repositories::check_host(issue, &site)?;
     let lease = site.lease(&IssueKey::Number(issue.number));
@@ -31,11 +34,14 @@ pub fn attach(context: &Context, issue: &IssueArg) -> Result<u8, CommandError> {
     let context = &context.for_issue(issue)?;
     let (_, run) = context.block_on(of(context, issue))??;
     let Some(dir) = run else {
-        return Err(CommandError::invalid(format!("no run works on issue {}", issue.number))
-            .hint(format!("agentd why {} says what becomes of it; agentd runs log latest shows the last run", issue.number)));
+        return Err(CommandError::invalid(format!("no run works on issue {}", issue.number)).hint(format!(
+            "agentd why {} says what becomes of it; agentd runs log latest shows the last run",
+            issue.number
+        )));
     };
     runs::follow(context, &dir)?;
-    let output = std::fs::read(dir.result()).ok().and_then(|text| serde_json::from_slice::<RunOutput>(&text).ok());
+    let output =
+        std::fs::read(dir.result()).ok().and_then(|text| serde_json::from_slice::<RunOutput>(&text).ok());
     let output = output.ok_or_else(|| CommandError::failed(format!("run {} left no result", dir.run_id)))?;
     Ok(output.stop_detail.exit_code())
 }
@@ -44,7 +50,8 @@ pub fn attach(context: &Context, issue: &IssueArg) -> Result<u8, CommandError> {
 pub fn say(context: &Context, issue: &IssueArg, text: &str) -> Result<(), CommandError> {
     let context = &context.for_issue(issue)?;
     if text.trim().is_empty() {
-        return Err(CommandError::invalid("there is nothing to say").hint("agentd say 42 \"keep the name of the function\""));
+        return Err(CommandError::invalid("there is nothing to say")
+            .hint("agentd say 42 \"keep the name of the function\""));
     }
     context.block_on(async {
         let (site, run) = of(context, issue).await?;

@@ -85,8 +85,10 @@ fn is_at_rest(
 ) -> bool {
     let running = checks.iter().any(|check| check.outcome == CheckOutcome::Running);
     // A clock that was set back does not make it wait for ever.
-    let waited =
-        now.signed_duration_since(failed_at).to_std().map_or(now < failed_at, |past| past >= table.longest_wait.0);
+    let waited = now
+        .signed_duration_since(failed_at)
+        .to_std()
+        .map_or(now < failed_at, |past| past >= table.longest_wait.0);
     !running || waited
 }
 

@@ -59,7 +59,7 @@ impl Daemon {
                     }
                 }
                 Err(error) => {
-                    tracing::error!(%issue, %error, "what was heard cannot be kept; it is tried again")
+                    tracing::error!(%issue, %error, "what was heard cannot be kept; it is tried again");
                 }
             }
         }

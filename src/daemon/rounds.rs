@@ -46,7 +46,7 @@ impl Daemon {
             match self.start_round(&issue, &pull, now).await {
                 Ok(started) => starts |= started,
                 Err(error) => {
-                    tracing::warn!(%issue, %error, "a follow-up run could not be prepared; it is tried again")
+                    tracing::warn!(%issue, %error, "a follow-up run could not be prepared; it is tried again");
                 }
             }
         }
@@ -91,7 +91,12 @@ impl Daemon {
         }
         let cell = self.inbox(issue);
         let Some(due) = self.rules().due(&cell.read().await?) else { return Ok(false) };
-        if now < due.at || self.is_halted(issue, pull, due.by) {
+        if now < due.at {
+            return Ok(false);
+        }
+        // What a person did to it since it was listed counts.
+        let pull = &self.quick_client().pull(&issue.repo, pull.number).await?;
+        if !pull.open || self.is_halted(issue, pull, due.by) {
             return Ok(false);
         }
         let inbox = self.read_again(issue).await?;

@@ -123,7 +123,8 @@ impl Error {
 
     /// Whether people locked the conversation, so that agentd may not write there.
     pub fn is_locked(&self) -> bool {
-        matches!(self.kind, ErrorKind::Forbidden { .. }) && self.detail.to_ascii_lowercase().contains("locked")
+        matches!(self.kind, ErrorKind::Forbidden { .. })
+            && self.detail.to_ascii_lowercase().contains("locked")
     }
 
     /// Whether a write may have happened although it failed. Then look before writing again.

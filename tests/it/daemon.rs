@@ -254,8 +254,9 @@ async fn c_i30_fifty_idle_repositories_with_five_hundred_open_pull_requests_cost
                 serde_json::json!({ "branch": format!("feature/issue-{issue}"), "files": { format!("{issue}"): "x" } })
             }))
             .collect();
-        let issues: Vec<serde_json::Value> =
-            (1..=10).map(|issue| serde_json::json!({ "title": format!("Issue {issue}"), "number": issue })).collect();
+        let issues: Vec<serde_json::Value> = (1..=10)
+            .map(|issue| serde_json::json!({ "title": format!("Issue {issue}"), "number": issue }))
+            .collect();
         repositories.push(serde_json::json!({
             "name": format!("octo/r{repository}"), "collaborators": { "helper": "write" },
             "commits": commits, "issues": issues, "pulls": pulls,
@@ -273,7 +274,13 @@ async fn c_i30_fifty_idle_repositories_with_five_hundred_open_pull_requests_cost
     let shutdown = yard.shutdown.clone();
     let stop = async {
         // The first look at all of them.
-        let listed = || yard.sim.requests().iter().filter(|one| one.target.contains("/pulls/comments?sort=updated")).count();
+        let listed = || {
+            yard.sim
+                .requests()
+                .iter()
+                .filter(|one| one.target.contains("/pulls/comments?sort=updated"))
+                .count()
+        };
         while listed() < 50 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -665,7 +672,7 @@ async fn i51_why_gives_every_rules_answer_and_the_schedulers_own_reason() {
         (IssueRef { repo: yard.watched().name, number: 1 }, report.waiting[0].1.clone())
     );
     assert_eq!(report.waiting[0].1.code(), "blocked_by_open");
-    assert_eq!(verdicts.len(), 12, "all are asked");
+    assert_eq!(verdicts.len(), 13, "all are asked");
     let codes = why(2)
         .await
         .into_iter()

@@ -98,11 +98,7 @@ fn place(thread: &HeardThread) -> (&str, u64, Option<chrono::DateTime<chrono::Ut
 }
 
 /// When the run was asked for: a follow-up run at the newest remark that it is about.
-fn moment(
-    source: &Source<'_>,
-    read: &[Bounded<Remark>],
-    threads: &Bounded<ReviewThread>,
-) -> Option<Asked> {
+fn moment(source: &Source<'_>, read: &[Bounded<Remark>], threads: &Bounded<ReviewThread>) -> Option<Asked> {
     let mut asked = source.asked.cloned()?;
     let in_threads = threads.items.iter().flat_map(|thread| &thread.comments);
     let all = read.iter().flat_map(|list| &list.items).chain(in_threads);

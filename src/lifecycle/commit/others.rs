@@ -27,7 +27,9 @@ pub async fn merge_in(run: &Run<'_>, worktree: &Worktree) -> Result<bool, Stop> 
     };
     let branch = &run.lease.mapping.branch;
     let Some(remote) = run.context.authorised_remote().await.map_err(failed)? else { return Ok(false) };
-    let Some(tip) = run.context.remote_tip(&remote, branch, true).await.map_err(failed)? else { return Ok(false) };
+    let Some(tip) = run.context.remote_tip(&remote, branch, true).await.map_err(failed)? else {
+        return Ok(false);
+    };
     let Some(head) = worktree.head().await.map_err(broken)? else { return Ok(false) };
     let checkout = &run.context.checkout;
     if checkout.is_ancestor(&tip, &head).await.map_err(broken)? {
@@ -48,7 +50,11 @@ pub async fn merge_in(run: &Run<'_>, worktree: &Worktree) -> Result<bool, Stop> 
     let files = worktree.merge_base_in(&tip, &author).await.map_err(broken)?;
     if !files.is_empty() {
         worktree.leave_merge().await.map_err(broken)?;
-        let why = format!("Others pushed {} to the branch {branch}, which conflicts in {}", tip.short(), files.join(", "));
+        let why = format!(
+            "Others pushed {} to the branch {branch}, which conflicts in {}",
+            tip.short(),
+            files.join(", ")
+        );
         return Err(displaced(run, &head, &why).await);
     }
     let merge = CommitMessage { subject: format!("Merge {branch} of the remote"), ..message(run, "") };
@@ -64,7 +70,9 @@ pub async fn displaced(run: &Run<'_>, head: &CommitId, why: &str) -> Stop {
             StopDetail::BranchMoved,
             format!("{why}. Nothing was pushed; the work is kept on {reference} ({}).", head.short()),
         ),
-        Err(error) => Stop::new(StopDetail::GitError, format!("{why}. The work could not be kept on a ref: {error}.")),
+        Err(error) => {
+            Stop::new(StopDetail::GitError, format!("{why}. The work could not be kept on a ref: {error}."))
+        }
     }
 }
 

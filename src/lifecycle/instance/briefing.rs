@@ -168,7 +168,10 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
     let facts = run.journal.facts();
     for warning in facts.warnings.iter().filter(|warning| warning.code == OTHERS_COMMITS) {
         let told = incoming(&warning.text, LONGEST_INCOMING);
-        text.push_str(&format!("\nOthers pushed to the branch since agentd did; their commits are in the files:\n\n{}\n", fence("commits of others", &told)));
+        text.push_str(&format!(
+            "\nOthers pushed to the branch since agentd did; their commits are in the files:\n\n{}\n",
+            fence("commits of others", &told)
+        ));
     }
     if !prior_failures.is_empty() {
         let lines: Vec<String> = prior_failures

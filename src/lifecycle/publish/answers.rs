@@ -292,8 +292,7 @@ impl Telling<'_> {
             }
         }
         // An outsider cannot be asked, and whoever cannot be asked would keep the others from being asked.
-        let mut people =
-            People::new(self.github, self.run.context, self.run.plan.issue.author.as_deref());
+        let mut people = People::new(self.github, self.run.context, self.run.plan.issue.author.as_deref());
         let mut trusted = Vec::new();
         for login in wanting {
             if people.account(Some(&login), false).await.standing == Standing::Trusted {

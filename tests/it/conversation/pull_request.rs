@@ -8,18 +8,22 @@ use crate::outside::solo::{calls, reports, solo};
 use crate::outside::world::World;
 
 pub const REPO: &str = "demo/shop";
-const ALL: &str = "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything\"\n";
+const ALL: &str =
+    "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything\"\n";
 
 /// The replies of so many runs, each of which changes a file and reports; what it did not say of what it was told it is asked
 /// for, and says nothing again.
 pub fn replies(runs: usize) -> Vec<ReplyFile> {
-    let at = |turn: u64, reply: ReplyFile| ReplyFile { when: serde_json::from_value(json!({ "turn": turn })).unwrap(), ..reply };
+    let at = |turn: u64, reply: ReplyFile| ReplyFile {
+        when: serde_json::from_value(json!({ "turn": turn })).unwrap(),
+        ..reply
+    };
     let write = |run: usize| {
         let write = json!({ "path": format!("notes/{run}.md"), "content": format!("Note {run}.\n") });
         at(1, calls(&[("write_file", write)]))
     };
     let report = |turn| ReplyFile { times: Some(0), ..at(turn, reports("Done.", json!([]))) };
-    (1..=runs).map(write).chain((2..=4).map(report)).collect()
+    (1..=runs).map(write).chain((1..=4).map(report)).collect()
 }
 
 /// A world in which the label leads to a pull request; `more` is configuration.
@@ -92,7 +96,8 @@ fn finished(world: &World) -> usize {
 pub async fn ended(world: &World, count: usize) {
     let what = format!("the end of run {count}");
     let done = || finished(world) >= count && is_settled(world);
-    until_or(&what, done, || format!("{} runs, {:?}, {:#?}", runs(world), world.labels(), inbox(world))).await;
+    until_or(&what, done, || format!("{} runs, {:?}, {:#?}", runs(world), world.labels(), inbox(world)))
+        .await;
 }
 
 pub fn admin(world: &World, method: &str, path: &str, body: &Value) -> Value {
@@ -100,7 +105,14 @@ pub fn admin(world: &World, method: &str, path: &str, body: &Value) -> Value {
 }
 
 /// A review; gives the ids of its comments.
-pub fn review(world: &World, pull: u64, author: &str, state: &str, body: &str, comments: &[&str]) -> Vec<u64> {
+pub fn review(
+    world: &World,
+    pull: u64,
+    author: &str,
+    state: &str,
+    body: &str,
+    comments: &[&str],
+) -> Vec<u64> {
     let comments: Vec<Value> =
         comments.iter().map(|text| json!({ "path": "lib/cart.sh", "line": 3, "body": text })).collect();
     let review = json!({ "author": author, "state": state, "body": body, "comments": comments });
