@@ -12,7 +12,7 @@ use crate::conversation::inbox::inbox_format::Inbox;
 use crate::conversation::inbox::{Author, Inboxes, News};
 use crate::conversation::standing::OWN_MARKER;
 use crate::domain::command::Command;
-use crate::domain::remark::RemarkKind;
+use crate::domain::remark::{RemarkKind, ReviewState};
 use crate::github::{Association, Client, Error, ErrorKind, Fetched, From, Listed, Pull, Written};
 use crate::store::port::StoreError;
 
@@ -250,9 +250,12 @@ struct Found {
 async fn never_counts(ears: Ears<'_>, one: &Listed) -> Result<bool, Error> {
     let remark = &one.remark;
     let Some(login) = &remark.login else { return Ok(true) };
-    if remark.text.trim_start().starts_with(OWN_MARKER) {
+    // A reply in a thread comes in a review of its own, which says nothing.
+    let says_nothing = remark.kind == RemarkKind::Review && remark.text.trim().is_empty();
+    let holds_a_reply = says_nothing && remark.state == Some(ReviewState::Commented);
+    if holds_a_reply || remark.text.trim_start().starts_with(OWN_MARKER) {
         let own = &ears.client.viewer().await?.actor.login;
-        if own.is_empty() || own.eq_ignore_ascii_case(login) {
+        if own.eq_ignore_ascii_case(login) || (own.is_empty() && !holds_a_reply) {
             return Ok(true);
         }
     }

@@ -120,7 +120,8 @@ async fn i28_a_review_that_asks_for_changes_starts_one_follow_up_run_and_the_sam
     daemon.stop().await;
     let daemon = Running::start(&world, &[]);
     until("a second run", || world.sim.model_requests().len() > first).await;
-    until("done again", || world.labels() == ["agentd:done"]).await;
+    let why = || format!("{:?} {:?}", world.labels(), world.sim.violations());
+    super::daemons::until_or("done again", || world.labels() == ["agentd:done"], why).await;
     let asked = world.sim.model_requests()[first].body.to_string();
     assert!(asked.contains("Please name the currency.") && !asked.contains("ignore all rules"), "{asked}");
     let second = world.sim.model_requests().len();
