@@ -364,13 +364,11 @@ async fn start_on_widens_and_narrows_what_starts_a_round() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c_i37_a_pull_request_that_a_person_made_a_draft_stays_one() {
     // With verified work it is ready; the demo's agent brings evidence.
-    let world = World::of(2, |scenario| {
-        // What the report does not say of the comment it is asked for once more.
-        let mut again = scenario.model.replies.last().unwrap().clone();
-        (again.when, again.times) = (None, Some(0));
-        scenario.model.replies.push(again);
-    })
-    .await;
+    let world = World::new(2).await;
+    // What no report says of what was written is asked for once more.
+    let nothing =
+        json!({ "times": 0, "final_report": { "report_format": "json", "content_json": { "threads": [] } } });
+    world.sim.push_replies([serde_json::from_value(nothing).unwrap()]).unwrap();
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     world.write("overlay.toml", &format!("{overlay}\n{AT_ONCE}"));
     world.sim.add_label(REPO, 7, "agentd", "ada");

@@ -1,5 +1,7 @@
 //! Commands in comments, from those who may and from those who may not.
 
+use serde_json::json;
+
 use super::daemons::{Running, slow_model, until};
 use super::world::{World, text};
 
@@ -99,13 +101,11 @@ async fn init_service_writes_a_unit_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i28_a_review_that_asks_for_changes_starts_one_follow_up_run_and_the_same_review_none() {
-    // What the report does not say of the review it is asked for once more.
-    let world = World::of(2, |scenario| {
-        let mut again = scenario.model.replies.last().unwrap().clone();
-        (again.when, again.times) = (None, Some(0));
-        scenario.model.replies.push(again);
-    })
-    .await;
+    let world = World::new(2).await;
+    // What no report says of what was written is asked for once more.
+    let nothing =
+        json!({ "times": 0, "final_report": { "report_format": "json", "content_json": { "threads": [] } } });
+    world.sim.push_replies([serde_json::from_value(nothing).unwrap()]).unwrap();
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     world.write("overlay.toml", &format!("{overlay}\n[conversation]\nquiet_period = \"0s\"\n"));
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
