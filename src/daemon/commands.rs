@@ -59,7 +59,7 @@ impl Daemon {
                     }
                 }
                 Err(error) => {
-                    tracing::error!(%issue, %error, "what was heard cannot be kept; it is tried again")
+                    tracing::error!(%issue, %error, "what was heard cannot be kept; it is tried again");
                 }
             }
         }
@@ -126,7 +126,7 @@ impl Daemon {
             if let Some(followed) =
                 watch.state.issues.get_mut(&issue.number).and_then(|memory| memory.followed.as_mut())
             {
-                (followed.rounds, followed.bots, followed.halted) = (0, 0, None);
+                (followed.rounds, followed.bots, followed.held_back) = (0, 0, None);
             }
         }
         if !known.is_empty() {

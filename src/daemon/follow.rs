@@ -293,7 +293,7 @@ impl Daemon {
         let Some(looked) = watch.pulls.looked_mut(pull.number) else { return Ok(false) };
         if let Some((code, text)) = weighed.asks {
             looked.answered = true;
-            self.halt(issue, code, text);
+            self.hold_back(issue, code, text);
             return Ok(false);
         }
         if findings.named.is_empty() || followed.fingerprint == fingerprint {
@@ -314,7 +314,7 @@ impl Daemon {
         looked.answered = true;
         if base.as_ref().is_some_and(|base| *base != pull.base) {
             let text = base_changed(pull, base.as_deref().unwrap_or_default());
-            self.halt(issue, "base_changed", text);
+            self.hold_back(issue, "base_changed", text);
             return Ok(false);
         }
         if followed.rounds >= most || followed.all >= most_of_all {

@@ -12,12 +12,14 @@ use crate::conversation::inbox::inbox_format::Inbox;
 use crate::conversation::inbox::{Author, Inboxes, News};
 use crate::conversation::standing::OWN_MARKER;
 use crate::domain::command::Command;
-use crate::domain::remark::RemarkKind;
-use crate::github::{Association, Client, Error, ErrorKind, Fetched, From, Listed, Written};
+use crate::domain::remark::{RemarkKind, ReviewState};
+use crate::github::{Association, Client, Error, ErrorKind, Fetched, From, Listed, Pull, Written};
 use crate::store::port::StoreError;
 
 /// What was written last is read twice: GitHub's lists may show it late.
 const READ_TWICE: TimeDelta = TimeDelta::seconds(60);
+/// GitHub's times are whole seconds.
+const SECOND: TimeDelta = TimeDelta::seconds(1);
 /// Pages of a list that one look reads at most. What is left comes with the next look.
 const MOST_PAGES: usize = 10;
 /// Pull requests whose reviews one look reads at most. The others come with the next looks.
@@ -107,8 +109,15 @@ impl Watch {
             from = From::Next(&next);
         };
         let whole = next.is_empty() || pages < MOST_PAGES;
-        // Once more, until it brings nothing new.
-        let since = if whole && news { newest - READ_TWICE } else { newest };
+        // What was written in the newest second may not be all of it yet.
+        let over = ears.client.now().is_some_and(|now| now - newest > SECOND * 2);
+        let since = match (whole, news) {
+            // Once more, until it brings nothing new.
+            (true, true) => newest - READ_TWICE,
+            // A second that fills more than a page would be read again and again.
+            (true, false) if pages > 1 && over => newest + SECOND,
+            _ => newest,
+        };
         let read = CommentsRead {
             since,
             // The tag belongs to the address, and the address holds `since`.
@@ -122,24 +131,30 @@ impl Watch {
     /// The reviews of pull requests that changed since these were read last: no list of a repository has them.
     async fn hear_reviews(&mut self, ears: Ears<'_>) -> Result<(), NotHeard> {
         let repo = self.watched.name.clone();
-        let changed: Vec<(u64, u64, Option<String>)> = self
-            .pulls
-            .open
-            .iter()
-            .filter_map(|pull| Some((issue_of(pull)?, pull)))
+        let now = ears.client.now().unwrap_or(ears.now);
+        // Another change may come in the second of the last one, and show in no list.
+        let is_young = |pull: &Pull| {
+            let at = pull.updated_at.as_deref().and_then(|at| DateTime::parse_from_rfc3339(at).ok());
+            at.is_some_and(|at| now - at.with_timezone(&Utc) <= SECOND * 3)
+        };
+        let mut due = Vec::new();
+        for (issue, pull) in self.pulls.followed() {
+            let read = self.state.issues.get(&issue).and_then(|memory| memory.reviews_read.as_ref());
             // Nobody has reviewed one that is as it was opened.
-            .filter(|(_, pull)| pull.touched)
-            .filter(|(issue, pull)| {
-                let read = self.state.issues.get(issue).and_then(|memory| memory.reviews_read.as_ref());
-                read.is_none() || read != pull.updated_at.as_ref()
-            })
-            .map(|(issue, pull)| (issue, pull.number, pull.updated_at.clone()))
-            .take(MOST_REVIEWED)
-            .collect();
-        for (issue, pull, updated_at) in changed {
+            let is_new = pull.touched && (read.is_none() || read != pull.updated_at.as_ref());
+            let again = self.pulls.read_young.contains(&pull.number);
+            if is_new || again || is_young(pull) {
+                due.push((issue, pull.number, pull.updated_at.clone(), is_young(pull)));
+            }
+        }
+        for (issue, pull, updated_at, young) in due.into_iter().take(MOST_REVIEWED) {
             let reviews = ears.client.reviews_sent(&repo, pull).await?;
             self.keep(ears, reviews, 0).await?;
             self.state.issues.entry(issue).or_default().reviews_read = updated_at;
+            match young {
+                true => self.pulls.read_young.insert(pull),
+                false => self.pulls.read_young.remove(&pull),
+            };
         }
         Ok(())
     }
@@ -235,9 +250,12 @@ struct Found {
 async fn never_counts(ears: Ears<'_>, one: &Listed) -> Result<bool, Error> {
     let remark = &one.remark;
     let Some(login) = &remark.login else { return Ok(true) };
-    if remark.text.trim_start().starts_with(OWN_MARKER) {
+    // A reply in a thread comes in a review of its own, which says nothing.
+    let says_nothing = remark.kind == RemarkKind::Review && remark.text.trim().is_empty();
+    let holds_a_reply = says_nothing && remark.state == Some(ReviewState::Commented);
+    if holds_a_reply || remark.text.trim_start().starts_with(OWN_MARKER) {
         let own = &ears.client.viewer().await?.actor.login;
-        if own.is_empty() || own.eq_ignore_ascii_case(login) {
+        if own.eq_ignore_ascii_case(login) || (own.is_empty() && !holds_a_reply) {
             return Ok(true);
         }
     }

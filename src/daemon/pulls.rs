@@ -1,6 +1,6 @@
 //! The open pull requests of a repository's issues as the daemon knows them, read so that unchanged ones cost nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -27,6 +27,8 @@ pub(super) struct Pulls {
     pub over: BTreeMap<u64, bool>,
     /// By issue: what its next run is for.
     pub wanted: BTreeMap<u64, Wanted>,
+    /// Those whose reviews were read in the second in which they changed last: they are read once more.
+    pub read_young: BTreeSet<u64>,
     /// GitHub does not list pull requests to us.
     pub off: bool,
 }

@@ -46,7 +46,7 @@ impl Daemon {
             match self.start_round(&issue, &pull, now).await {
                 Ok(started) => starts |= started,
                 Err(error) => {
-                    tracing::warn!(%issue, %error, "a follow-up run could not be prepared; it is tried again")
+                    tracing::warn!(%issue, %error, "a follow-up run could not be prepared; it is tried again");
                 }
             }
         }
@@ -63,11 +63,11 @@ impl Daemon {
             for (number, pull) in watch.pulls.followed() {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number };
                 let memory = watch.state.issues.get(&number);
-                let settled = memory.is_none_or(|memory| memory.pending_outcome.is_none());
+                let is_written = memory.is_none_or(|memory| memory.pending_outcome.is_none());
                 let waits = memory
                     .and_then(|memory| memory.parked.as_ref())
                     .is_some_and(|parked| parked.waits_for_person());
-                let free = settled
+                let free = is_written
                     && !waits
                     && watch.candidate(number).is_none()
                     && self.supervisor.get(&issue).is_none();
@@ -91,7 +91,12 @@ impl Daemon {
         }
         let cell = self.inbox(issue);
         let Some(due) = self.rules().due(&cell.read().await?) else { return Ok(false) };
-        if now < due.at || self.is_halted(issue, pull, due.by) {
+        if now < due.at {
+            return Ok(false);
+        }
+        // What a person did to it since it was listed counts.
+        let pull = &self.quick_client().pull(&issue.repo, pull.number).await?;
+        if !pull.open || self.is_held_back(issue, pull, due.by) {
             return Ok(false);
         }
         let inbox = self.read_again(issue).await?;
@@ -133,7 +138,7 @@ impl Daemon {
     }
 
     /// Whether a person has to go on first: there were enough runs, or the pull request goes elsewhere now. It is said once.
-    fn is_halted(&mut self, issue: &IssueRef, pull: &Pull, by: Starter) -> bool {
+    fn is_held_back(&mut self, issue: &IssueRef, pull: &Pull, by: Starter) -> bool {
         let table = &self.deps.conversation;
         let (most, most_bots) = (table.max_rounds, table.max_bot_rounds);
         let Some(watch) = self.watch_of(&issue.repo) else { return true };
@@ -157,19 +162,19 @@ impl Daemon {
             None
         };
         let Some((code, text)) = why else { return false };
-        self.halt(issue, code, text);
+        self.hold_back(issue, code, text);
         true
     }
 
     /// Asks a person to go on, once for each reason.
-    pub(super) fn halt(&mut self, issue: &IssueRef, code: &'static str, text: String) {
+    pub(super) fn hold_back(&mut self, issue: &IssueRef, code: &'static str, text: String) {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let memory = watch.state.issues.entry(issue.number).or_default();
         let followed = memory.followed.get_or_insert_default();
-        if followed.halted.as_deref() == Some(code) {
+        if followed.held_back.as_deref() == Some(code) {
             return;
         }
-        followed.halted = Some(code.to_owned());
+        followed.held_back = Some(code.to_owned());
         self.plan_outcome(issue, IssueState::Attention, code, Some(text));
     }
 

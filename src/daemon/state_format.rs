@@ -141,7 +141,7 @@ pub struct Followed {
     pub all: u32,
     /// Why a person was asked to go on instead of a further run; it is said once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub halted: Option<String>,
+    pub held_back: Option<String>,
 }
 
 /// What is remembered of the checks of one pull request.

@@ -58,33 +58,33 @@ impl Rules<'_> {
 
     /// Whether a remark that waits starts a follow-up run, rather than wait for one.
     pub fn counts(&self, heard: &Heard, inbox: &Inbox) -> bool {
-        self.deeds(heard, inbox).iter().any(|deed| self.table.start_on.contains(deed))
+        self.actions(heard, inbox).iter().any(|action| self.table.start_on.contains(action))
     }
 
-    fn deeds(&self, heard: &Heard, inbox: &Inbox) -> Vec<StartOn> {
+    fn actions(&self, heard: &Heard, inbox: &Inbox) -> Vec<StartOn> {
         let remark = &heard.remark;
-        let mut deeds = Vec::new();
+        let mut actions = Vec::new();
         match (remark.kind, remark.state) {
             (RemarkKind::Review, Some(ReviewState::ChangesRequested)) => {
                 if !withdrawn(heard, inbox) {
-                    deeds.push(StartOn::ChangesRequested);
+                    actions.push(StartOn::ChangesRequested);
                 }
             }
-            (RemarkKind::Review, Some(ReviewState::Approved)) => deeds.push(StartOn::Approval),
+            (RemarkKind::Review, Some(ReviewState::Approved)) => actions.push(StartOn::Approval),
             (RemarkKind::ReviewComment, _) => {
                 let review = remark.review.and_then(|id| inbox.remarks.get(&RemarkId::Review(id)));
                 let approved =
                     review.is_some_and(|review| review.remark.state == Some(ReviewState::Approved));
-                deeds.push(if approved { StartOn::Approval } else { StartOn::ReviewComments });
+                actions.push(if approved { StartOn::Approval } else { StartOn::ReviewComments });
             }
             // A review that says nothing by itself only holds its comments together.
             (RemarkKind::Review, _) if remark.text.trim().is_empty() => {}
-            _ => deeds.push(StartOn::Comment),
+            _ => actions.push(StartOn::Comment),
         }
         if mentions(&remark.text, self.name) {
-            deeds.push(StartOn::Mention);
+            actions.push(StartOn::Mention);
         }
-        deeds
+        actions
     }
 }
 

@@ -84,3 +84,34 @@ async fn what_is_said_by_a_command_waits_and_says_so() {
     daemon.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_on_this_machine_is_told_to_the_run_that_works_and_attach_follows_it_to_its_end() {
+    use crate::outside::solo::{calls, reports};
+    let mut slow = calls(&[("search", json!({ "pattern": "discounted" }))]);
+    slow.delay_ms = 5_000;
+    let more = calls(&[("write_file", json!({ "path": "notes/1.md", "content": "x\n" }))]);
+    let world = super::pull_request::labelled_with(vec![slow, more, reports("Done.", json!([]))], "").await;
+    let none = world.agentd(&["--config", "../overlay.toml", "attach", "7"]).await;
+    assert_eq!(none.status.code(), Some(4));
+    let daemon = Running::start(&world, &[]);
+    until("work", || asked(&world) == 1).await;
+    let (code, said) = world.json(&["say", "7", "Keep the name of the function."]).await;
+    assert_eq!(code, Some(0));
+    assert!(said["place"].as_str().unwrap().starts_with("queued for run "), "{said:#}");
+    let attached = world.agentd(&["--config", "../overlay.toml", "attach", "7"]).await;
+    let shown = crate::outside::world::text(&attached.stdout);
+    let result = crate::outside::solo::left(&world, "result.json");
+    assert_eq!(
+        attached.status.code(),
+        result["exit_code"].as_i64().map(|code| i32::try_from(code).unwrap()),
+        "{shown}"
+    );
+    assert!(shown.contains("Keep the name of the function.") && shown.contains("is told"), "{shown}");
+    let second = super::pull_request::told(&world, 1);
+    assert!(second.contains("Keep the name of the function.") && second.contains("local:"), "{second}");
+    let (_, said) = world.json(&["say", "7", "And later."]).await;
+    assert_eq!(said["place"], "waits for the next run");
+    daemon.stop().await;
+    world.finish().await;
+}

@@ -23,7 +23,7 @@ pub fn replies(runs: usize) -> Vec<ReplyFile> {
         at(1, calls(&[("write_file", write)]))
     };
     let report = |turn| ReplyFile { times: Some(0), ..at(turn, reports("Done.", json!([]))) };
-    (1..=runs).map(write).chain((2..=4).map(report)).collect()
+    (1..=runs).map(write).chain((1..=4).map(report)).collect()
 }
 
 /// A world in which the label leads to a pull request; `more` is configuration.

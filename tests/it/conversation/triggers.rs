@@ -207,7 +207,14 @@ async fn c_i33_a_listed_bot_starts_one_round_and_then_a_person_is_asked_once() {
     review(&world, pull, "linter[bot]", "COMMENTED", "", &["Wrong."]);
     ended(&world, 2).await;
     review(&world, pull, "linter[bot]", "COMMENTED", "", &["Still wrong."]);
-    until("attention", || world.labels() == ["agentd:attention"]).await;
+    let state =
+        || std::fs::read_to_string(world.dir.path().join("state/daemon/state.json")).unwrap_or_default();
+    until_or(
+        "attention",
+        || world.labels() == ["agentd:attention"],
+        || format!("{:?} {:#} {}", world.labels(), inbox(&world), state()),
+    )
+    .await;
     daemon.kill();
     let daemon = Running::start(&world, &[]);
     review(&world, pull, "linter[bot]", "COMMENTED", "", &["And again."]);
@@ -268,7 +275,7 @@ async fn c_i30_an_idle_tick_costs_nothing_and_many_repositories_cost_little() {
     world.finish().await;
 }
 
-/// The same deeds with deliveries that come, that come twice, that are lost, and without any.
+/// The same with deliveries that come, that come twice, that are lost, and without any.
 #[tokio::test(flavor = "multi_thread")]
 async fn c_i31_the_same_runs_start_by_polling_and_by_deliveries_that_are_doubled_or_lost() {
     use crate::outside::front::Front;
@@ -358,6 +365,10 @@ async fn start_on_widens_and_narrows_what_starts_a_round() {
 async fn c_i37_a_pull_request_that_a_person_made_a_draft_stays_one() {
     // With verified work it is ready; the demo's agent brings evidence.
     let world = World::new(2).await;
+    // What no report says of what was written is asked for once more.
+    let nothing =
+        json!({ "times": 0, "final_report": { "report_format": "json", "content_json": { "threads": [] } } });
+    world.sim.push_replies([serde_json::from_value(nothing).unwrap()]).unwrap();
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     world.write("overlay.toml", &format!("{overlay}\n{AT_ONCE}"));
     world.sim.add_label(REPO, 7, "agentd", "ada");
@@ -419,6 +430,8 @@ async fn c_i38_a_branch_that_a_person_force_pushes_in_a_run_is_not_touched() {
         .await;
     let git_dir = world.sim.git_dir(REPO).unwrap();
     assert_eq!(agentd::sim::bare::head(&git_dir, "feature/issue-7").unwrap(), theirs);
+    let result = || crate::outside::solo::newest(&world).join("result.json").exists();
+    until("its result", result).await;
     let output = crate::outside::solo::left(&world, "result.json");
     assert_eq!(output["stop_detail"], "branch_moved", "{output:#}");
     let run = output["run_id"].as_str().unwrap();

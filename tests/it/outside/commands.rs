@@ -1,5 +1,7 @@
 //! Commands in comments, from those who may and from those who may not.
 
+use serde_json::json;
+
 use super::daemons::{Running, slow_model, until};
 use super::world::{World, text};
 
@@ -100,6 +102,10 @@ async fn init_service_writes_a_unit_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i28_a_review_that_asks_for_changes_starts_one_follow_up_run_and_the_same_review_none() {
     let world = World::new(2).await;
+    // What no report says of what was written is asked for once more.
+    let nothing =
+        json!({ "times": 0, "final_report": { "report_format": "json", "content_json": { "threads": [] } } });
+    world.sim.push_replies([serde_json::from_value(nothing).unwrap()]).unwrap();
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     world.write("overlay.toml", &format!("{overlay}\n[conversation]\nquiet_period = \"0s\"\n"));
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
@@ -114,7 +120,8 @@ async fn i28_a_review_that_asks_for_changes_starts_one_follow_up_run_and_the_sam
     daemon.stop().await;
     let daemon = Running::start(&world, &[]);
     until("a second run", || world.sim.model_requests().len() > first).await;
-    until("done again", || world.labels() == ["agentd:done"]).await;
+    let why = || format!("{:?} {:?}", world.labels(), world.sim.violations());
+    super::daemons::until_or("done again", || world.labels() == ["agentd:done"], why).await;
     let asked = world.sim.model_requests()[first].body.to_string();
     assert!(asked.contains("Please name the currency.") && !asked.contains("ignore all rules"), "{asked}");
     let second = world.sim.model_requests().len();
