@@ -1,6 +1,6 @@
 //! What is made of what was heard: how its authors stand, what permitted people command, and a sign that it was heard.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::admission::Admission;
 use super::main_loop::Daemon;
@@ -23,6 +23,15 @@ use crate::store::port::StoreError;
 
 /// How many strangers are looked up in a tick, a repository. Others wait for the next tick.
 const STRANGERS: usize = 3;
+
+/// What strangers have cost a repository in a tick.
+#[derive(Debug, Default)]
+struct Spent {
+    /// How many were looked up.
+    strangers: usize,
+    /// One was told that they may not command.
+    refused: bool,
+}
 
 /// How an author stands.
 #[derive(Debug, Clone, Copy)]
@@ -48,10 +57,10 @@ impl Daemon {
                 watch.state.attend.iter().map(|number| IssueRef { repo: repo.clone(), number: *number }),
             );
         }
-        let mut strangers = std::collections::BTreeMap::<RepoName, usize>::new();
+        let mut spent = BTreeMap::<RepoName, Spent>::new();
         for issue in due {
-            let strangers = strangers.entry(issue.repo.clone()).or_default();
-            match self.attend_to(&issue, strangers).await {
+            let spent = spent.entry(issue.repo.clone()).or_default();
+            match self.attend_to(&issue, spent).await {
                 Ok(true) => {}
                 Ok(false) => {
                     if let Some(watch) = self.watch_of(&issue.repo) {
@@ -66,7 +75,7 @@ impl Daemon {
     }
 
     /// One inbox. False = nothing is left to be made of it.
-    async fn attend_to(&mut self, issue: &IssueRef, strangers: &mut usize) -> Result<bool, StoreError> {
+    async fn attend_to(&mut self, issue: &IssueRef, spent: &mut Spent) -> Result<bool, StoreError> {
         let cell = self.inbox(issue);
         let works = self.supervisor.get(issue).is_some();
         let inbox = match self.freed.insert(issue.clone()) && !works {
@@ -74,14 +83,14 @@ impl Daemon {
             true => cell.update(|inbox| inbox.give_back(false)).await?.0,
             false => cell.read().await?,
         };
-        let mut left = self.judge(issue, &cell, &inbox, strangers).await?;
+        let mut left = self.judge(issue, &cell, &inbox, spent).await?;
         let inbox = cell.read().await?;
         let pending =
             |heard: &&Heard| heard.fate == Fate::Command && !heard.acknowledged && heard.standing.is_some();
         let mut commands: Vec<Heard> = inbox.remarks.values().filter(pending).cloned().collect();
         commands.sort_by_key(|heard| (heard.remark.created, heard.remark.id));
         for heard in commands {
-            self.heed(issue, &cell, heard).await?;
+            left |= !self.heed(issue, &cell, heard, spent).await?;
         }
         self.show_heard(issue, &cell, &inbox).await?;
         left |= self.rules().due(&inbox).is_some();
@@ -94,7 +103,7 @@ impl Daemon {
         issue: &IssueRef,
         cell: &InboxCell,
         inbox: &Inbox,
-        strangers: &mut usize,
+        spent: &mut Spent,
     ) -> Result<bool, StoreError> {
         let open = |heard: &&Heard| match heard.fate {
             Fate::Waiting => true,
@@ -111,10 +120,10 @@ impl Daemon {
         let mut known = Vec::new();
         for heard in &unknown {
             if !heard.member {
-                if *strangers >= STRANGERS {
+                if spent.strangers >= STRANGERS {
                     continue;
                 }
-                *strangers += 1;
+                spent.strangers += 1;
             }
             let judged = people.account(heard.remark.login.as_deref(), heard.remark.bot).await;
             known.push((heard.remark.id, judged.standing));
@@ -170,17 +179,27 @@ impl Daemon {
         cell.update(note).await.map(drop)
     }
 
-    /// Follows a command or refuses it, at most once: that it is done is on disk before.
-    async fn heed(&mut self, issue: &IssueRef, cell: &InboxCell, heard: Heard) -> Result<(), StoreError> {
+    /// Follows a command or refuses it, at most once: that it is done is on disk before. False = it is refused in a later
+    /// tick, since one refusal is written in each.
+    async fn heed(
+        &mut self,
+        issue: &IssueRef,
+        cell: &InboxCell,
+        heard: Heard,
+        spent: &mut Spent,
+    ) -> Result<bool, StoreError> {
         let Heard { remark, author_id, standing, .. } = heard;
         let (Some(command), Some(login)) = (Command::of(&remark.text), remark.login.clone()) else {
-            return Ok(());
+            return Ok(true);
         };
+        if spent.refused && standing != Some(Standing::Trusted) {
+            return Ok(false);
+        }
         let (id, now) = (remark.id, self.deps.clock.now());
         let (client, needs) = (self.quick_client(), self.deps.min_permission);
         let permission = match client.permission(&issue.repo, &login).await {
             Ok(permission) => Some(permission),
-            Err(error) if error.is_transient() => return Ok(()),
+            Err(error) if error.is_transient() => return Ok(false),
             Err(error) => {
                 tracing::warn!(%issue, %error, "what the author of a command may do could not be read");
                 None
@@ -203,11 +222,12 @@ impl Daemon {
             let has = judged.permission.unwrap_or(ActorPermission::None).as_str();
             let text =
                 format!("{login} has the permission \"{has}\", and commands take \"{}\".", needs.as_str());
+            spent.refused = true;
             self.answer(issue, remark.number, &text).await;
         } else {
             tracing::debug!(%issue, by = login, "a command of somebody who may not is passed over");
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn follow(&mut self, command: Command, issue: &IssueRef, (id, on): (RemarkId, u64), by: AskedBy) {
