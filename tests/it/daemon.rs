@@ -744,7 +744,7 @@ async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
     let hints = daemon.hints();
     let asked = || yard.sim.requests().len();
     let deliver = async {
-        while asked() < 3 * names.len() {
+        while asked() < 6 * names.len() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         at_rest(asked).await;
