@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::snapshot::NotTaken;
+use super::not_taken::NotTaken;
 use crate::domain::name::CommitId;
 
 /// What a snapshot found.

@@ -17,6 +17,7 @@ pub mod touched;
 pub mod tree_files;
 pub mod uncarried;
 mod last_snapshot;
+pub mod not_taken;
 pub mod worktree;
 mod exclude;
 pub mod snapshot;

@@ -1,13 +1,12 @@
 //! Keeps the present state of a worktree as a tree on refs that are never pushed, and restores it.
 
-use std::fmt;
-
 use sha2::{Digest as _, Sha256};
 
 use super::blob::LARGEST_FILE;
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
 use super::last_snapshot::Snapshot;
+use super::not_taken::NotTaken;
 use super::output;
 use super::program::Identity;
 use super::submodules::commit_in;
@@ -27,26 +26,6 @@ const SUBMODULE: u32 = 0o160_000;
 pub struct Restored {
     /// Where the former state is kept; `None` when it was already the wanted state.
     pub rescued: Option<CommitId>,
-}
-
-/// Why a file is in no snapshot and in no commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotTaken {
-    /// It has this many bytes, more than [`LARGEST_FILE`].
-    Large(u64),
-    /// On some system its name is that of git's own folder.
-    Name,
-}
-
-impl fmt::Display for NotTaken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Large(bytes) => write!(f, "{bytes} bytes, more than the {LARGEST_FILE} of any file"),
-            Self::Name => {
-                f.write_str("git refuses its name, which is that of git's own folder on some system")
-            }
-        }
-    }
 }
 
 /// What is in a worktree, as an index and the folders say.
