@@ -31,6 +31,7 @@ use agentd::engine::flow::{FlowRun, Progress};
 use agentd::engine::journal::Journal;
 use agentd::engine::model::{ModelReply, ModelRequest};
 use agentd::engine::task_text::TaskText;
+use agentd::engine::touched::Touched;
 use agentd::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use agentd::engine::workplace::Workplace;
 use agentd::prompt::template::Values;
@@ -173,6 +174,7 @@ async fn run(
             time_limit: Duration::from_secs(1),
             sandbox: None,
             upstream: None,
+            touched: Touched::default(),
         },
         agents: BTreeMap::new(),
         run_id: journal.dir().run_id,

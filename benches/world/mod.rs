@@ -26,6 +26,7 @@ use agentd::engine::session::SessionWorld;
 use agentd::engine::stop::StopHandle;
 use agentd::engine::tool_catalog::ToolCatalogs;
 use agentd::engine::tool_schema::ArgumentSchemas;
+use agentd::engine::touched::Touched;
 use agentd::store::journal_file::FileJournal;
 use agentd::store::run_dir::StateDir;
 use agentd::sys::clock::Clock;
@@ -108,6 +109,7 @@ pub fn run(
         redaction: None,
         fault_snapshots: false,
         longest_inline: 65_536,
+        touched: Touched::default(),
     };
     (journal, world)
 }

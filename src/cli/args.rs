@@ -86,6 +86,21 @@ pub enum Command {
         #[arg(long)]
         exit_status: bool,
     },
+    /// Show the run that works on an issue from its start, and follow it; Ctrl-C leaves it alone.
+    Attach {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+    },
+    /// Tell the run of an issue something: the one that works at its next turn, else the next one.
+    Say {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+        /// What is said.
+        #[arg(value_name = "TEXT")]
+        text: String,
+    },
     /// Answer the question that an issue's agent asked; the work goes on where it stopped.
     Answer {
         /// The issue: 42, '#42', OWNER/NAME#42 or its address.
@@ -546,6 +561,9 @@ pub struct DemoArgs {
     /// Keep the demo's folder here.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+    /// Go on behind the pull request: comments, a review in threads, a failed check, watched live as a daemon hears them.
+    #[arg(long)]
+    pub review: bool,
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
     Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Progress, Reload,
-    Watched, abandons, approved, approves, clean_ups, extends, starts, unfinished,
+    StartRequest, Watched, abandons, approved, approves, clean_ups, extends, starts, unfinished,
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
@@ -299,7 +299,7 @@ pub(super) async fn parts(
     let progress = Progress::default();
     let changed = Arc::new(Notify::new());
     let watching = watching(context, &sites.open, &changed);
-    let parts = parts_of(context, shutdown, sites, progress.clone()).await?;
+    let parts = parts_of(context, shutdown, sites, (progress.clone(), observed(&progress))).await?;
     let open = open_again(context.clone(), shutdown.clone(), progress.clone());
     let reload = (reload(context.clone(), shutdown.clone(), progress, Arc::clone(chats)), changed);
     Ok((Dependencies { unfinished, reload: Some(reload), open_again: Some(open), ..parts }, watching))
@@ -313,7 +313,8 @@ fn open_again(context: Context, shutdown: Shutdown, progress: Progress) -> Reloa
             let sites =
                 repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
             let unfinished = unfinished(&sites.open).await;
-            let parts = parts_of(&context, &shutdown, sites, progress).await;
+            let seen = observed(&progress);
+            let parts = parts_of(&context, &shutdown, sites, (progress, seen)).await;
             parts.map(|parts| Dependencies { unfinished, ..parts }).map_err(|error| error.message)
         }
         .boxed()
@@ -329,8 +330,9 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
             let sites =
                 repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
             usable(&sites.open).await?;
-            let parts =
-                parts_of(&context, &shutdown, sites, progress).await.map_err(|error| error.message)?;
+            let seen = observed(&progress);
+            let parts = parts_of(&context, &shutdown, sites, (progress, seen)).await;
+            let parts = parts.map_err(|error| error.message)?;
             // Nobody receives where the daemon does not listen.
             if chats.receiver_count() > 0 {
                 let new = chat(&context).await.map_err(|error| error.message)?;
@@ -380,11 +382,27 @@ fn watching(context: &Context, sites: &[RepositoryContext], changed: &Arc<Notify
     }
 }
 
-async fn parts_of(
+/// Gives each run that starts its observer.
+pub(super) type Observe = Box<dyn Fn(&StartRequest) -> RunObserver + Send + Sync>;
+
+/// Each run's progress, for `status` and the page.
+fn observed(progress: &Progress) -> Observe {
+    let progress = progress.clone();
+    Box::new(move |request| {
+        let issue = &request.issue.issue;
+        match issue.key.number() {
+            Some(number) => progress.watch(IssueRef { repo: issue.repo.clone(), number }, &issue.title),
+            None => RunObserver::silent(),
+        }
+    })
+}
+
+/// A daemon for these repositories.
+pub(super) async fn parts_of(
     context: &Context,
     shutdown: &Shutdown,
     sites: repositories::Repositories,
-    progress: Progress,
+    (progress, observe): (Progress, Observe),
 ) -> Result<Dependencies, CommandError> {
     let config = context.config()?;
     let mut repositories = Vec::new();
@@ -400,6 +418,7 @@ async fn parts_of(
         labels: config.github.labels.clone(),
         min_permission: config.github.min_permission,
         conversation: config.conversation.clone(),
+        checks: config.checks.clone(),
         limits: limits(&config),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,
@@ -416,18 +435,7 @@ async fn parts_of(
         extend: extends(&sites),
         listen: None,
         reload: None,
-        start: starts(sites, {
-            let progress = progress.clone();
-            move |request| {
-                let issue = &request.issue.issue;
-                match issue.key.number() {
-                    Some(number) => {
-                        progress.watch(IssueRef { repo: issue.repo.clone(), number }, &issue.title)
-                    }
-                    None => RunObserver::silent(),
-                }
-            }
-        }),
+        start: starts(sites, observe),
         progress,
     })
 }

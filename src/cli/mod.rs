@@ -28,6 +28,7 @@ mod runs;
 mod service_unit;
 mod sim_command;
 mod repositories;
+mod steering;
 mod sweep_command;
 mod tools_command;
 mod demo;
@@ -160,6 +161,8 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Answer { issue, text } => answer_command::answer(&context, issue, &text.join(" ")),
         Command::Extend { issue, usd } => extend_command::extend(&context, issue, *usd),
         Command::Why { issue, exit_status } => return why_command::why(&context, issue, *exit_status),
+        Command::Attach { issue } => return steering::attach(&context, issue),
+        Command::Say { issue, text } => steering::say(&context, issue, text),
         Command::Worktrees(WorktreesCommand::List) => worktrees_command::list(&context),
         Command::Worktrees(WorktreesCommand::Prune { dry_run }) => {
             worktrees_command::prune(&context, *dry_run)

@@ -331,6 +331,7 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
         resume: None,
         follow_up: None,
         new_remarks: Vec::new(),
+        check_reruns: Vec::new(),
         catches_up: false,
         dry_run: args.dry_run,
     })

@@ -7,7 +7,7 @@ use std::str::FromStr as _;
 use uuid::Uuid;
 
 use super::config_file::{
-    ConfigFile, ConversationTable, QuestionsTable, RepositoryTable, SessionTable, SweepSelect,
+    ChecksTable, ConfigFile, ConversationTable, QuestionsTable, RepositoryTable, SessionTable, SweepSelect,
 };
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
@@ -63,6 +63,7 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     checker.paths(file);
     checker.texts(file);
     checker.conversation(&file.conversation);
+    checker.checks(&file.checks);
     checker.questions(&file.questions);
     ConfigError::all(checker.found)
 }
@@ -511,6 +512,11 @@ impl Checker<'_> {
             self.at_least_one(count as u64, key);
         }
         self.require(
+            table.progress_interval.0 >= std::time::Duration::from_secs(1),
+            "conversation.progress_interval",
+            format!("must be at least 1s, but is {}", table.progress_interval),
+        );
+        self.require(
             table.quiet_period <= table.max_wait,
             "conversation.quiet_period",
             format!("must not be longer than conversation.max_wait ({})", table.max_wait),
@@ -523,6 +529,16 @@ impl Checker<'_> {
                 format!("\"{name}\" is not the name of a file without folders"),
             );
         }
+    }
+
+    fn checks(&mut self, table: &ChecksTable) {
+        self.at_least_one(table.log_bytes as u64, "checks.log_bytes");
+        self.at_least_one(table.log_download_max, "checks.log_download_max");
+        self.require(
+            table.log_bytes <= table.log_bytes_total,
+            "checks.log_bytes",
+            format!("must not be more than checks.log_bytes_total ({})", table.log_bytes_total),
+        );
     }
 
     fn texts(&mut self, file: &ConfigFile) {

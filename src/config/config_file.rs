@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::checks_file::ChecksTable;
 pub use super::commit_file::CommitTable;
 pub use super::conversation_file::ConversationTable;
 use super::duration::Span;
@@ -68,6 +69,8 @@ table! {
         pub chat: ChatTable = ChatTable::default(),
         /// Whose words count, and what a run is told of them.
         pub conversation: ConversationTable = ConversationTable::default(),
+        /// Failed checks of a pull request.
+        pub checks: ChecksTable = ChecksTable::default(),
         /// What becomes of an agent's questions.
         pub questions: QuestionsTable = QuestionsTable::default(),
     }

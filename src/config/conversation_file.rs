@@ -47,6 +47,12 @@ table! {
         pub max_rules_chars: usize = 20_000,
         /// Path of the pull request template, where there are several; empty = GitHub's default one.
         pub pull_request_template: String = String::new(),
+        /// Which answered threads are resolved.
+        pub resolve: Resolve = Resolve::Never,
+        /// Shortest time from one edit of the status comment of a working run to the next.
+        pub progress_interval: Span = Span(Duration::from_secs(60)),
+        /// Whether people who asked for changes are asked for another review, once a follow-up run.
+        pub rerequest_review: bool = true,
     }
 }
 
@@ -65,6 +71,22 @@ words! {
     }
 }
 words_of_a_format!(Outsiders, "Outsiders", "What is told of the remarks of people who are not trusted.");
+
+words! {
+    /// Which answered threads are resolved: only where the verify commands pass and nobody wrote after the answer.
+    #[derive(Default, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Resolve {
+        /// None.
+        #[default]
+        Never = "never",
+        /// Those of bots that led to a change.
+        Bots = "bots",
+        /// All that led to a change.
+        Changed = "changed",
+    }
+}
+words_of_a_format!(Resolve, "Resolve", "Which answered threads are resolved.");
 
 words! {
     /// What somebody does on an open pull request.

@@ -130,6 +130,7 @@ impl Config {
             commit: file.commit.clone(),
             chat: file.chat.clone(),
             conversation: file.conversation.clone(),
+            checks: file.checks.clone(),
             questions: file.questions.clone(),
             mcp_servers: file
                 .mcp

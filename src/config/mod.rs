@@ -4,6 +4,7 @@
 //! and types, `check` checks the values, and the rest of agentd uses [`settings`].
 
 mod table_file;
+pub mod checks_file;
 mod commit_file;
 pub mod conversation_file;
 pub mod questions_file;

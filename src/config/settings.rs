@@ -9,8 +9,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::config_file::{
-    ChatTable, CommitTable, ConfigFile, ConversationTable, PolicyTable, Publish, QuestionsTable, RecordTable,
-    RedactionTable, RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
+    ChatTable, ChecksTable, CommitTable, ConfigFile, ConversationTable, PolicyTable, Publish, QuestionsTable,
+    RecordTable, RedactionTable, RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
 };
 use super::error::ConfigError;
 use super::layer::Layer;
@@ -64,6 +64,8 @@ pub struct Config {
     pub chat: ChatTable,
     /// Whose words count, and what a run is told of them.
     pub conversation: ConversationTable,
+    /// Which failed checks start a follow-up run, and how much of them is told.
+    pub checks: ChecksTable,
     /// What becomes of an agent's questions.
     pub questions: QuestionsTable,
     /// The agent program for agents whose definition names no backend; `None` = agentd's own session.

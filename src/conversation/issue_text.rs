@@ -135,7 +135,7 @@ async fn title(
 fn unknown(issue: &Issue, asked: &Asked, why: &str) -> Refusal {
     let by = asked.by.as_deref().unwrap_or("somebody");
     Refusal::new(
-        StopDetail::InvalidInput,
+        StopDetail::TextChanged,
         format!(
             "The text of issue {} was changed after {by} asked for the run at {}, and {why}.",
             issue.key,

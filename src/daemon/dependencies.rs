@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use super::run_progress::Progress;
 use super::snapshot::Limits;
 use super::supervise::{Abandon, Approve, Approved, CleanUp, Extend, Start, UnfinishedRun};
+use crate::config::checks_file::ChecksTable;
 use crate::config::conversation_file::ConversationTable;
 use crate::config::questions_file::QuestionsTable;
 use crate::config::settings::{Repository, Sweep};
@@ -66,6 +67,8 @@ pub struct Dependencies {
     pub min_permission: ActorPermission,
     /// Whose words count, and what starts follow-up runs.
     pub conversation: ConversationTable,
+    /// Which failed checks start follow-up runs.
+    pub checks: ChecksTable,
     /// Slots.
     pub limits: Limits,
     /// Time from one poll to the next.

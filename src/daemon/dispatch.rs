@@ -229,6 +229,7 @@ async fn run_one(
         resume: asked.resume,
         follow_up: asked.follow_up.clone(),
         new_remarks: asked.remarks.clone(),
+        check_reruns: asked.check_reruns.clone(),
         catches_up: asked.catches_up,
         dry_run: false,
     };

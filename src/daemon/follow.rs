@@ -3,7 +3,6 @@
 //! worktree may go.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -11,7 +10,7 @@ use futures::StreamExt as _;
 use tokio::time::Instant;
 
 use super::main_loop::{Daemon, POLLED_AT_ONCE};
-use super::poll::{MINUTE, Watch};
+use super::poll::Watch;
 use super::pulls::{Cause, Looked, Wanted, issue_of};
 use super::rounds::base_changed;
 use super::snapshot::IssueRef;
@@ -19,16 +18,12 @@ use super::state_format::Followed;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
-use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::github::{Client, Error, ErrorKind, Fetched, Pull};
 
 /// How often checks of a pull request are read. It is every second poll if that is more often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// So many pull requests are looked at as often as that. With more of them each one has its turn, so that their number does
-/// not multiply the requests.
+/// So many pull requests are looked at one by one, which costs nothing while they do not change. More are asked for together.
 const FEW: usize = 5;
-/// Looks at single pull requests in a minute, where there are more.
-const LOOKS_A_MINUTE: u32 = 4;
 /// How often the pages of a long list after the first are read where the first does not change.
 const WHOLE_LIST: Duration = Duration::from_secs(600);
 
@@ -116,8 +111,7 @@ impl Watch {
             }
             memory.pull = Some(pull.number);
         }
-        self.pulls.open = own.into_values().collect();
-        self.pulls.looked.retain(|number, _| self.pulls.open.iter().any(|pull| pull.number == *number));
+        self.pulls.take(own.into_values().collect());
     }
 
     /// What is no longer among the open ones was merged or closed, or the list is too long for it.
@@ -165,16 +159,18 @@ impl Watch {
             let memory = self.state.issues.get(&issue);
             let pending = memory.is_some_and(|memory| memory.pending_outcome.is_some());
             let free = !busy.contains(&issue) && !pending && self.candidate(issue).is_none();
-            if free && self.pulls.is_due(pull.number, looks.pause, now) {
+            let rested = match looks.many {
+                true => self.pulls.has_rested(pull.number, now),
+                false => self.pulls.is_due(pull.number, looks.pause, now),
+            };
+            if free && rested {
                 due.push(pull.clone());
             }
         }
-        // The one that was looked at longest ago is first.
-        due.sort_by_key(|pull| self.pulls.looked.get(&pull.number).map(|looked| looked.at));
+        if looks.many {
+            return self.look_at_heads(client, &due, looks.pause, now).await;
+        }
         for pull in due {
-            if !looks.take() {
-                break;
-            }
             let looked = self.pulls.looked.entry(pull.number).or_insert_with(|| Looked::nothing(now));
             looked.at = now;
             if client.look_at_pull(&self.watched.name, &pull, &mut looked.state).await? {
@@ -186,21 +182,14 @@ impl Watch {
     }
 }
 
-/// How often single pull requests are looked at.
+/// How pull requests are looked at.
 pub(super) struct Looks {
     /// Whether follow-up runs are wanted.
     wanted: bool,
     /// How long each one is left alone.
     pause: Duration,
-    /// How many are left for this tick.
-    left: AtomicU32,
-}
-
-impl Looks {
-    /// One is looked at. False = enough were.
-    fn take(&self) -> bool {
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
-    }
+    /// Whether there are so many that single ones cost too much.
+    many: bool,
 }
 
 impl Daemon {
@@ -239,22 +228,11 @@ impl Daemon {
         starts
     }
 
-    /// How many single pull requests this tick may look at.
-    fn looks(&mut self) -> Looks {
+    /// How pull requests are looked at in this tick.
+    fn looks(&self) -> Looks {
         let open: usize = self.watches.iter().map(|watch| watch.pulls.open.len()).sum();
         let pause = LONGEST_PAUSE.min(self.deps.poll_interval * 2);
-        let wanted = self.deps.max_follow_ups > 0;
-        if open <= FEW {
-            return Looks { wanted, pause, left: AtomicU32::new(u32::MAX) };
-        }
-        let each = MINUTE / LOOKS_A_MINUTE;
-        let since = self.looked_at_pulls.get_or_insert_with(|| Instant::now() - each).elapsed();
-        let left = (since.as_millis() / each.as_millis()).min(LOOKS_A_MINUTE.into());
-        let left = u32::try_from(left).unwrap_or(0);
-        if left > 0 {
-            self.looked_at_pulls = Some(Instant::now());
-        }
-        Looks { wanted, pause, left: AtomicU32::new(left) }
+        Looks { wanted: self.deps.max_follow_ups > 0, pause, many: open > FEW }
     }
 
     /// The issues whose runs work, by repository.
@@ -302,7 +280,8 @@ impl Daemon {
 
     /// Starts a run for what is wrong, or asks a person. True = a run is to be started.
     async fn answer_pull(&mut self, issue: &IssueRef, pull: &Pull) -> Result<bool, Error> {
-        let findings = self.findings(pull, issue);
+        let weighed = self.weigh_checks(issue, pull).await?;
+        let findings = self.findings(pull, issue, &weighed.starting);
         let fingerprint = findings.fingerprint();
         let (client, labels, most) =
             (self.quick_client(), self.deps.labels.clone(), self.deps.max_follow_ups);
@@ -312,8 +291,14 @@ impl Daemon {
         let followed = watch.state.issues.get(&issue.number).and_then(|memory| memory.followed.clone());
         let followed = followed.unwrap_or_default();
         let Some(looked) = watch.pulls.looked_mut(pull.number) else { return Ok(false) };
-        if findings.named.is_empty() || followed.fingerprint == fingerprint {
+        if let Some((code, text)) = weighed.asks {
             looked.answered = true;
+            self.halt(issue, code, text);
+            return Ok(false);
+        }
+        if findings.named.is_empty() || followed.fingerprint == fingerprint {
+            // What still runs is waited for.
+            looked.answered = !weighed.waits;
             return Ok(false);
         }
         let fresh =
@@ -352,19 +337,13 @@ impl Daemon {
         Ok(true)
     }
 
-    /// What is wrong with a pull request, as it was looked at last.
-    pub(super) fn findings(&mut self, pull: &Pull, issue: &IssueRef) -> Findings {
+    /// What is wrong with a pull request, as it was looked at last; `checks` = the failed ones that want a run.
+    pub(super) fn findings(&mut self, pull: &Pull, issue: &IssueRef, checks: &[String]) -> Findings {
         let looked = self.watch_of(&issue.repo).and_then(|watch| watch.pulls.looked_mut(pull.number));
         let Some(state) = looked.map(|looked| looked.state.clone()) else { return Findings::default() };
         let mut found = Findings::default();
-        for check in state.failed_checks() {
-            found.named.push(format!("check {} failed at {}", check.name, pull.head_sha));
-            let text = format!("{}\n{}", check.name, check.summary);
-            found.told.push_str(&format!(
-                "A check of the pull request failed:\n{}\n\n",
-                fence("check", &incoming(&text, LONGEST_INCOMING))
-            ));
-        }
+        // The run reads them itself.
+        found.named.extend(checks.iter().map(|name| format!("check {name} failed at {}", pull.head_sha)));
         if state.mergeable() == Some(false) {
             found.named.push(format!("{} conflicts with {}", pull.head_sha, pull.base));
             found.told.push_str(&format!(

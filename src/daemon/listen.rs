@@ -127,6 +127,8 @@ impl Watch {
             .open
             .iter()
             .filter_map(|pull| Some((issue_of(pull)?, pull)))
+            // Nobody has reviewed one that is as it was opened.
+            .filter(|(_, pull)| pull.touched)
             .filter(|(issue, pull)| {
                 let read = self.state.issues.get(issue).and_then(|memory| memory.reviews_read.as_ref());
                 read.is_none() || read != pull.updated_at.as_ref()

@@ -93,8 +93,6 @@ pub struct Daemon {
     pub(super) name: String,
     /// Issues whose inboxes were freed of what a run of an earlier daemon had taken.
     pub(super) freed: BTreeSet<IssueRef>,
-    /// When single pull requests were last looked at, where there are many.
-    pub(super) looked_at_pulls: Option<Instant>,
     began: Instant,
     published: watch::Sender<Option<Arc<Status>>>,
     pub(super) saved: DaemonState,
@@ -176,7 +174,6 @@ impl Daemon {
             opening: None,
             name: String::new(),
             freed: BTreeSet::new(),
-            looked_at_pulls: None,
             began: Instant::now(),
             published: watch::channel(None).0,
             saved,
@@ -308,6 +305,7 @@ impl Daemon {
         let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
             if std::mem::take(&mut watch.hinted) {
                 watch.looked_at = Some(Instant::now());
+                watch.pulls.ring();
             }
             watch.poll(&client, &trigger, interval, now).await;
             watch.read_pulls(&client).await;
@@ -544,6 +542,7 @@ impl Daemon {
             tracing::error!(%issue, %error, "not started: what was heard cannot be noted as told");
             return true;
         }
+        let check_reruns = self.checks_are_told(issue);
         self.freed.insert(issue.clone());
         let (catches_up, follow_up, remarks) = match wanted {
             None => (false, None, Vec::new()),
@@ -557,6 +556,7 @@ impl Daemon {
             catches_up,
             follow_up,
             remarks,
+            check_reruns,
             source,
             resume,
             control: control.clone(),

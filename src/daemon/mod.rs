@@ -4,11 +4,13 @@
 mod admission;
 mod approved;
 mod backoff;
+mod checks;
 mod commands;
 mod cron;
 mod dependencies;
 mod dispatch;
 mod follow;
+mod heads;
 mod hints;
 mod listen;
 mod loading;

@@ -62,6 +62,8 @@ pub(super) enum Cause {
 pub(super) struct Looked {
     /// When.
     pub at: DateTime<Utc>,
+    /// How long it is left alone after that, where there are many; zero = it is looked at anew.
+    pub rest: Duration,
     /// How it stands.
     pub state: PullState,
     /// Whether that was answered by a run or a person, or nothing is wrong any more.
@@ -108,11 +110,40 @@ impl Pulls {
             now.signed_duration_since(looked.at).to_std().map_or(true, |past| past >= pause)
         })
     }
+
+    /// Whether one of many is to be looked at.
+    pub fn has_rested(&self, pull: u64, now: DateTime<Utc>) -> bool {
+        let rest = self.looked.get(&pull).map_or(Duration::ZERO, |looked| looked.rest);
+        self.is_due(pull, rest, now)
+    }
+
+    /// Something was delivered: all are looked at anew.
+    pub fn ring(&mut self) {
+        for looked in self.looked.values_mut() {
+            looked.rest = Duration::ZERO;
+        }
+    }
+
+    /// Takes the open ones as they are listed now; those that have changed are looked at anew.
+    pub fn take(&mut self, open: Vec<Pull>) {
+        let before = std::mem::replace(&mut self.open, open);
+        self.looked.retain(|number, looked| {
+            let of = |list: &[Pull]| {
+                let found = list.iter().find(|pull| pull.number == *number);
+                found.map(|pull| (pull.head_sha.clone(), pull.updated_at.clone()))
+            };
+            let now = of(&self.open);
+            if now != of(&before) {
+                looked.rest = Duration::ZERO;
+            }
+            now.is_some()
+        });
+    }
 }
 
 impl Looked {
     /// Nothing is known yet, and nothing waits for an answer.
     pub fn nothing(at: DateTime<Utc>) -> Self {
-        Self { at, state: PullState::default(), answered: true, issue_tag: None }
+        Self { at, rest: Duration::ZERO, state: PullState::default(), answered: true, issue_tag: None }
     }
 }

@@ -58,6 +58,9 @@ impl Daemon {
             followed.all = followed.all.saturating_sub(1);
             followed.fingerprint.clear();
         }
+        if let Some(checks) = &mut watch.state.issues.entry(issue.number).or_default().checks {
+            checks.answered.clear();
+        }
         let text =
             "A further run for its pull request was cut off; the pull request is looked at anew.".to_owned();
         self.plan_outcome(issue, IssueState::Done, "follow_up_cut_off", Some(text));

@@ -102,7 +102,7 @@ impl Daemon {
         if !fresh.issue.open {
             return Ok(false);
         }
-        let findings = self.findings(pull, issue);
+        let findings = self.findings(pull, issue, &[]);
         let remarks: Vec<Remark> = inbox.to_be_told().into_iter().map(|heard| heard.remark.clone()).collect();
         tracing::info!(%issue, pull = pull.number, remarks = remarks.len(), "a follow-up run for what people wrote");
         let cause = if by == Starter::Bot { Cause::Bot } else { Cause::Person };

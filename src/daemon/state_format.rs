@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pulls::Cause;
 use crate::domain::event::AskedHow;
+use crate::domain::head_check::CheckRerun;
 use crate::domain::issue_state::IssueState;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
@@ -88,6 +89,9 @@ pub struct IssueMemory {
     /// What follow-up runs of its pull request answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
+    /// What is known of the checks of its pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<ChecksMemory>,
     /// A person is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
@@ -138,6 +142,32 @@ pub struct Followed {
     /// Why a person was asked to go on instead of a further run; it is said once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted: Option<String>,
+}
+
+/// What is remembered of the checks of one pull request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChecksMemory {
+    /// The commit that all but `mended` and `reruns` is about.
+    pub head: String,
+    /// When one was first seen to have failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<DateTime<Utc>>,
+    /// Checks whose jobs were run again.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub rerun: BTreeSet<String>,
+    /// Failed checks that a run was started with.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub answered: BTreeSet<String>,
+    /// The commit that `mended` is about.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mended_head: String,
+    /// What the last follow-up run was to mend: the checks, with what was wrong.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub mended: BTreeMap<String, String>,
+    /// Failed jobs that were run again; the next run records them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reruns: Vec<CheckRerun>,
 }
 
 /// Who asked for a run.

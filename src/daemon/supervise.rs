@@ -9,6 +9,7 @@ use tokio::task::{Id, JoinSet};
 
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
+use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
@@ -81,6 +82,8 @@ pub struct StartRequest {
     pub follow_up: Option<String>,
     /// What people wrote that it is about.
     pub remarks: Vec<Remark>,
+    /// Failed jobs that were run again before, for the record.
+    pub check_reruns: Vec<CheckRerun>,
     /// Whether its branch conflicts with the origin branch and takes it in.
     pub catches_up: bool,
     /// What asks for it.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
 use super::event::AskedHow;
+use super::head_check::CheckRead;
 use super::remark::{RemarkId, Standing};
 use super::words::words;
 
@@ -59,6 +60,9 @@ pub struct Briefing {
     /// Threads that want an answer, in the order in which they are told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<BriefedThread>,
+    /// The open pull request of the branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<u64>,
     /// Remarks without a thread that this run is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub about: Vec<RemarkId>,
@@ -68,6 +72,12 @@ pub struct Briefing {
     /// The pull request's form as it is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_request_template: Option<String>,
+    /// Failed checks of the pull request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckRead>,
+    /// Their clean logs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub check_logs: Vec<KeptLog>,
     /// What was folded away of trusted texts; empty = nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub untold: String,
@@ -155,6 +165,15 @@ pub struct BriefedThread {
     pub by_bot: bool,
     /// Whether agentd may resolve it.
     pub may_resolve: bool,
+}
+
+/// A clean log, or a part of it, that `tool_output` reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptLog {
+    /// The handle.
+    pub handle: String,
+    /// Where it is kept.
+    pub file: Artifact,
 }
 
 /// The rules of a folder of the repository.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::Outcome;
 use super::artifact::Artifact;
 use super::briefing::BriefingFrozen;
 use super::budget::{BudgetKind, Budgets, IssueBudget, Spend};
@@ -9,6 +10,7 @@ use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
 use super::fingerprint::Fingerprint;
+use super::head_check::{CheckRead, CheckRerun};
 use super::issue::{Issue, ObjectiveSource};
 use super::ledger_entry::AccountingEntry;
 use super::mapping::InstanceId;
@@ -64,6 +66,12 @@ pub enum Event {
     },
     /// What the run is told is read and will not change; nothing was asked of a model before.
     BriefingFrozen(Box<BriefingFrozen>),
+    /// A failed check was read, and the run is told of it.
+    CheckRead(Box<CheckRead>),
+    /// Failed jobs were run again before this run was started.
+    CheckRerun(Box<CheckRerun>),
+    /// What came of a thread or a remark; proven, it is about to be told on GitHub.
+    ThreadOutcome(Box<Outcome>),
     /// The prompt of a visit was resolved.
     PromptResolved {
         /// The visit.
@@ -382,6 +390,9 @@ impl Event {
             Self::VisitImported(..) => &[Facts, Progress],
             Self::VisitStarted { .. } => &[Facts, Progress, DaemonProgress],
             Self::BriefingFrozen(..) => &[Record],
+            Self::CheckRead(..) => &[],
+            Self::CheckRerun(..) => &[],
+            Self::ThreadOutcome(..) => &[Record],
             Self::PromptResolved { .. } => &[],
             Self::ChecksRun(..) => &[Progress],
             Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedRun, RecordedModel],

@@ -39,6 +39,8 @@ words! {
         Review = "review",
         /// A comment in a thread of a review.
         ReviewComment = "review_comment",
+        /// What the local user said on this machine.
+        Said = "said",
     }
 }
 
@@ -49,6 +51,7 @@ impl RemarkKind {
             Self::IssueComment | Self::PullRequestComment => "comment",
             Self::Review => "review",
             Self::ReviewComment => "review-comment",
+            Self::Said => "said",
         }
     }
 }
@@ -62,6 +65,8 @@ pub enum RemarkId {
     Review(u64),
     /// A comment of a review's thread.
     ReviewComment(u64),
+    /// What the local user said, by its time in microseconds.
+    Said(u64),
 }
 
 impl RemarkId {
@@ -71,13 +76,14 @@ impl RemarkId {
             RemarkKind::IssueComment | RemarkKind::PullRequestComment => Self::Comment(id),
             RemarkKind::Review => Self::Review(id),
             RemarkKind::ReviewComment => Self::ReviewComment(id),
+            RemarkKind::Said => Self::Said(id),
         }
     }
 
     /// GitHub's number.
     pub fn number(self) -> u64 {
         match self {
-            Self::Comment(id) | Self::Review(id) | Self::ReviewComment(id) => id,
+            Self::Comment(id) | Self::Review(id) | Self::ReviewComment(id) | Self::Said(id) => id,
         }
     }
 
@@ -89,6 +95,7 @@ impl RemarkId {
             "comment" => Some(Self::Comment(id)),
             "review" => Some(Self::Review(id)),
             "review-comment" => Some(Self::ReviewComment(id)),
+            "said" => Some(Self::Said(id)),
             _ => None,
         }
     }
@@ -100,6 +107,7 @@ impl fmt::Display for RemarkId {
             Self::Comment(_) => RemarkKind::IssueComment,
             Self::Review(_) => RemarkKind::Review,
             Self::ReviewComment(_) => RemarkKind::ReviewComment,
+            Self::Said(_) => RemarkKind::Said,
         };
         write!(f, "{}-{}", kind.prefix(), self.number())
     }
@@ -126,7 +134,7 @@ impl schemars::JsonSchema for RemarkId {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
-            "pattern": "^(comment|review|review-comment)-[0-9]+$",
+            "pattern": "^(comment|review|review-comment|said)-[0-9]+$",
             "description": "A comment, review or comment of a review, by GitHub's number."
         })
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::answer::Outcome;
 use super::briefing::BriefingRecord;
 use super::fingerprint::Fingerprint;
 use super::policy::PolicyDecision;
@@ -77,6 +78,9 @@ pub struct RunRecord {
     /// What the run was told at its start. Absent when it ended before, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub briefing: Option<BriefingRecord>,
+    /// What came of the threads and remarks that it had to answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<Outcome>,
     /// What the repository came to.
     pub repo_state: RepoState,
     /// The sandbox of the run's programs. Absent when the run ended before there were any.

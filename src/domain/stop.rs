@@ -146,6 +146,8 @@ stop_details! {
     MappingConflict = "mapping_conflict" => SystemError, 4;
     /// An argument or the issue itself cannot be worked on.
     InvalidInput = "invalid_input" => SystemError, 4;
+    /// The issue's text was changed after somebody asked for the run, and what it was then is not known.
+    TextChanged = "text_changed" => SystemError, 4;
     /// A report, step output, tool schema or definition breaks its schema.
     SchemaInvalid = "schema_invalid" => SystemError, 5;
 }

@@ -57,11 +57,9 @@ static ESCAPES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// HTML comments, closed or not, and the link definitions that people use as comments.
-static COMMENTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(concat!(r"(?s:<!--.*?(?:--!?>|\z))", r#"|(?m:^ {0,3}\[[^\]\n]*\]:[ \t]*(?:#|<>|<#>)[^\n]*$)"#))
-        .ok()
-});
+/// The link definitions that people use as comments.
+static DEFINITIONS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?m:^ {0,3}\[[^\]\n]*\]:[ \t]*(?:#|<>|<#>)[^\n]*$)").ok());
 
 /// Removes from a text what a reader on GitHub does not see, and cuts it to `longest` characters. Nothing is expanded:
 /// `{uv-x}` and `${NAME}` stay as they are.
@@ -69,20 +67,48 @@ pub fn incoming(text: &str, longest: usize) -> Incoming {
     let mut taken_out = TakenOut::default();
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let mut clean = without_hidden(&text, &mut taken_out);
-    // Removing a comment may join the parts of another one ("<!<!-- -->--"), so this repeats until there is none.
-    while let Some(comments) = COMMENTS.as_ref() {
-        let count = comments.find_iter(&clean).count();
-        if count == 0 {
-            break;
-        }
+    clean = without_comments(&clean, &mut taken_out);
+    // A link definition that is a comment may stand where a comment was.
+    if let Some(definitions) = DEFINITIONS.as_ref() {
+        let count = definitions.find_iter(&clean).count();
         taken_out.comments += count;
-        clean = comments.replace_all(&clean, "").into_owned();
+        if count > 0 {
+            clean = definitions.replace_all(&clean, "").into_owned();
+        }
     }
     if let Some((at, _)) = clean.char_indices().nth(longest) {
         taken_out.cut = clean[at..].chars().count();
         clean.truncate(at);
     }
     Incoming { text: clean, taken_out }
+}
+
+/// The text without HTML comments, closed or not. What a removal joins to another comment ("<!<!-- -->--") is one as well;
+/// it takes no longer than the text is long.
+fn without_comments(text: &str, taken_out: &mut TakenOut) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('-') {
+        let (before, from) = rest.split_at(at);
+        kept.push_str(before);
+        if !(from.starts_with("--") && kept.ends_with("<!") || from.starts_with('-') && kept.ends_with("<!-"))
+        {
+            kept.push('-');
+            rest = &from[1..];
+            continue;
+        }
+        let opened = if kept.ends_with("<!-") { 1 } else { 2 };
+        kept.truncate(kept.len() - (4 - opened));
+        taken_out.comments += 1;
+        let inside = &from[opened..];
+        let end = inside.match_indices('>').map(|(at, _)| at).find(|at| {
+            let before = &inside.as_bytes()[..*at];
+            before.ends_with(b"--") || before.ends_with(b"--!")
+        });
+        rest = end.map_or("", |end| &inside[end + 1..]);
+    }
+    kept.push_str(rest);
+    kept
 }
 
 /// The text as a screen shows it: without hidden characters and escape sequences, and not cut.

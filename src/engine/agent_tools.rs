@@ -261,6 +261,7 @@ impl<'a> ToolHandler<'a> {
             turn: TURN,
             exclusions: &mut self.exclusions,
             redaction: self.world.redaction.as_deref(),
+            touched: &self.world.touched,
         };
         let mut answers = execution.run(vec![ready]).await?;
         Ok(answers.pop().unwrap_or_else(|| Answer::refused(&Refusal::Stopping)))

@@ -287,6 +287,7 @@ impl AgentVisit<'_> {
     async fn launch(&mut self, task: AgentTask) -> Result<AgentOutput, Abort> {
         self.launches += 1;
         let world = &self.world.0;
+        world.touched.mark();
         let tool = (self.agent.launch)(task.clone());
         let call = ToolCall {
             id: format!("agent-{}-{}", self.work.visit, self.launches),

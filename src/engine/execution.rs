@@ -22,6 +22,7 @@ use super::redaction_program::RedactionProgram;
 use super::session_trace::{LedgerLine, SessionTrace, WITHHELD};
 use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use super::tool_output::{StoreReason, StoredOutputs};
+use super::touched::Touched;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::ledger_entry::AccountingKind;
@@ -60,6 +61,8 @@ pub struct Execution<'a> {
     pub exclusions: &'a mut Vec<Exclusion>,
     /// Asked for every output, after the built-in redaction.
     pub redaction: Option<&'a RedactionProgram>,
+    /// Learns of each call that can change files.
+    pub touched: &'a Touched,
 }
 
 /// One call on its way.
@@ -83,6 +86,7 @@ impl Execution<'_> {
             let tool = tool.ok_or_else(|| Abort::internal("a call passed the gate without its tool"))?;
             seats.push(Seat { ready, tool, started: OnceLock::new() });
         }
+        seats.iter().for_each(|seat| self.touched.mark_call(seat.tool.as_ref()));
         if seats.iter().any(|seat| seat.tool.risk() != Risk::Read) {
             self.record.flush().await?;
         }

@@ -3,6 +3,7 @@
 // The seams.
 pub mod model;
 pub mod tool;
+pub mod touched;
 pub mod tool_schema;
 pub use crate::store::journal;
 pub mod tool_list;
@@ -49,6 +50,7 @@ pub mod agent_tools;
 pub mod agent_task;
 pub mod visit;
 mod reader;
+pub mod outcomes;
 pub mod agent_visit;
 mod checks;
 mod subprocess;

@@ -45,13 +45,17 @@ pub(super) struct Judged {
 }
 
 /// One question to a reader.
-struct Asked<'a> {
-    step: &'a Step,
-    visit: u32,
+pub(super) struct Asked<'a> {
+    /// The step that it is about.
+    pub step: &'a Step,
+    /// 1-based visit of the run.
+    pub visit: u32,
     /// Told apart from the step's own sessions by this.
-    name: &'a str,
-    prompt: ResolvedPrompt,
-    schema: Value,
+    pub name: &'a str,
+    /// The question.
+    pub prompt: ResolvedPrompt,
+    /// Of the answer.
+    pub schema: Value,
 }
 
 /// The question behind a `checkType`.
@@ -135,7 +139,7 @@ impl FlowWorld {
         Ok((text("result") == "ok", text("reason")))
     }
 
-    async fn ask_reader(
+    pub(super) async fn ask_reader(
         &self,
         plan: &FlowPlan,
         asked: Asked<'_>,

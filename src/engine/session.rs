@@ -37,6 +37,7 @@ use super::tool_catalog::{SessionTools, ToolCatalogs};
 use super::tool_list::{ToolList, ToolProvider};
 use super::tool_output::{StoredOutputs, ToolOutputReader};
 use super::tool_schema::ArgumentSchemas;
+use super::touched::Touched;
 use super::turn_end::TurnEnd;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
@@ -139,6 +140,8 @@ pub struct SessionWorld {
     pub fault_snapshots: bool,
     /// Longest text that stands inline in the record, in bytes.
     pub longest_inline: usize,
+    /// Learns of each call that can change files.
+    pub touched: Touched,
 }
 
 impl SessionWorld {

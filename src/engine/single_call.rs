@@ -77,6 +77,7 @@ pub async fn call_tool(
         turn: TURN,
         exclusions: &mut Vec::new(),
         redaction: world.redaction.as_deref(),
+        touched: &world.touched,
     };
     let mut answers = execution.run(vec![ready]).await?;
     let answer = answers.pop().ok_or_else(|| Abort::internal("a call was left without an answer"))?;

@@ -382,6 +382,7 @@ impl Session<'_> {
             turn: self.turn,
             exclusions: &mut self.exclusions,
             redaction: self.world.redaction.as_deref(),
+            touched: &self.world.touched,
         };
         execution.run(ready).await
     }

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 
 use super::abort::Abort;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
+use super::touched::Touched;
 use crate::domain::check_output::CheckOutput;
 use crate::domain::executed::executed;
 use crate::domain::stop::Stop;
@@ -52,6 +53,8 @@ pub struct Workplace {
     pub sandbox: Option<ProcessSandbox>,
     /// Where the work comes from and where it goes; `None` = not known.
     pub upstream: Option<Arc<dyn Upstream>>,
+    /// Learns of each program that runs.
+    pub touched: Touched,
 }
 
 /// One program to run.
@@ -100,6 +103,7 @@ impl Workplace {
             .timeout(program.time_limit)
             .output_cap(OUTPUT_CAP);
         let spec = sandbox::wrap(self.sandbox.as_ref(), spec);
+        self.touched.mark();
         let cancel = CancellationToken::new();
         let exit = match interrupts.watch(Some(GRACE), process::run(spec, &cancel)).await {
             Ok(exit) => exit,

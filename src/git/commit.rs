@@ -68,6 +68,11 @@ impl Worktree {
         let call = self.call(args).await?.stdin(message.text()).identity(author, author).with_hooks(hooks);
         call.done().await?;
         let made = self.head().await?;
+        match &made {
+            // What was committed is what is there.
+            Some(made) if !hooks => self.committed(made, &tree).await?,
+            _ => self.something_ran(),
+        }
         made.map(Some)
             .ok_or_else(|| GitError::Missing { what: format!("the commit just made on {}", self.branch()) })
     }

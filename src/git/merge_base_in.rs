@@ -56,6 +56,11 @@ impl Worktree {
         Ok(Forward::Went)
     }
 
+    /// Gives up a merge that waits for its commit: the files are as they were before it.
+    pub async fn leave_merge(&self) -> Result<(), GitError> {
+        self.call(["merge", "--abort"]).await?.done().await
+    }
+
     /// Whether a merge waits for its commit.
     pub(super) fn is_merging(&self) -> bool {
         self.merge_head().is_some()

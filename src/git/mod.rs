@@ -13,6 +13,7 @@ pub mod requirements;
 pub mod submodules;
 pub mod prepare;
 mod tree_diff;
+pub mod touched;
 pub mod tree_files;
 pub mod uncarried;
 mod last_snapshot;

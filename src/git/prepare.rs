@@ -539,6 +539,7 @@ impl Worktree {
             self.narrow(&plan.population.sparse).await?;
             self.call(["reset", "--hard", "--quiet"]).await?.with_hooks(hooks).done().await?;
             warnings.extend(self.populate(&plan.population, plan.remote.as_ref()).await?);
+            self.begin_snapshots().await?;
             files::remove_file(marker.as_path())?;
         } else if !index.as_path().exists() {
             self.call(["reset", "--mixed", "--quiet"]).await?.done().await?;

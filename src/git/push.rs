@@ -131,6 +131,11 @@ impl Checkout {
         self.remote_call(remote, args).await?.done().await
     }
 
+    /// Keeps a commit on a ref of agentd's own, which is never pushed.
+    pub async fn keep_at(&self, full: &str, commit: &CommitId) -> Result<(), GitError> {
+        self.set_ref(full, commit).await
+    }
+
     /// Points a ref of agentd's own somewhere, wherever it was.
     pub(super) async fn set_ref(&self, full: &str, to: &CommitId) -> Result<(), GitError> {
         self.call(["update-ref", "-m", "agentd", full, to.as_str()]).await?.done().await

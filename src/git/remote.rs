@@ -123,6 +123,15 @@ impl Checkout {
         self.reference(&remote.seen_ref(branch)).await
     }
 
+    /// The commit that agentd pushed last to a branch on the remote.
+    pub async fn last_pushed(
+        &self,
+        remote: &Remote,
+        branch: &BranchName,
+    ) -> Result<Option<CommitId>, GitError> {
+        self.reference(&remote.pushed_ref(branch)).await
+    }
+
     /// A call that talks to a remote with exactly its credentials.
     pub(super) async fn remote_call(&self, remote: &Remote, args: Vec<String>) -> Result<Call, GitError> {
         let hardening = self.hardening(self.common_dir()).await?;

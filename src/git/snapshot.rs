@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use super::blob::LARGEST_FILE;
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
+use super::last_snapshot::Snapshot;
 use super::output;
 use super::program::Identity;
 use super::submodules::commit_in;
@@ -66,6 +67,13 @@ impl Worktree {
         Ok(self.record().await?.0)
     }
 
+    /// Lets the first snapshot begin with what git has just checked out, so that it need not read every file again. Only
+    /// for files that nobody has worked on: flags in a worktree's index can hide changes.
+    pub(super) async fn begin_snapshots(&self) -> Result<(), GitError> {
+        copy(&self.git_dir().join("index"), &self.git_dir().join(INDEX)).await?;
+        Ok(())
+    }
+
     /// The same, but the tree of HEAD if the only differences are new files.
     pub async fn tree_of_known(&self) -> Result<String, GitError> {
         let changed = self.status().await?;
@@ -77,16 +85,56 @@ impl Worktree {
         }
     }
 
+    /// From now on nothing runs here that changes files: what a snapshot finds holds until [`Worktree::something_ran`].
+    pub fn nothing_runs(&self) {
+        self.last_snapshot().rest();
+    }
+
+    /// Something ran here that may have changed files.
+    pub fn something_ran(&self) {
+        self.last_snapshot().forget();
+    }
+
     /// The tree, and the index that describes it.
     pub(super) async fn record(&self) -> Result<(String, AbsPath), GitError> {
+        let snapshot = self.snapshot().await?;
+        Ok((snapshot.tree, self.git_dir().join(INDEX)))
+    }
+
+    /// A commit was made of the last snapshot. If its tree is that of the snapshot, it holds beside the commit, too.
+    pub(super) async fn committed(&self, made: &CommitId, tree: &str) -> Result<(), GitError> {
+        if self.checkout().tree_of_commit(made).await? == tree {
+            self.last_snapshot().stands_on(made.clone());
+        } else {
+            self.something_ran();
+        }
+        Ok(())
+    }
+
+    /// The commits that a snapshot stands on.
+    async fn beside(&self) -> Result<Vec<CommitId>, GitError> {
+        Ok(self.head().await?.into_iter().chain(self.merge_head()).collect())
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, GitError> {
+        let beside = self.beside().await?;
+        if let Some(found) = self.last_snapshot().found(&beside) {
+            return Ok(found);
+        }
+        let found = self.take_snapshot().await?;
+        self.last_snapshot().keep_found(beside, found.clone());
+        Ok(found)
+    }
+
+    async fn take_snapshot(&self) -> Result<Snapshot, GitError> {
         let own = self.git_dir().join(INDEX);
         // Each call works on a copy, so that several can run at once. The last copy is kept for its file times.
         let work = self.git_dir().join(format!("{INDEX}-{}", uuid::Uuid::new_v4().simple()));
         let recorded = self.record_in(&own, &work).await;
         match recorded {
-            Ok(tree) => {
+            Ok(snapshot) => {
                 files::rename(work.as_path(), own.as_path())?;
-                Ok((tree, own))
+                Ok(snapshot)
             }
             Err(error) => {
                 for leftover in [work.clone(), self.git_dir().join(format!("{}.lock", file_name(&work)))] {
@@ -97,7 +145,7 @@ impl Worktree {
         }
     }
 
-    async fn record_in(&self, own: &AbsPath, work: &AbsPath) -> Result<String, GitError> {
+    async fn record_in(&self, own: &AbsPath, work: &AbsPath) -> Result<Snapshot, GitError> {
         let known = copy(own, work).await?;
         if !known {
             let base = match self.head().await? {
@@ -106,12 +154,13 @@ impl Worktree {
             };
             self.call(base).await?.index(work).done().await?;
         }
-        let Listed { links, embedded, files } = self.listed(work).await?;
-        let left_out = self.not_taken(files).await?;
+        let Listed { mut links, embedded, files } = self.listed(work).await?;
+        links.extend(self.committed_links(&embedded).await?);
+        let not_taken = self.not_taken(files).await?;
         // A nested repository is left out, because git would run a program in it with its configuration. A file that
         // agentd would not read is left out too, and so is one whose name would make git refuse all files.
         let others = links.iter().map(|(path, _)| path.as_str()).chain(embedded.iter().map(String::as_str));
-        let others = others.chain(left_out.iter().map(|(path, _)| path.as_str()));
+        let others = others.chain(not_taken.iter().map(|(path, _)| path.as_str()));
         let excluded: String = others.map(|path| format!(":(exclude,top,literal){path}\0")).collect();
         let mut add = vec!["add", "--all"];
         if !excluded.is_empty() {
@@ -120,10 +169,10 @@ impl Worktree {
         self.call(add).await?.index(work).stdin(excluded).done().await?;
         self.follow_submodules(work, links).await?;
         // Most tool calls change nothing. An equal index has the same tree.
-        let known: Vec<CommitId> = self.head().await?.into_iter().chain(self.merge_head()).collect();
+        let known = self.beside().await?;
         let mut said = digest(work, &known).await?;
         if let Some(tree) = self.last_snapshot().tree_of(&said) {
-            return Ok(tree);
+            return Ok(Snapshot { tree, not_taken });
         }
         let dropped = self.drop_excluded(work, known.clone()).await?;
         if self.take_tracked(work, known.clone()).await? || dropped {
@@ -131,7 +180,23 @@ impl Worktree {
         }
         let tree = self.call(["write-tree"]).await?.index(work).text().await?.trim().to_owned();
         self.last_snapshot().keep(said, &tree);
-        Ok(tree)
+        Ok(Snapshot { tree, not_taken })
+    }
+
+    /// Those of the repositories around that are submodules in HEAD: somebody committed them after the last snapshot. What
+    /// the index has for them is nothing yet.
+    async fn committed_links(&self, embedded: &[String]) -> Result<Vec<(String, String)>, GitError> {
+        let Some(head) = self.head().await?.filter(|_| !embedded.is_empty()) else { return Ok(Vec::new()) };
+        let embedded = embedded.to_owned();
+        let find = move |repository: &git2::Repository| {
+            let tree = repository.find_commit(super::checkout::oid(&head)?)?.tree()?;
+            let is_link = |path: &String| {
+                tree.get_path(path.as_ref()).is_ok_and(|entry| entry.kind() == Some(git2::ObjectType::Commit))
+            };
+            let found = embedded.iter().filter(|path| is_link(path));
+            Ok(found.map(|path| (path.clone(), String::new())).collect())
+        };
+        self.checkout().library(find).await
     }
 
     /// What is in the index and in the folders: submodules, other repositories, files.
@@ -175,15 +240,14 @@ impl Worktree {
 
     /// Changed files that cannot be added. No snapshot and no commit has them.
     pub async fn left_out(&self) -> Result<Vec<(String, NotTaken)>, GitError> {
-        let (_, index) = self.record().await?;
-        let listed = self.listed(&index).await?;
-        let found = self.not_taken(listed.files).await?;
+        let found = self.snapshot().await?.not_taken;
         if found.is_empty() {
             return Ok(found);
         }
         // A submodule that is as it was committed does not matter here.
         let mut ask = vec!["ls-files", "--modified", "--others", "-z", "--"];
         ask.extend(found.iter().map(|(path, _)| path.as_str()));
+        let index = self.git_dir().join(INDEX);
         let changed = self.call(ask).await?.env("GIT_LITERAL_PATHSPECS", "1").index(&index).text().await?;
         let changed: Vec<&str> = changed.split('\0').collect();
         Ok(found.into_iter().filter(|(path, _)| changed.contains(&path.as_str())).collect())
@@ -239,6 +303,16 @@ impl Worktree {
         Ok(commit)
     }
 
+    /// Keeps a commit that a checkpoint made on one more ref that is never pushed.
+    pub async fn keep(&self, reference: &str, commit: &CommitId) -> Result<(), GitError> {
+        let (reference, commit) = (reference.to_owned(), commit.clone());
+        let keep = move |repository: &git2::Repository| {
+            repository.reference(&reference, super::checkout::oid(&commit)?, true, "agentd")?;
+            Ok(())
+        };
+        self.checkout().library(keep).await
+    }
+
     /// Removes new files from the worktree. The state with them is kept on `reference`, above what that kept before.
     /// Gives the commit that keeps it.
     pub async fn set_aside(&self, paths: &[String], reference: &str) -> Result<CommitId, GitError> {
@@ -272,6 +346,7 @@ impl Worktree {
         let saved = self.commit_of(present, "agentd: what is no part of the work\n", former).await?;
         self.checkout().set_ref(reference, &saved).await?;
         // The index has every present file, so that files that the wanted tree lacks are removed.
+        self.something_ran();
         self.call(["read-tree", "--reset", "-u", wanted]).await?.index(index).done().await?;
         Ok(saved)
     }
@@ -302,6 +377,7 @@ impl Worktree {
         move_branch: bool,
     ) -> Result<Restored, GitError> {
         self.clear_stale_locks()?;
+        self.something_ran();
         let (present, index) = self.record().await?;
         let wanted = self.checkout().tree_of_commit(commit).await?;
         let head = self.head().await?;

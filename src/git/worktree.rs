@@ -86,6 +86,15 @@ pub struct PatchText {
     pub truncated: bool,
 }
 
+/// What one commit has that another one has not.
+#[derive(Debug, Clone)]
+pub struct Between {
+    /// Its commits, oldest first.
+    pub commits: Vec<LogEntry>,
+    /// What they change.
+    pub files: Vec<Change>,
+}
+
 /// One commit of a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
@@ -254,8 +263,29 @@ impl Worktree {
 
     /// Commits between `base` and HEAD, oldest first.
     pub async fn commits(&self, base: &CommitId) -> Result<Vec<LogEntry>, GitError> {
-        let Some(head) = self.head().await? else { return Ok(Vec::new()) };
-        let base = base.clone();
+        match self.head().await? {
+            Some(head) => self.log(base, &head).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// What one commit has that another one has not.
+    pub async fn between(&self, from: &CommitId, to: &CommitId) -> Result<Between, GitError> {
+        let commits = self.log(from, to).await?;
+        let tree = self.checkout.tree_of_commit(to).await?;
+        let (from, to) = (from.clone(), to.clone());
+        let files = self
+            .checkout
+            .library(move |repository| {
+                let base = commit_id(repository.merge_base(oid(&from)?, oid(&to)?)?)?;
+                changes(repository, Some(&base), &tree)
+            })
+            .await?;
+        Ok(Between { commits, files })
+    }
+
+    async fn log(&self, base: &CommitId, head: &CommitId) -> Result<Vec<LogEntry>, GitError> {
+        let (base, head) = (base.clone(), head.clone());
         self.checkout
             .library(move |repository| {
                 let mut walk = repository.revwalk()?;

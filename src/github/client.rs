@@ -189,6 +189,10 @@ impl Client {
         self.shared.retry_delay
     }
 
+    pub(super) fn timeout(&self) -> Duration {
+        self.shared.timeout
+    }
+
     /// Whether an absolute URL is on the API's own host.
     pub(super) fn is_own(&self, url: &str) -> bool {
         self.shared.endpoint.is_own(url)
@@ -260,6 +264,9 @@ impl Client {
                     if status == 401 && app.is_none() && !renewed && self.shared.auth.forget(&token).await {
                         renewed = true;
                         continue;
+                    }
+                    if ask.unfollowed && reply.status.is_redirection() {
+                        return Ok(reply);
                     }
                     if let Some(url) = self.redirect(&ask, &reply)? {
                         redirects += 1;

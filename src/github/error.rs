@@ -95,6 +95,11 @@ impl Error {
         Self::new(ErrorKind::Malformed, doing, detail.to_string())
     }
 
+    /// Something of this machine that fails while GitHub is read.
+    pub fn internal(doing: &str, detail: &dyn fmt::Display) -> Self {
+        Self::malformed(doing, detail)
+    }
+
     /// Status, GitHub's own message and similar details, without secrets. They are for logs and never for people.
     pub fn technical(&self) -> &str {
         &self.detail
@@ -116,8 +121,14 @@ impl Error {
         matches!(self.kind, ErrorKind::NotFound | ErrorKind::Gone)
     }
 
+    /// Whether people locked the conversation, so that agentd may not write there.
+    pub fn is_locked(&self) -> bool {
+        matches!(self.kind, ErrorKind::Forbidden { .. })
+            && self.detail.to_ascii_lowercase().contains("locked")
+    }
+
     /// Whether a write may have happened although it failed. Then look before writing again.
-    pub(super) fn is_ambiguous(&self) -> bool {
+    pub fn is_ambiguous(&self) -> bool {
         matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Unavailable { .. } | ErrorKind::Malformed)
     }
 }

@@ -177,7 +177,7 @@ impl Client {
         let list = match id {
             RemarkId::Comment(_) => Written::Comments,
             RemarkId::ReviewComment(_) => Written::ReviewComments,
-            RemarkId::Review(_) => return Ok(()),
+            RemarkId::Review(_) | RemarkId::Said(_) => return Ok(()),
         };
         let doing = format!("reacting to {id} of {repo}");
         let url = self.url(&format!("/repos/{repo}/{}/{}/reactions", list.path(), id.number()));

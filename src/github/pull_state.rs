@@ -1,27 +1,20 @@
 //! Checks and state of a pull request. Reading an unchanged one again costs nothing.
 
+use super::checks::{HeadState, runs_of, statuses_of};
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::pulls::Pull;
 use super::request::{Ask, Reply};
-use super::rest_wire::{CheckRunsWire, CombinedStatusWire, PullWire};
+use super::rest_wire::PullWire;
+use crate::domain::head_check::{CheckOutcome, HeadCheck};
 use crate::domain::name::RepoName;
-
-/// A check run or commit status that ended badly.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedCheck {
-    /// Its name.
-    pub name: String,
-    /// What it says of itself.
-    pub summary: String,
-}
 
 /// The state of a pull request, kept with the tags that make reading an unchanged one free.
 #[derive(Debug, Clone, Default)]
 pub struct PullState {
     head: String,
-    checks: Tagged<Vec<FailedCheck>>,
-    statuses: Tagged<Vec<FailedCheck>>,
+    checks: Tagged<Vec<HeadCheck>>,
+    statuses: Tagged<Vec<HeadCheck>>,
     mergeable: Tagged<Option<bool>>,
 }
 
@@ -34,9 +27,31 @@ struct Tagged<T> {
 }
 
 impl PullState {
-    /// Check runs, then commit statuses, of the head that ended badly.
-    pub fn failed_checks(&self) -> impl Iterator<Item = &FailedCheck> {
+    /// Check runs, then commit statuses, of the head.
+    pub fn checks(&self) -> impl Iterator<Item = &HeadCheck> {
         self.checks.value.iter().chain(&self.statuses.value)
+    }
+
+    /// Whether something is expected of its checks.
+    pub fn is_unsettled(&self) -> bool {
+        self.checks().any(|check| check.outcome == CheckOutcome::Running)
+    }
+
+    /// Takes what was read with others. True = it differs.
+    pub fn take(&mut self, found: &HeadState) -> bool {
+        let same = self.head == found.head
+            && self.checks.value == found.checks
+            && self.statuses.value.is_empty()
+            && self.mergeable.value == found.mergeable;
+        if !same {
+            *self = Self {
+                head: found.head.clone(),
+                checks: Tagged { value: found.checks.clone(), ..Tagged::default() },
+                mergeable: Tagged { value: found.mergeable, ..Tagged::default() },
+                ..Self::default()
+            };
+        }
+        !same
     }
 
     /// Whether it can be merged; `None` = GitHub does not know yet.
@@ -126,23 +141,13 @@ fn optional<T: Default>(read: Result<bool, Error>, held: &mut Tagged<T>) -> Resu
     }
 }
 
-fn checks(failed: &mut Vec<FailedCheck>, reply: &Reply) -> Result<(), Error> {
-    for run in reply.json::<CheckRunsWire>()?.check_runs {
-        if matches!(run.conclusion.as_deref(), Some("failure" | "timed_out")) {
-            let said = run.output.map(|output| format!("{}\n{}", output.title, output.summary));
-            let summary = said.unwrap_or_default().trim().to_owned();
-            failed.push(FailedCheck { name: run.name, summary });
-        }
-    }
+fn checks(found: &mut Vec<HeadCheck>, reply: &Reply) -> Result<(), Error> {
+    found.extend(runs_of(reply.json()?));
     Ok(())
 }
 
-fn statuses(failed: &mut Vec<FailedCheck>, reply: &Reply) -> Result<(), Error> {
-    for status in reply.json::<CombinedStatusWire>()?.statuses {
-        if matches!(status.state.as_str(), "failure" | "error") {
-            failed.push(FailedCheck { name: status.context, summary: status.description });
-        }
-    }
+fn statuses(found: &mut Vec<HeadCheck>, reply: &Reply) -> Result<(), Error> {
+    found.extend(statuses_of(reply.json()?));
     Ok(())
 }
 

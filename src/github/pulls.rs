@@ -15,6 +15,8 @@ use crate::domain::name::{BranchName, CommitId, RepoName};
 use crate::domain::percent::percent_encoded;
 
 const NEEDS: &str = "pull requests: write";
+/// How the comment begins that says what agentd made of a pull request last.
+const SET: &str = "<!-- agentd:set ";
 /// Pages of a hundred open pull requests that are listed at most.
 const MOST_PAGES: usize = 20;
 
@@ -35,6 +37,8 @@ pub struct Pull {
     pub open: bool,
     /// When it was last changed, as GitHub writes it.
     pub updated_at: Option<String>,
+    /// Whether anything has happened to it since it was opened, as far as its times say.
+    pub touched: bool,
     /// Whether it was merged.
     pub merged: bool,
     /// Whether it is a draft.
@@ -106,6 +110,7 @@ fn pull(repo: &RepoName, wire: PullWire) -> Pull {
         title: wire.title,
         body: wire.body,
         open: wire.state == "open",
+        touched: wire.updated_at != wire.created_at,
         updated_at: wire.updated_at,
         merged: wire.merged_at.is_some(),
         draft: wire.draft,
@@ -247,7 +252,7 @@ impl Client {
             "title": spec.title,
             "head": spec.head.as_str(),
             "base": spec.base.as_str(),
-            "body": spec.body,
+            "body": with_set(&spec.body, draft, spec.base.as_str()),
             "draft": draft,
         });
         let reply =
@@ -267,6 +272,14 @@ impl Client {
         if !current.open {
             return Ok((current, change));
         }
+        // What a person changed since agentd set it stays.
+        let set = SetLast::of(&current.body);
+        let drafted = current.draft && set.as_ref().is_some_and(|set| !set.draft);
+        let moved = set.is_some_and(|set| set.base != current.base);
+        let (draft, wants_draft) = (draft || drafted, draft && !drafted);
+        let base = if moved { current.base.as_str() } else { spec.base.as_str() };
+        // Where a person moved it, what agentd had set is remembered.
+        let spec = &PullSpec { body: with_set(&spec.body, wants_draft, spec.base.as_str()), ..spec.clone() };
         let mut body = Map::new();
         if current.title != spec.title {
             body.insert("title".to_owned(), json!(spec.title));
@@ -274,8 +287,8 @@ impl Client {
         if !same_text(&current.body, &spec.body) {
             body.insert("body".to_owned(), json!(spec.body));
         }
-        if current.base != spec.base.as_str() {
-            body.insert("base".to_owned(), json!(spec.base.as_str()));
+        if current.base != base {
+            body.insert("base".to_owned(), json!(base));
         }
         if !body.is_empty() {
             let doing = format!("updating pull request {} of {repo}", current.number);
@@ -309,6 +322,25 @@ impl Client {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What agentd made of a pull request last, as a comment in its body says that nobody sees.
+struct SetLast {
+    draft: bool,
+    base: String,
+}
+
+impl SetLast {
+    fn of(body: &str) -> Option<Self> {
+        let said = body.rsplit_once(SET)?.1.split_once(" -->")?.0;
+        let (draft, base) = said.split_once(' ')?;
+        Some(Self { draft: draft == "draft", base: base.to_owned() })
+    }
+}
+
+fn with_set(body: &str, draft: bool, base: &str) -> String {
+    let word = if draft { "draft" } else { "ready" };
+    format!("{}\n\n{SET}{word} {base} -->", body.trim_end())
 }
 
 impl Pull {

@@ -151,7 +151,7 @@ impl ReviewWire {
         let state = ReviewState::parse(&self.state.to_ascii_lowercase())?;
         let sent = self.submitted_at?;
         let remark = self.comment.remark(RemarkKind::Review, number);
-        (state != ReviewState::Pending).then(|| Remark { state: Some(state), created: sent, ..remark })
+        (state != ReviewState::Pending).then_some(Remark { state: Some(state), created: sent, ..remark })
     }
 }
 

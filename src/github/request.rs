@@ -21,6 +21,8 @@ pub(super) struct Ask {
     pub repeatable: bool,
     /// The primary budget it is counted on, unless the answer says otherwise.
     pub resource: &'static str,
+    /// Whether a redirect is the answer, and not followed.
+    pub unfollowed: bool,
 }
 
 impl Ask {
@@ -34,6 +36,7 @@ impl Ask {
             needs,
             repeatable: true,
             resource: "core",
+            unfollowed: false,
         }
     }
 
@@ -51,6 +54,10 @@ impl Ask {
 
     pub fn repeatable(self) -> Self {
         Self { repeatable: true, ..self }
+    }
+
+    pub fn unfollowed(self) -> Self {
+        Self { unfollowed: true, ..self }
     }
 
     pub fn etag(self, etag: Option<&str>) -> Self {

@@ -192,6 +192,7 @@ pub(super) struct PullWire {
     #[serde(default, deserialize_with = "nullable")]
     pub body: String,
     pub merged_at: Option<DateTime<Utc>>,
+    pub created_at: Option<String>,
     pub updated_at: Option<String>,
     pub mergeable: Option<bool>,
     pub head: Option<SideWire>,
@@ -207,44 +208,6 @@ pub(super) struct SideWire {
     pub sha: String,
     /// `null` where it was in a fork that is deleted.
     pub repo: Option<RepositoryWire>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct CheckRunsWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub check_runs: Vec<CheckRunWire>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct CheckRunWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub name: String,
-    pub conclusion: Option<String>,
-    pub output: Option<CheckOutputWire>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct CheckOutputWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub title: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub summary: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct CombinedStatusWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub statuses: Vec<StatusWire>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct StatusWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub context: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub state: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub description: String,
 }
 
 #[derive(Deserialize)]

@@ -99,14 +99,13 @@ fn own_state(context: &RepositoryContext) -> String {
     sha256_hex(place.as_bytes()).chars().take(16).collect()
 }
 
-/// Shows the longer time of a lease that is held already.
-pub async fn renew(issue: Tracked<'_>, context: &RepositoryContext, mine: &Holder) {
+/// Shows a lease that is held already, with its present time and how far the work is.
+pub async fn renew(issue: Tracked<'_>, context: &RepositoryContext, mine: &Holder, progress: &str) {
     let Some((client, number)) = tracked(issue, context) else { return };
+    let text = format!("{}{progress}", text(issue.key, mine));
     let of = (&context.repo, number);
-    if let Err(error) =
-        status_comment::ensure(client, context.state.store(), of, &text(issue.key, mine)).await
-    {
-        tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
+    if let Err(error) = status_comment::ensure(client, context.state.store(), of, &text).await {
+        tracing::warn!(%error, "the status comment of a working run could not be written");
     }
 }
 

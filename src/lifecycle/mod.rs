@@ -11,6 +11,8 @@ pub mod run;
 pub mod issue_budget;
 pub mod parked;
 mod said;
+mod comment_state;
+mod shown_progress;
 pub mod budget_extension;
 pub mod stage;
 pub mod worktree;

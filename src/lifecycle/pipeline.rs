@@ -20,8 +20,8 @@ use super::run::Run;
 use super::run_observer::RunObserver;
 use super::stage::{Stage, Worked};
 use super::{
-    budget_extension, instance, issue_budget, judge, plan, publish, said, seal, steps, stop_request, verify,
-    worktree,
+    budget_extension, instance, issue_budget, judge, plan, publish, said, seal, shown_progress, steps,
+    stop_request, verify, worktree,
 };
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
@@ -74,6 +74,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
             output = stages(&run) => output.unwrap_or_else(|error| run.output_lost(&error)),
             never = stop_request::listen(lease.journal.dir(), observer.stop()) => match never {},
             never = budget_extension::listen(&run) => match never {},
+            never = shown_progress::show(&run) => match never {},
         };
         said::close(&run).await;
         stop_request::forget(lease.journal.dir()).await;

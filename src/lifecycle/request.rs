@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::config::config_file::Publish;
+use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
@@ -46,6 +47,8 @@ pub struct RunRequest {
     pub follow_up: Option<String>,
     /// What people wrote that this run is about, as it was read just before the start.
     pub new_remarks: Vec<Remark>,
+    /// Failed jobs that were run again before, for the record.
+    pub check_reruns: Vec<CheckRerun>,
     /// Whether the origin branch is merged into the branch, because they conflict.
     pub catches_up: bool,
     /// Whether only the plan is wanted. Then nothing changes anywhere, so the remote is asked and nothing is fetched.

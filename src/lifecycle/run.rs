@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::comment_state::StatusComment;
 use super::extender::Extender;
 use super::lease::recovery::Predecessor;
 use super::lease::{Lease, Leased};
@@ -41,6 +42,8 @@ pub struct Run<'a> {
     pub(super) extender: Extender,
     /// The budgets that people were told of already; one asks at a time.
     pub(super) told: tokio::sync::Mutex<Vec<BudgetKind>>,
+    /// Its status comment; one writes at a time.
+    pub(super) status_comment: tokio::sync::Mutex<StatusComment>,
 }
 
 impl<'a> Run<'a> {
@@ -57,6 +60,7 @@ impl<'a> Run<'a> {
             stop: observer.signal(),
             extender: observer.extender(),
             told: tokio::sync::Mutex::default(),
+            status_comment: tokio::sync::Mutex::default(),
         }
     }
 

@@ -70,6 +70,12 @@ pub fn since(run: &Run<'_>) -> Option<SaidSince> {
     }))
 }
 
+/// How many remarks wait for a turn or for another run.
+pub async fn waiting(run: &Run<'_>) -> usize {
+    let Some(cell) = inbox(run) else { return 0 };
+    cell.read().await.map_or(0, |inbox| inbox.waiting().len())
+}
+
 /// What was told and changed afterwards is named in the report; nothing is undone.
 pub async fn note_changes(run: &Run<'_>) {
     let Some(cell) = inbox(run) else { return };

@@ -137,6 +137,7 @@ async fn verify_one(
     }
     let started_at = run.context.clock.now_ms();
     let ended = run_command(run, workspace, argv, longest).await;
+    worktree.something_ran();
     let tree_after = worktree.tree_of_known().await.map_err(defect)?;
     let name = format!("verify/{}.txt", uuid::Uuid::now_v7());
     let not_started = ended.is_err();

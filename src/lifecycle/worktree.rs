@@ -4,6 +4,7 @@
 //! Takes a run that holds its lease. Leaves its worktree, set up. After a crash in it the next run finds the worktree as it
 //! is, and sets it up again where that was not finished.
 
+use super::commit::others;
 use super::lease::recovery::Predecessor;
 use super::plan::Plan;
 use super::run::Run;
@@ -94,9 +95,20 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
     })?;
     run.journal.flush().await?;
     let plan = wanted(run.plan, origin, run.context).await.map_err(|refusal| refusal.stop)?;
+    // What agentd pushed last; others may have pushed since.
+    let before = match &plan.remote {
+        Some(remote) => run.context.checkout.last_pushed(remote, &plan.branch).await.ok().flatten(),
+        None => None,
+    };
     let prepared = run.context.checkout.prepare_worktree(&plan).await.map_err(|error| stop_of(&error))?;
     for warning in prepared.warnings {
         run.journal.warn("worktree", warning);
+    }
+    if let (Some(before), Some(remote)) = (&before, &plan.remote)
+        && let Ok(Some(tip)) = run.context.checkout.last_seen(remote, &plan.branch).await
+        && tip != *before
+    {
+        others::told(run, &prepared.worktree, (before, &tip)).await;
     }
     if run.lease.given_up.is_some() {
         // It is kept as it was left: nobody works in it.

@@ -129,6 +129,9 @@ fn fold(facts: &RunFacts, dir: &RunDir, last: (u64, String)) -> RunOutput {
     output.totals = OutputTotals::new(&totals, denied);
     output.budgets = budgets(facts);
     for (_, event) in &facts.other {
+        if let Event::ThreadOutcome(outcome) = event {
+            output.limitations.extend(outcome.limitation.clone());
+        }
         if let Event::ClaimsJudged(judged) = event {
             output.claims.clone_from(&judged.claims);
             output.evidence.clone_from(&judged.evidence);

@@ -51,6 +51,7 @@ pub fn fold(
         mapping: output.mapping.clone(),
         steps: Vec::new(),
         briefing: None,
+        threads: Vec::new(),
         repo_state: RepoState {
             base_commit: output.artifacts.base_commit.clone(),
             head_commit: output.artifacts.head_commit.clone(),
@@ -108,6 +109,10 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
                 asked: frozen.asked.clone(),
                 texts: frozen.texts.clone(),
             });
+        }
+        Event::ThreadOutcome(outcome) => {
+            record.threads.retain(|known| known.thread != outcome.thread);
+            record.threads.push(outcome.as_ref().clone());
         }
         Event::ItemRecorded { item, .. } => record.items.push(item.as_ref().clone()),
         Event::PromptSnapshotTaken(snapshot) => record.prompt_snapshots.push(snapshot.as_ref().clone()),

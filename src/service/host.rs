@@ -31,6 +31,7 @@ use crate::engine::shared_cap::SharedCaps;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
+use crate::engine::touched::Touched;
 use crate::mcp::{CurrentTools, McpServers};
 use crate::repository::resources;
 use crate::repository::tool_servers;
@@ -239,6 +240,7 @@ impl Service {
             redaction: None,
             fault_snapshots: false,
             longest_inline: self.config.longest_inline(),
+            touched: Touched::default(),
         };
         Ok(Opened { run, dir, journal, world })
     }

@@ -113,6 +113,7 @@ impl Yard {
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
             conversation: Default::default(),
+            checks: agentd::config::checks_file::ChecksTable::default(),
             limits: self.limits,
             max_follow_ups: 3,
             poll_interval: Duration::from_millis(20),
@@ -235,6 +236,77 @@ async fn an_idle_tick_costs_no_counted_request() {
         before.unchanged + 20,
         "issues, comments, comments of reviews and pull requests, each unchanged"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i30_fifty_idle_repositories_with_five_hundred_open_pull_requests_cost_sixty_requests_a_minute() {
+    let mut repositories = Vec::new();
+    for repository in 0..50 {
+        let pulls: Vec<serde_json::Value> = (1..=10)
+            .map(|issue| {
+                let marker = format!("<!-- agentd:issue-{issue} -->");
+                serde_json::json!({
+                    "title": format!("Pull {issue}"), "head": format!("feature/issue-{issue}"), "body": marker,
+                    "author": "helper",
+                })
+            })
+            .collect();
+        let commits: Vec<serde_json::Value> = std::iter::once(serde_json::json!({ "files": { "a": "a" } }))
+            .chain((1..=10).map(|issue| {
+                serde_json::json!({ "branch": format!("feature/issue-{issue}"), "files": { format!("{issue}"): "x" } })
+            }))
+            .collect();
+        let issues: Vec<serde_json::Value> = (1..=10)
+            .map(|issue| serde_json::json!({ "title": format!("Issue {issue}"), "number": issue }))
+            .collect();
+        repositories.push(serde_json::json!({
+            "name": format!("octo/r{repository}"), "collaborators": { "helper": "write" },
+            "commits": commits, "issues": issues, "pulls": pulls,
+        }));
+    }
+    let text = toml::to_string(&serde_json::json!({ "repositories": repositories })).unwrap();
+    let mut yard = Yard::new(&text).await;
+    yard.clock = Clock::system();
+    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
+    parts.poll_interval = Duration::from_secs(2);
+    parts.repositories = (0..50)
+        .map(|n| Watched { name: RepoName::parse(&format!("octo/r{n}")).unwrap(), ..yard.watched() })
+        .collect();
+    let mut daemon = Daemon::open(parts).unwrap();
+    let shutdown = yard.shutdown.clone();
+    let stop = async {
+        // The first look at all of them.
+        let listed = || {
+            yard.sim
+                .requests()
+                .iter()
+                .filter(|one| one.target.contains("/pulls/comments?sort=updated"))
+                .count()
+        };
+        while listed() < 50 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let before = yard.sim.requests().len();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let asked = yard.sim.requests().split_off(before);
+        shutdown.request_stop();
+        asked
+    };
+    let (_, asked) = futures::future::join(daemon.run(), stop).await;
+    let mut kinds = std::collections::BTreeMap::<String, usize>::new();
+    for one in &asked {
+        let path = one.target.split('?').next().unwrap_or_default();
+        let kind: Vec<&str> = path.split('/').filter(|part| part.parse::<u64>().is_err()).skip(4).collect();
+        *kinds.entry(format!("{} {}", kind.join("/"), one.status)).or_default() += 1;
+    }
+    assert!(asked.len() <= 60, "{} requests: {kinds:#?}", asked.len());
+    assert!(asked.len() > 10, "it goes on looking: {kinds:#?}");
+    let most = |from: Duration| {
+        let all = yard.sim.requests();
+        all.iter().filter(|one| one.at >= from && one.at < from + Duration::from_secs(60)).count()
+    };
+    assert!(yard.sim.requests().iter().all(|one| most(one.at) <= 300), "never more for one credential");
 }
 
 #[tokio::test]

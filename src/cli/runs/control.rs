@@ -131,6 +131,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         resume: Some(dir.run_id),
         follow_up: None,
         new_remarks: Vec::new(),
+        check_reruns: Vec::new(),
         catches_up: false,
         dry_run: false,
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::finished;
-use crate::cli::args::LogArgs;
+use crate::cli::args::{LogArgs, RunRef};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::output::reader_went_away;
@@ -44,6 +44,12 @@ pub(super) fn print(context: &Context, dir: &RunDir, args: &LogArgs) -> Result<(
         std::thread::sleep(PAUSE);
     }
     log.close()
+}
+
+/// Prints a run from its start and follows it to its end.
+pub fn follow(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+    let run = RunRef { run: dir.run_id.to_string() };
+    print(context, dir, &LogArgs { run, follow: true, failed: false, step: None })
 }
 
 struct Log<'a> {

@@ -10,6 +10,7 @@ mod replay;
 
 pub(super) use control::{approve, not_decided};
 pub(super) use listing::print_patch;
+pub(super) use log::follow;
 
 use super::args::RunsCommand;
 use super::context::Context;

@@ -82,6 +82,7 @@ pub(super) fn replay(
         resume: None,
         follow_up: None,
         new_remarks: Vec::new(),
+        check_reruns: Vec::new(),
         catches_up: false,
         dry_run: false,
     };

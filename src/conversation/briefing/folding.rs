@@ -1,7 +1,8 @@
 //! Fences a remark, and folds it where it is too long.
 
-use super::Drafting;
+use super::drafting::Drafting;
 use super::heard::Heard;
+use super::source::shown as time_shown;
 use crate::domain::briefing::{BriefedText, Fate, UNTOLD};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::fold::folded;
@@ -80,8 +81,8 @@ fn manifest(heard: &Heard, text: &str, fate: Fate, why: Option<&str>) -> Briefed
         login: remark.login.clone(),
         standing: Some(heard.judged.standing),
         permission: heard.judged.permission.map(|may| may.as_str().to_owned()),
-        created: Some(super::shown(remark.created)),
-        edited: remark.edited.map(super::shown),
+        created: Some(time_shown(remark.created)),
+        edited: remark.edited.map(time_shown),
         sha256: sha256_hex(text.as_bytes()),
         characters: text.chars().count(),
         fate,
@@ -96,7 +97,7 @@ fn heading(heard: &Heard) -> String {
         remark.id,
         remark.kind,
         remark.login.as_deref().unwrap_or("a deleted account"),
-        super::shown(remark.created)
+        time_shown(remark.created)
     )
 }
 
@@ -110,12 +111,12 @@ fn fenced(heard: &Heard, text: &str, taken_out: TakenOut, readable: bool) -> Str
         && let Some(edited) = remark.edited
     {
         let by = remark.editor.as_deref().unwrap_or("somebody");
-        notes.push(format!("edited by {by} at {}", super::shown(edited)));
+        notes.push(format!("edited by {by} at {}", time_shown(edited)));
     }
     if readable {
         notes.push(format!("folded; tool_output reads all of it by the handle {UNTOLD}"));
     }
-    let time = super::shown(remark.created);
+    let time = time_shown(remark.created);
     let state = remark.state.map_or("", |state| state.as_str());
     let notes = notes.join("; ");
     let attributes = [

@@ -1,6 +1,6 @@
 //! Reads remarks and decides which of them a run is told, and in which version.
 
-use super::Source;
+use super::source::Source;
 use crate::config::conversation_file::Outsiders;
 use crate::conversation::issue_text::stood_then;
 use crate::conversation::standing::{Judged, People};
@@ -66,7 +66,7 @@ pub async fn hear(
         threads = github.review_threads(&context.repo, pull, pages).await?;
     }
     let mut all = AllHeard { pull, unread_threads: threads.unread, ..AllHeard::default() };
-    let mut judge = Judge { github, source, people, context };
+    let mut judge = Judge { github, source, people, context, asked: moment(source, &read, &threads) };
     for list in read {
         all.unread += list.unread;
         for remark in list.items {
@@ -97,22 +97,41 @@ fn place(thread: &HeardThread) -> (&str, u64, Option<chrono::DateTime<chrono::Ut
     (&of.path, of.line.or(of.original_line).unwrap_or_default(), first, &of.id)
 }
 
+/// When the run was asked for: a follow-up run at the newest remark that it is about.
+fn moment(source: &Source<'_>, read: &[Bounded<Remark>], threads: &Bounded<ReviewThread>) -> Option<Asked> {
+    let mut asked = source.asked.cloned()?;
+    let in_threads = threads.items.iter().flat_map(|thread| &thread.comments);
+    let all = read.iter().flat_map(|list| &list.items).chain(in_threads);
+    for remark in all.filter(|remark| source.about.contains(&remark.id)) {
+        if remark.created > asked.at {
+            asked = Asked { at: remark.created, by: remark.login.clone(), ..asked };
+        }
+    }
+    Some(asked)
+}
+
 struct Judge<'a, 'b> {
     github: &'a Client,
     source: &'a Source<'a>,
     people: &'a mut People<'b>,
     context: &'a RepositoryContext,
+    /// The moment at which remarks count.
+    asked: Option<Asked>,
 }
 
 impl Judge<'_, '_> {
     async fn judge(&mut self, mut remark: Remark) -> Result<Heard, Refusal> {
-        let asked = self.source.asked;
+        let asked = self.asked.clone();
+        let asked = asked.as_ref();
         let judged = self.people.remark(&remark).await;
         let mut left_out = self.left_out(&remark, judged.standing);
         let login = remark.login.as_deref();
-        let after = asked.is_some_and(|asked| !stood_then(remark.created, login, asked));
+        let about = self.source.about.contains(&remark.id);
+        let after = !about && asked.is_some_and(|asked| !stood_then(remark.created, login, asked));
         let mut edited_after = false;
-        if left_out.is_none() && after && judged.standing != Standing::Trusted {
+        // What a run was started for is told, whenever it was written.
+        let about = self.source.about.contains(&remark.id);
+        if left_out.is_none() && after && !about && judged.standing != Standing::Trusted {
             left_out = Some("after_asked");
         }
         if let (None, false, Some(asked)) = (left_out, after, asked)

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Drafting, Source};
+use super::drafting::Drafting;
+use super::source::{Source, shown as time_shown};
 use crate::conversation::standing::{Judged, People};
 use crate::domain::briefing::{Block, BriefedText, Fate};
 use crate::domain::canonical::sha256_hex;
@@ -62,7 +63,7 @@ fn one(
     let after = change
         .filter(|change| is_after(change, source))
         .map(|change| format!("edited by {} at {}", change.by.as_deref().unwrap_or("somebody"), change.at));
-    let opened = source.opened.map(super::shown).unwrap_or_default();
+    let opened = source.opened.map(time_shown).unwrap_or_default();
     let attributes = [
         ("kind", kind),
         ("login", issue.author.as_deref().unwrap_or_default()),
@@ -81,7 +82,7 @@ fn one(
         login: issue.author.clone(),
         standing,
         permission: judged.and_then(|judged| judged.permission).map(|may| may.as_str().to_owned()),
-        created: source.opened.map(super::shown),
+        created: source.opened.map(time_shown),
         edited: change.map(|change| change.at.clone()),
         sha256: sha256_hex(whole.as_bytes()),
         characters: whole.chars().count(),

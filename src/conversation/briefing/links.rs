@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::drafting::Drafting;
 use super::heard::AllHeard;
-use super::{Drafting, Source};
+use super::source::{Source, shown as time_shown};
 use crate::conversation::standing::People;
 use crate::domain::briefing::{Block, BriefedText, Fate};
 use crate::domain::canonical::sha256_hex;
@@ -140,7 +141,7 @@ async fn one(
     let whole = draft.redacted(&format!("{}\n\n{body}", shown_line(&issue.title, LONGEST_TITLE).text));
     let fold = folded(&whole, LONGEST);
     let told = fold.as_ref().map_or_else(|| whole.clone(), |fold| fold.text());
-    let (id, created) = (format!("issue-{number}"), snapshot.created_at.map(super::shown));
+    let (id, created) = (format!("issue-{number}"), snapshot.created_at.map(time_shown));
     let attributes = [
         ("kind", "linked_issue"),
         ("login", issue.author.as_deref().unwrap_or_default()),

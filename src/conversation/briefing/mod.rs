@@ -1,127 +1,33 @@
 //! The briefing of a run: what GitHub and the repository say when it was asked for, frozen before its first model request.
 //!
-//! `heard` reads remarks and decides which of them count, and in which version; `telling_order` folds them to their budget
+//! `heard` reads remarks and decides which of them count, and in which version; `received` folds them to their budget
 //! and fences them; `links`, `rules` and `template` read what stands around the issue. Nothing here is read again later.
 
+mod checks_block;
+mod drafting;
 mod folding;
 mod heard;
 mod issue_block;
 mod links;
 mod received;
 pub mod rules;
+mod source;
 pub mod template;
 
 pub use issue_block::LONGEST_TITLE;
+pub use source::Source;
 
-use std::collections::BTreeMap;
-
-use chrono::{DateTime, Utc};
-
+use self::checks_block::Checks;
+use self::drafting::Drafting;
 use self::received::Received;
+use self::source::shown;
 use super::standing::People;
-use crate::domain::briefing::{BRIEFING_SCHEMA, Block, BriefedText, Briefing, BriefingTime, Fate};
-use crate::domain::canonical::sha256_hex;
-use crate::domain::event::{AskedHow, TextRevision};
-use crate::domain::issue::Issue;
-use crate::domain::name::{BranchName, CommitId};
-use crate::domain::origin::Origin;
+use crate::domain::briefing::{BRIEFING_SCHEMA, Block, Briefing, BriefingTime};
+use crate::domain::event::AskedHow;
 use crate::domain::redaction::Redactor;
 use crate::domain::refusal::Refusal;
-use crate::domain::remark::RemarkId;
 use crate::github::Client;
-use crate::issue::reference::Asked;
 use crate::repository::context::RepositoryContext;
-
-/// What stands in the place of a text that could not be redacted.
-const WITHHELD: &str = "[withheld: this text could not be redacted]";
-
-/// What a run is briefed about.
-pub struct Source<'a> {
-    /// The issue, with title and body as they count.
-    pub issue: &'a Issue,
-    /// Its number in the tracker; `None` = it is from a file.
-    pub tracked: Option<u64>,
-    /// When it was opened.
-    pub opened: Option<DateTime<Utc>>,
-    /// Which revision of its text counts.
-    pub text: Option<&'a TextRevision>,
-    /// Who asked for the run on GitHub, and when; `None` = the local operator, now.
-    pub asked: Option<&'a Asked>,
-    /// When the run began.
-    pub now: DateTime<Utc>,
-    /// Where the work starts from.
-    pub origin: &'a Origin,
-    /// The issue's branch.
-    pub branch: &'a BranchName,
-    /// Its head when the run begins.
-    pub head: Option<CommitId>,
-    /// Whether an earlier run worked on the branch, so that there may be a pull request.
-    pub worked_on: bool,
-    /// What failed checks and conflicts say, fenced.
-    pub failed_checks: Option<&'a str>,
-    /// The remarks that the run is about.
-    pub about: &'a [RemarkId],
-    /// The answer to an earlier question, fenced.
-    pub answer: Option<&'a str>,
-}
-
-/// A briefing under way: takes secrets out of each text and notes what became of it.
-pub struct Drafting<'a> {
-    redactor: &'a Redactor,
-    blocks: BTreeMap<Block, String>,
-    texts: Vec<BriefedText>,
-    untold: String,
-}
-
-/// The longest untold part of all trusted texts together that is kept, in bytes.
-const LONGEST_UNTOLD: usize = 8 << 20;
-
-impl Drafting<'_> {
-    /// A cleaned text without secrets.
-    fn redacted(&self, text: &str) -> String {
-        self.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), std::borrow::Cow::into_owned)
-    }
-
-    /// Adds to a block, with an empty line between.
-    fn add(&mut self, block: Block, text: &str) {
-        let whole = self.blocks.entry(block).or_default();
-        if !whole.is_empty() {
-            whole.push_str("\n\n");
-        }
-        whole.push_str(text);
-    }
-
-    /// Keeps a trusted text that is not told, or not as a whole. False = there is no room for it.
-    fn keep_untold(&mut self, heading: &str, text: &str) -> bool {
-        if self.untold.len() + text.len() + heading.len() > LONGEST_UNTOLD {
-            return false;
-        }
-        self.untold.push_str(&format!("## {heading}\n\n{text}\n\n"));
-        true
-    }
-
-    fn note(&mut self, text: BriefedText) {
-        self.texts.push(text);
-    }
-}
-
-/// A text of the manifest that has no author: a file of the repository.
-fn of_file(kind: &str, path: &str, text: &str, (fate, why): (Fate, Option<&str>)) -> BriefedText {
-    BriefedText {
-        kind: kind.to_owned(),
-        id: path.to_owned(),
-        url: None,
-        login: None,
-        standing: None,
-        permission: None,
-        created: None,
-        edited: None,
-        sha256: sha256_hex(text.as_bytes()),
-        characters: text.chars().count(),
-        fate,
-        why: why.map(str::to_owned),
-    }
-}
 
 /// Reads and freezes everything that the run is told.
 ///
@@ -132,13 +38,13 @@ pub async fn freeze(
     context: &RepositoryContext,
     redactor: &Redactor,
 ) -> Result<Briefing, Refusal> {
-    let mut draft = Drafting { redactor, blocks: BTreeMap::new(), texts: Vec::new(), untold: String::new() };
+    let mut draft = Drafting::new(redactor);
     let github = context.github.as_ref().zip(source.tracked);
-    let mut received = Received::default();
+    let (mut received, mut checks) = (Received::default(), Checks::default());
     match github {
         None => issue_block::write(&mut draft, &source, None).await,
         Some((github, number)) => {
-            received = on_github(&mut draft, &source, (github, number), context).await?;
+            (received, checks) = on_github(&mut draft, &source, (github, number), context).await?;
         }
     }
     if let Some(checks) = source.failed_checks {
@@ -155,9 +61,12 @@ pub async fn freeze(
         blocks: draft.blocks,
         texts: draft.texts,
         threads: received.threads,
+        pull_request: received.pull,
         about: received.about,
         folder_rules,
         pull_request_template,
+        checks: checks.read,
+        check_logs: checks.logs,
         untold: draft.untold,
     })
 }
@@ -167,18 +76,28 @@ async fn on_github(
     source: &Source<'_>,
     (github, number): (&Client, u64),
     context: &RepositoryContext,
-) -> Result<Received, Refusal> {
+) -> Result<(Received, Checks), Refusal> {
     let mut people = People::new(github, context, source.issue.author.as_deref());
     issue_block::write(draft, source, Some(&mut people)).await;
-    let pull = match source.worked_on {
-        true => github.open_pull_of(&context.repo, source.branch).await?.map(|pull| pull.number),
+    let open = match source.worked_on {
+        true => github.open_pull_of(&context.repo, source.branch).await?,
         false => None,
     };
+    let pull = open.as_ref().map(|pull| pull.number);
     let heard = heard::hear(source, (number, pull), &mut people, context).await?;
     let named = links::named_in(draft, source, &heard, context);
     let received = received::write(draft, source, heard, context).await;
     links::write(draft, (number, pull), &named, &mut people, context).await?;
-    Ok(received)
+    let checks = match &open {
+        Some(pull) => {
+            checks_block::read(pull, &source.redactor, source.blobs.clone(), (github, context)).await?
+        }
+        None => Checks::default(),
+    };
+    for told in &checks.told {
+        draft.add(Block::FailedChecks, told);
+    }
+    Ok((received, checks))
 }
 
 fn asked(source: &Source<'_>) -> BriefingTime {
@@ -186,9 +105,4 @@ fn asked(source: &Source<'_>) -> BriefingTime {
         Some(asked) => BriefingTime { at: shown(asked.at), how: asked.how, by: asked.by.clone() },
         None => BriefingTime { at: shown(source.now), how: AskedHow::Operator, by: None },
     }
-}
-
-/// A time as people and records read it.
-fn shown(at: DateTime<Utc>) -> String {
-    at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::drafting::Drafting;
 use super::folding::{self, Told};
 use super::heard::{AllHeard, Heard, HeardThread};
-use super::{Drafting, Source};
+use super::source::{Source, shown as time_shown};
+use crate::conversation::answers;
 use crate::domain::briefing::{Block, BriefedThread, UNTOLD};
 use crate::domain::fold;
 use crate::domain::remark::{RemarkId, RemarkKind, Standing};
@@ -25,6 +27,8 @@ pub struct Received {
     pub threads: Vec<BriefedThread>,
     /// Remarks without a thread that want one.
     pub about: Vec<RemarkId>,
+    /// The pull request, where there is one.
+    pub pull: Option<u64>,
 }
 
 /// A thread ready to be told.
@@ -33,6 +37,8 @@ struct ToldThread {
     /// What stands before its comments: its place and the code.
     head: String,
     comments: Vec<Told>,
+    /// Whether somebody who counts waits for an answer.
+    waits: bool,
 }
 
 /// Writes everything that was heard.
@@ -52,6 +58,7 @@ pub async fn write(
     let mut told_threads = Vec::new();
     for mut thread in threads {
         let comments = std::mem::take(&mut thread.comments);
+        let waits = waits(&comments);
         let comments: Vec<Told> =
             comments.into_iter().filter_map(|heard| ready(draft, heard, each, &mut hidden)).collect();
         // A thread in which nobody who counts says anything is nobody's wish.
@@ -59,10 +66,10 @@ pub async fn write(
             continue;
         }
         let head = place(draft, source, &thread, context).await;
-        told_threads.push(ToldThread { thread, head, comments });
+        told_threads.push(ToldThread { thread, head, comments, waits });
     }
     let folded = over_budget(&remarks, &told_threads, budget, unread);
-    let mut received = Received::default();
+    let mut received = Received { pull, ..Received::default() };
     one_list(draft, (Block::IssueRemarks, &remarks, &about), &folded, |kind| {
         kind == RemarkKind::IssueComment
     });
@@ -163,7 +170,7 @@ fn over_budget(remarks: &[Told], threads: &[ToldThread], budget: usize, unread: 
     let out = &all[range];
     let people: BTreeSet<_> = out.iter().filter_map(|(heard, _)| heard.remark.login.as_deref()).collect();
     let time = |heard: Option<&(&Heard, usize)>| {
-        heard.map(|(heard, _)| super::shown(heard.remark.created)).unwrap_or_default()
+        heard.map(|(heard, _)| time_shown(heard.remark.created)).unwrap_or_default()
     };
     Folded {
         ids: out.iter().map(|(heard, _)| heard.remark.id).collect(),
@@ -241,12 +248,10 @@ fn one_thread(
         }
     }
     draft.add(Block::ReviewThreads, &text);
-    let counts = |told: &&Told| matches!(told.heard().judged.standing, Standing::Trusted | Standing::Bot);
-    let wants = thread.comments.iter().filter(is_told).any(|told| counts(&told));
     let first = thread.comments.first()?;
     let number = |told: &Told| told.heard().remark.id.number();
     let opener = first.heard().remark.in_reply_to.unwrap_or_else(|| number(first));
-    wants.then(|| BriefedThread {
+    thread.waits.then(|| BriefedThread {
         id: of.id.clone(),
         first_comment: opener,
         last_comment: thread.comments.last().map_or(opener, number),
@@ -255,6 +260,19 @@ fn one_thread(
         by_bot: first.heard().judged.standing == Standing::Bot,
         may_resolve: of.may_resolve,
     })
+}
+
+/// Whether somebody who counts wrote after agentd's last answer in a thread. An answer that says that nothing was done yet
+/// is none.
+fn waits(comments: &[Heard]) -> bool {
+    let counts = |heard: &Heard| {
+        heard.left_out.is_none() && matches!(heard.judged.standing, Standing::Trusted | Standing::Bot)
+    };
+    let answers = |heard: &Heard| {
+        heard.judged.standing == Standing::Own && !heard.remark.text.contains(answers::NOT_WORKED_ON)
+    };
+    let since = comments.iter().rposition(answers).map_or(0, |place| place + 1);
+    comments[since..].iter().any(counts)
 }
 
 /// Where a thread stands: path and line, the diff that it was written on, and what is there now.

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Drafting, Source, of_file};
+use super::drafting::{Drafting, of_file};
+use super::source::Source;
 use crate::domain::briefing::{Block, Fate, FolderRules, UNTOLD};
 use crate::domain::event::FileChange;
 use crate::domain::fold::folded;

@@ -2,7 +2,8 @@
 
 use pulldown_cmark::{Event, Parser, Tag};
 
-use super::{Drafting, Source, of_file};
+use super::drafting::{Drafting, of_file};
+use super::source::Source;
 use crate::domain::briefing::{Block, Fate};
 use crate::domain::fold::folded;
 use crate::domain::refusal::Refusal;

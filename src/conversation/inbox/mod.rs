@@ -215,9 +215,10 @@ impl Inbox {
         }
     }
 
-    /// A run is about to be started with all that waits.
+    /// A run is about to be started with all that waits on GitHub. What was said otherwise is told at one of its turns.
     pub fn take(&mut self) {
-        for heard in self.remarks.values_mut().filter(|heard| heard.fate == Fate::Waiting) {
+        let waits = |heard: &&mut Heard| heard.fate == Fate::Waiting && !heard.said;
+        for heard in self.remarks.values_mut().filter(waits) {
             heard.taken = true;
         }
     }

@@ -4,7 +4,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::inbox_format::{Heard, Inbox};
 use crate::config::conversation_file::{ConversationTable, StartOn};
-use crate::domain::remark::{RemarkKind, ReviewState, Standing};
+use crate::domain::remark::{RemarkId, RemarkKind, ReviewState, Standing};
+
+/// How long the review of a comment is waited for.
+const UNKNOWN_REVIEW: TimeDelta = TimeDelta::seconds(60);
 
 /// What the rules depend on beside the inbox.
 #[derive(Debug, Clone, Copy)]
@@ -41,11 +44,13 @@ impl Rules<'_> {
     pub fn due(&self, inbox: &Inbox) -> Option<Due> {
         let waiting = inbox.to_be_told();
         let counting: Vec<&&Heard> = waiting.iter().filter(|heard| self.counts(heard, inbox)).collect();
-        let (first, last) = (counting.first()?, counting.last()?);
+        let came: Vec<DateTime<Utc>> = counting.iter().map(|heard| came(heard, inbox)).collect();
+        let (first, last) = (came.iter().min()?, came.iter().max()?);
         let span = |of: crate::config::Span| TimeDelta::from_std(of.0).unwrap_or(TimeDelta::MAX);
-        let after = |at: DateTime<Utc>, span| at.checked_add_signed(span).unwrap_or(DateTime::<Utc>::MAX_UTC);
-        let at = after(last.remark.created, span(self.table.quiet_period))
-            .min(after(first.remark.created, span(self.table.max_wait)));
+        let after =
+            |at: &DateTime<Utc>, span| at.checked_add_signed(span).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        let at = after(last, span(self.table.quiet_period)).min(after(first, span(self.table.max_wait)));
+        let last = counting.last()?;
         let person = counting.iter().rev().find(|heard| heard.standing == Some(Standing::Trusted));
         let by = if person.is_some() { Starter::Person } else { Starter::Bot };
         Some(Due { at, by, asked: Box::new((**person.unwrap_or(last)).clone()) })
@@ -67,10 +72,7 @@ impl Rules<'_> {
             }
             (RemarkKind::Review, Some(ReviewState::Approved)) => deeds.push(StartOn::Approval),
             (RemarkKind::ReviewComment, _) => {
-                let review = remark.review.and_then(|id| {
-                    let id = crate::domain::remark::RemarkId::Review(id);
-                    inbox.remarks.get(&id)
-                });
+                let review = remark.review.and_then(|id| inbox.remarks.get(&RemarkId::Review(id)));
                 let approved =
                     review.is_some_and(|review| review.remark.state == Some(ReviewState::Approved));
                 deeds.push(if approved { StartOn::Approval } else { StartOn::ReviewComments });
@@ -84,6 +86,13 @@ impl Rules<'_> {
         }
         deeds
     }
+}
+
+/// When a remark came. A comment whose review was not read yet may be one of an approving review: it is given time.
+fn came(heard: &Heard, inbox: &Inbox) -> DateTime<Utc> {
+    let review = heard.remark.review.map(RemarkId::Review);
+    let known = review.is_none_or(|review| inbox.remarks.contains_key(&review));
+    if known { heard.remark.created } else { heard.remark.created + UNKNOWN_REVIEW }
 }
 
 /// Whether whoever asked for changes has approved since.
@@ -131,7 +140,7 @@ fn is_in(part: &str, name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::conversation::inbox::Author;
-    use crate::domain::remark::{Remark, RemarkId};
+    use crate::domain::remark::Remark;
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000) + TimeDelta::seconds(seconds)
@@ -179,6 +188,7 @@ mod tests {
             assert_eq!(due(&inbox(vec![waits.clone()])), None, "{waits:?}");
         }
         let nit = Remark { review: Some(1), ..remark(ReviewComment, 5, 0, "a nit") };
+        assert_eq!(due(&inbox(vec![nit.clone()])), Some(150), "its review may be an approval");
         let approved = inbox(vec![review(1, 0, ReviewState::Approved), nit.clone()]);
         assert_eq!((due(&approved), approved.to_be_told().len()), (None, 2));
         let asked = inbox(vec![review(1, 0, ReviewState::Commented), nit]);

@@ -5,6 +5,7 @@
 
 pub mod given_up;
 pub mod new_files;
+pub mod others;
 pub mod review;
 
 use std::collections::BTreeSet;
@@ -36,9 +37,14 @@ pub struct Committed<'a> {
 pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, JournalError> {
     let Some(workspace) = &worked.workspace else { return Ok(Committed { worked, is_done: false }) };
     let run = worked.run;
+    // The tools are closed and the programs have ended. What the next look finds is what is judged and published.
+    workspace.worktree.nothing_runs();
     let summary = report::summary(&run.journal.facts(), &worked.stop);
     let refused = match keep(run, &workspace.worktree, &summary).await {
-        Ok(()) => return Ok(Committed { worked, is_done: true }),
+        Ok(()) => match with_others(run, &workspace.worktree, &summary).await {
+            Ok(()) => return Ok(Committed { worked, is_done: true }),
+            Err(error) => error.stop()?,
+        },
         Err(error) => error.stop()?,
     };
     let end = run.end_whatever_comes(&worked.stop).unwrap_or_else(|| refused.clone());
@@ -47,6 +53,14 @@ pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, Journal
     }
     worked.stop = end;
     Ok(Committed { worked, is_done: false })
+}
+
+/// Has what others pushed meanwhile in the branch, so that all of it is verified.
+async fn with_others(run: &Run<'_>, worktree: &Worktree, summary: &str) -> Result<(), StageError> {
+    match others::merge_in(run, worktree).await? {
+        true => keep(run, worktree, summary).await,
+        false => Ok(()),
+    }
 }
 
 /// Makes one commit of the worktree (D13, D66) and records what the branch changes.

@@ -107,6 +107,7 @@ async fn move_large(
         }
     }
     if !moved.is_empty() {
+        worktree.something_ran();
         tell(run, &moved, "kept beside git's own files of the worktree (agentd-left)");
     }
     Ok(())

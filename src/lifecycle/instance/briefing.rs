@@ -16,6 +16,7 @@ use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::engine::journal::Journal as _;
 use crate::engine::nearest_rules::Background;
 use crate::engine::task_text::TaskText;
+use crate::lifecycle::commit::others::OTHERS_COMMITS;
 use crate::lifecycle::parked;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::StageError;
@@ -50,13 +51,12 @@ pub async fn freeze(
         Stop::new(StopDetail::Internal, format!("The briefing cannot be written: {error}."))
     })?;
     let file = run.journal.keep(BRIEFING_FILE, bytes).await?;
-    let stored = match briefing.untold.is_empty() {
-        true => Vec::new(),
-        false => {
-            let kept = run.journal.keep(UNTOLD_FILE, briefing.untold.clone().into_bytes()).await?;
-            vec![(UNTOLD.to_owned(), kept)]
-        }
-    };
+    let mut stored: Vec<(String, Artifact)> =
+        briefing.check_logs.iter().map(|log| (log.handle.clone(), log.file.clone())).collect();
+    if !briefing.untold.is_empty() {
+        let kept = run.journal.keep(UNTOLD_FILE, briefing.untold.clone().into_bytes()).await?;
+        stored.push((UNTOLD.to_owned(), kept));
+    }
     record(run, &briefing, file, first_visit)?;
     run.journal.flush().await?;
     let folder_rules = briefing.folder_rules.clone().into();
@@ -69,6 +69,12 @@ fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Res
         file,
         texts: briefing.texts.clone(),
     })))?;
+    for rerun in &run.plan.request.check_reruns {
+        run.journal.record(Event::CheckRerun(Box::new(rerun.clone())))?;
+    }
+    for check in &briefing.checks {
+        run.journal.record(Event::CheckRead(Box::new(check.clone())))?;
+    }
     let told: BTreeSet<RemarkId> = briefing
         .texts
         .iter()
@@ -95,9 +101,12 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
         origin: &mapping.origin,
         branch: &mapping.branch,
         head,
-        worked_on: plan.lease_record.is_some(),
+        // A follow-up run has a pull request, also on a machine that knows nothing of an earlier run.
+        worked_on: plan.lease_record.is_some() || plan.request.follow_up.is_some(),
         failed_checks: plan.request.follow_up.as_deref(),
         about: &about,
+        redactor: Arc::clone(&plan.redactor),
+        blobs: Some(run.journal.dir().store().blobs(run.journal.dir())),
         answer: answer.as_deref(),
     };
     briefing::freeze(source, run.context, &plan.redactor).await.map_err(|refusal| refusal.stop.into())
@@ -121,19 +130,26 @@ pub fn task(run: &Run<'_>, briefing: &Briefing, prior_failures: &[FailureRecord]
     TaskText { blocks, facts: facts(run, prior_failures) }
 }
 
-/// What a block is, in a line before it.
-fn headed(block: Block, text: &str) -> String {
+/// A block with a line before it that says what it is; empty where there is nothing.
+pub fn headed(block: Block, text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
     let heading = match block {
         Block::IssueBody => return text.to_owned(),
         Block::IssueLinks => "What the issue is linked with:",
         Block::IssueRemarks => "Comments of the issue:",
         Block::PullRequest => "Comments and reviews of its pull request:",
-        Block::ReviewThreads => "Unresolved threads of its pull request:",
+        Block::ReviewThreads => {
+            "Unresolved threads of its pull request. Say in the last report what came of each, in `threads`: a list of `thread` \
+             (its id), `outcome` (`changed`, `answered`, `declined` or `asks`) and `text` for the person who wrote it:"
+        }
         Block::FailedChecks => {
             "The issue has a pull request already; the work is on this branch. What has to be put right now:"
         }
         Block::NewRemarks => {
-            "The issue has a pull request already; the work is on this branch. This run is about these remarks:"
+            "The issue has a pull request already; the work is on this branch. This run is about these remarks. Say of each that \
+             is in no thread what came of it in the same `threads` of the last report, with its id as `thread`:"
         }
         Block::Answer => "The answer to your question:",
         Block::RepositoryRules | Block::PullRequestTemplate => return text.to_owned(),
@@ -155,6 +171,14 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
         run.context.config.verify.commands.iter().map(|argv| format!("`{}`", argv.join(" "))).collect();
     if !commands.is_empty() {
         text.push_str(&format!("- Verify commands, run by the host at the end: {}\n", commands.join(", ")));
+    }
+    let facts = run.journal.facts();
+    for warning in facts.warnings.iter().filter(|warning| warning.code == OTHERS_COMMITS) {
+        let told = incoming(&warning.text, LONGEST_INCOMING);
+        text.push_str(&format!(
+            "\nOthers pushed to the branch since agentd did; their commits are in the files:\n\n{}\n",
+            fence("commits of others", &told)
+        ));
     }
     if !prior_failures.is_empty() {
         let lines: Vec<String> = prior_failures

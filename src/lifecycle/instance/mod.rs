@@ -44,6 +44,7 @@ use crate::engine::policy::ApprovalBook;
 use crate::engine::session::SessionWorld;
 use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
+use crate::engine::touched::Touched;
 use crate::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use crate::engine::workplace::Workplace;
 use crate::git::worktree::Worktree;
@@ -71,6 +72,8 @@ pub struct Instance<'a> {
     pub finished: Vec<VisitRecord>,
     /// Its tools, to be closed at its end.
     pub toolbox: Toolbox,
+    /// What it was told at its start.
+    pub briefing: Briefing,
 }
 
 /// Puts the run together.
@@ -78,8 +81,8 @@ pub async fn start<'a>(prepared: Prepared<'a>) -> Result<Stage<'a, Instance<'a>>
     let Prepared { run, worktree } = prepared;
     let mut workspace = Workspace { worktree, sandbox: None };
     match put_together(run, &mut workspace).await {
-        Ok((plan, world, finished, toolbox)) => {
-            Ok(Stage::Next(Instance { run, workspace, plan, world, finished, toolbox }))
+        Ok((plan, world, finished, toolbox, briefing)) => {
+            Ok(Stage::Next(Instance { run, workspace, plan, world, finished, toolbox, briefing }))
         }
         Err(error) => {
             Ok(Stage::Over(Box::new(Worked { run, stop: error.stop()?, workspace: Some(workspace) })))
@@ -88,7 +91,7 @@ pub async fn start<'a>(prepared: Prepared<'a>) -> Result<Stage<'a, Instance<'a>>
 }
 
 /// Everything that an instance has beside its workspace.
-type Together = (FlowPlan, FlowWorld, Vec<VisitRecord>, Toolbox);
+type Together = (FlowPlan, FlowWorld, Vec<VisitRecord>, Toolbox, Briefing);
 
 async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Together, StageError> {
     let plan = run.plan;
@@ -123,6 +126,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         Some(recorded_run) => recorded_run.model(providers),
         None => providers,
     };
+    let touched = Touched::default();
     let world = FlowWorld(SessionWorld {
         model,
         journal: Arc::clone(run.journal.file()) as Arc<dyn Journal>,
@@ -145,6 +149,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         redaction: run.context.redaction_program().map(Arc::new),
         fault_snapshots: run.context.config.record.fault_snapshots,
         longest_inline: run.context.config.longest_inline(),
+        touched: touched.clone(),
     });
     let plan = FlowPlan {
         loaded: Arc::clone(&plan.loaded),
@@ -174,11 +179,12 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
                 base: run_sandbox::base(&run.lease.mapping.origin, run.context),
                 sandbox,
             })),
+            touched,
         },
         agents,
         run_id: run.lease.run_id,
     };
-    Ok((plan, world, finished, toolbox))
+    Ok((plan, world, finished, toolbox, briefing))
 }
 
 /// What a run begins with.
@@ -316,7 +322,7 @@ fn with_facts(run: &Run<'_>, briefing: &Briefing) -> Values {
     values.set("branch", run.lease.mapping.branch.to_string());
     values.set("origin_branch", run.lease.mapping.origin.branch.to_string());
     for block in Block::ALL {
-        values.set(block.as_str(), briefing.block(block));
+        values.set(block.as_str(), briefing::headed(block, briefing.block(block)));
     }
     // A step that takes text takes the issue's, fenced like everywhere (S-050).
     values.input_text = Some(briefing.block(Block::IssueBody).to_owned());

@@ -79,7 +79,15 @@ impl Lease {
             held.holder().cloned()
         };
         if let Some(holder) = holder {
-            shown_lease::renew(tracked(plan), context, &holder).await;
+            shown_lease::renew(tracked(plan), context, &holder, "").await;
+        }
+    }
+
+    /// Shows on the issue how far the work is.
+    pub async fn show(&self, plan: &Plan, context: &RepositoryContext, progress: &str) {
+        let holder = self.held.lock().unwrap_or_else(PoisonError::into_inner).holder().cloned();
+        if let Some(holder) = holder {
+            shown_lease::renew(tracked(plan), context, &holder, progress).await;
         }
     }
 }

@@ -3,14 +3,17 @@
 //! Takes a judged run. Leaves on GitHub what its end allows, and the final stop reason. Each effect is planned in the
 //! journal, found or created by a stable key, and then noted as done: after a crash the next run finds what is there.
 
+mod answers;
+
 use super::budget_extension;
 use super::closure;
-use super::commit::review;
+use super::commit::{others, review};
 use super::instance::briefing;
 use super::issue_budget;
 use super::judge::{self, Judged};
 use super::parked;
 use super::run::Run;
+use super::shown_progress;
 use super::stage::{StageError, Worked, Workspace};
 use crate::config::config_file::Publish;
 use crate::conversation::briefing::rules::changed_rules;
@@ -77,6 +80,7 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
         end = worse(run, end, error.stop()?);
         pushed = false;
     }
+    answers::prove(run, (workspace.as_ref(), pushed), &end).await?;
     // A start refused with exit code 4 leaves no trace on GitHub (D31).
     if stop.detail.exit_code() == 4 {
         return Ok(end);
@@ -88,6 +92,7 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
             end = worse(run, end, error.stop()?);
         }
     }
+    answers::tell(run, &end).await?;
     if end.success()
         && let Some(asked) = closure::of(run, &facts, &end)
         && let Err(error) = closure::carry_out(run, &facts, &asked).await
@@ -127,7 +132,7 @@ fn worse(run: &Run<'_>, end: Stop, stop: Stop) -> Stop {
 
 fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
     let changed = facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty());
-    if !changed || run.plan.publish == Publish::None {
+    if !changed || run.plan.publish == Publish::None || stop.detail == StopDetail::BranchMoved {
         return Reach::Local;
     }
     let by_reason = match stop.reason() {
@@ -183,6 +188,12 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
         PushOutcome::Pushed | PushOutcome::UpToDate => {
             run.journal.effect_done(Effect::Push, committed.head.as_str())?;
             Ok(())
+        }
+        // Between the last look and the push.
+        PushOutcome::NotFastForward { .. } | PushOutcome::Stale { actual: Some(_) } => {
+            let why = format!("The push to {branch} was refused: {outcome}");
+            let stop = others::displaced(run, &committed.head, &why).await;
+            Err(failed(run, Effect::Push, stop.detail, stop.message))
         }
         refused => {
             let message = format!("The push was refused: {refused}.");
@@ -242,8 +253,13 @@ fn failed(run: &Run<'_>, effect: Effect, detail: StopDetail, message: String) ->
 async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), JournalError> {
     let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return Ok(()) };
     let (output, facts) = run.output(stop);
+    let may_end = shown_progress::may_end(run).await;
     run.journal.plan_effect(Effect::Comment).await?;
-    match comment(run, github, number, &output, &facts, links).await {
+    let written = match may_end {
+        true => comment(run, github, number, &output, &facts, links).await,
+        false => Ok("nothing: people deleted it again".to_owned()),
+    };
+    match written {
         Ok(url) => run.journal.effect_done(Effect::Comment, &url)?,
         Err(message) => run.journal.effect_failed(Effect::Comment, &message)?,
     }

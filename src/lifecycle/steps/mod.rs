@@ -3,6 +3,7 @@
 //! Takes an instance. Leaves its edits in the worktree and the reason why the flow ended. Each finished visit is
 //! checkpointed and recorded: after a crash the next run goes on behind the last finished visit.
 
+pub mod outcomes;
 pub mod polled;
 
 use self::polled::Polled;
@@ -10,6 +11,7 @@ use super::instance::Instance;
 use super::run::Run;
 use super::stage::{StageError, Worked, Workspace};
 use crate::domain::event::Event;
+use crate::domain::name::CommitId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::flow::{FlowRun, Progress};
 use crate::engine::journal::JournalError;
@@ -28,17 +30,21 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
     let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.flow_end.clone());
     if let Some(end) = before {
         // The predecessor died after its flow, so only reporting and publishing are left.
+        outcomes::take_over(run)?;
         return close(instance, end.stop, end.completion_reason);
     }
-    if let Err(error) = checkpoint(run, workspace, instance.finished.len() as u32).await {
-        return close(instance, error.stop()?, None);
-    }
+    let touched = &instance.plan.workplace.touched;
+    touched.take();
+    let mut kept = match checkpoint(run, workspace, instance.finished.len() as u32, None).await {
+        Ok(commit) => commit,
+        Err(error) => return close(instance, error.stop()?, None),
+    };
     run.extender.begins(&instance.world.0.meter, &run.journal);
     let mut flow = FlowRun::new(&instance.plan, &instance.world, instance.finished.clone());
     let mut next = instance.finished.len() as u32 + 1;
     let mut issue = Polled::default();
     loop {
-        if let Err(stop) = play(run, workspace, next).await {
+        if let Err(stop) = play(instance, next).await {
             return close(instance, stop, None);
         }
         if let Err(stop) = issue.look(run).await {
@@ -52,8 +58,12 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                     run.journal.record(Event::VisitFinished(record))?;
                     return close(instance, stop, None);
                 }
-                let refused = match checkpoint(run, workspace, record.visit).await {
-                    Ok(()) => None,
+                let same = Some(kept.clone()).filter(|_| !touched.take());
+                let refused = match checkpoint(run, workspace, record.visit, same).await {
+                    Ok(commit) => {
+                        kept = commit;
+                        None
+                    }
                     Err(error) => Some(error.stop()?),
                 };
                 run.journal.record(Event::VisitFinished(record))?;
@@ -62,17 +72,21 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                     return close(instance, stop, None);
                 }
             }
-            Progress::Ended(end) => return close(instance, end.stop, end.completion_reason),
+            Progress::Ended(end) => {
+                outcomes::record(instance, &end.stop).await?;
+                return close(instance, end.stop, end.completion_reason);
+            }
         }
     }
 }
 
 /// A replay that does not make the edits of a visit begins the visit with their result.
-async fn play(run: &Run<'_>, workspace: &Workspace, visit: u32) -> Result<(), Stop> {
-    let state = run.context.replay.as_ref().and_then(|recorded_run| recorded_run.state_after(visit));
+async fn play(instance: &Instance<'_>, visit: u32) -> Result<(), Stop> {
+    let state = instance.run.context.replay.as_ref().and_then(|recorded_run| recorded_run.state_after(visit));
     let Some(commit) = state else { return Ok(()) };
     let rescue = format!("refs/agentd/replay/{visit}");
-    workspace.worktree.restore(commit, &rescue, false).await.map(drop).map_err(|error| {
+    instance.plan.workplace.touched.mark();
+    instance.workspace.worktree.restore(commit, &rescue, false).await.map(drop).map_err(|error| {
         let message = format!("The recorded state of visit {visit} cannot be brought back: {error}.");
         Stop::new(StopDetail::GitError, message)
     })
@@ -92,12 +106,27 @@ async fn take_commits(run: &Run<'_>, workspace: &Workspace) -> Result<(), Stop> 
     Ok(())
 }
 
-/// Keeps the worktree as it is on a ref that is never pushed (D13).
-async fn checkpoint(run: &Run<'_>, workspace: &Workspace, visit: u32) -> Result<(), StageError> {
+/// Keeps the worktree as it is on a ref that is never pushed (D13). `same`: what the last one kept, where nothing has
+/// run since that can change files; then the worktree is not looked at. Gives the commit that is kept.
+async fn checkpoint(
+    run: &Run<'_>,
+    workspace: &Workspace,
+    visit: u32,
+    same: Option<CommitId>,
+) -> Result<CommitId, StageError> {
     let reference = format!("refs/agentd/checkpoints/{}/{visit}", run.lease.run_id);
-    let message = format!("After visit {visit} of run {}", run.lease.run_id);
-    match workspace.worktree.checkpoint(&reference, &message).await {
-        Ok(commit) => Ok(run.journal.record(Event::Checkpoint { visit, reference, commit })?),
+    let kept = match same {
+        Some(commit) => workspace.worktree.keep(&reference, &commit).await.map(|()| commit),
+        None => {
+            let message = format!("After visit {visit} of run {}", run.lease.run_id);
+            workspace.worktree.checkpoint(&reference, &message).await
+        }
+    };
+    match kept {
+        Ok(commit) => {
+            run.journal.record(Event::Checkpoint { visit, reference, commit: commit.clone() })?;
+            Ok(commit)
+        }
         Err(error) => Err(match run.stop().state() {
             // Git was cancelled with everything else; the edits stay in the worktree.
             StopState::Abort(stop) => stop.into(),

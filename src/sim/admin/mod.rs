@@ -14,7 +14,7 @@ use super::call::{decode, parse_query};
 use super::rest::{pulls, shapes};
 use super::scenario_file::{CheckFile, CommitFile, FaultFile, FieldFile, HookFile, IssueFile, ReplyFile};
 use super::shared::{Shared, plain_response};
-use super::world::{FieldContent, Issue, Role, TextPlace, World};
+use super::world::{FieldContent, Issue, Role, TextPlace, ThreadComment, World};
 use super::{SimError, bare, seed};
 
 type Answer = Result<Value, (u16, String)>;
@@ -446,6 +446,13 @@ fn issue_state(issue: &Issue) -> Value {
         shape["head_sha"] = json!(pull.head_sha);
         shape["draft"] = json!(pull.draft);
         shape["merged"] = json!(pull.merged_at.is_some());
+        let said = |one: &ThreadComment| json!({"id": one.comment.id, "author": one.comment.author, "body": one.comment.body});
+        let threads = pull.threads.iter().map(|thread| {
+            let comments: Vec<Value> = thread.comments.iter().map(said).collect();
+            json!({"id": thread.id, "path": thread.path, "line": thread.line,
+                   "resolved": thread.resolved_by.is_some(), "comments": comments})
+        });
+        shape["threads"] = threads.collect();
     }
     shape
 }

@@ -305,6 +305,15 @@ fn issue(
             "headRefOid" => return leaf(pull.head_sha.clone()),
             "baseRefName" => return leaf(pull.base.clone()),
             "baseRefOid" => return leaf(pull.base_sha.clone()),
+            "mergeable" if found.open => {
+                let git_dir = &world.repositories[repo].git_dir;
+                return leaf(match bare::conflict(git_dir, &pull.base_sha, &pull.head_sha) {
+                    Some(true) => "CONFLICTING",
+                    Some(false) => "MERGEABLE",
+                    None => "UNKNOWN",
+                });
+            }
+            "mergeable" => return leaf("UNKNOWN"),
             "isCrossRepository" => return leaf(pull.head_repository != HeadRepository::Here),
             "statusCheckRollup" => return some(rollup::of(world, repo, &pull.head_sha)),
             "reviewThreads" => {

@@ -4,5 +4,12 @@
     reason = "a test starts the program as a person would, with an environment of its own"
 )]
 
+mod answers;
+mod briefing;
+mod checks;
+mod commands;
+mod demo;
 mod issue_budget;
+mod pull_request;
 mod questions;
+mod triggers;

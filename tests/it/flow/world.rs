@@ -12,6 +12,7 @@ use agentd::domain::trace::ChecksRun;
 use agentd::engine::flow::{FlowEnd, FlowRun, Progress};
 use agentd::engine::model::ModelRequest;
 use agentd::engine::task_text::TaskText;
+use agentd::engine::touched::Touched;
 use agentd::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use agentd::engine::workplace::Workplace;
 use agentd::sys::clock::Clock;
@@ -142,6 +143,7 @@ impl Flow {
                 time_limit: self.time_limit,
                 sandbox: None,
                 upstream: None,
+                touched: Touched::default(),
             },
             loaded: Arc::new(loaded),
             values,

@@ -7,7 +7,7 @@ use super::daemons::{Running, slow_model, until};
 use super::world::{TOKEN, World, text};
 
 /// A world with a finished first run, and `more` under `[daemon]`; the daemon runs on.
-async fn delivered(rounds: usize, more: &str) -> (World, Running, u64) {
+pub async fn delivered(rounds: usize, more: &str) -> (World, Running, u64) {
     delivered_in(World::new(rounds).await, more).await
 }
 
@@ -40,7 +40,7 @@ fn asked(world: &World) -> usize {
 }
 
 /// Looks at the pull request after this moment.
-async fn looked_at_again(world: &World, times: usize) {
+pub async fn looked_at_again(world: &World, times: usize) {
     let looks = || world.sim.requests().iter().filter(|asked| asked.target.contains("/check-runs?")).count();
     let seen = looks();
     until("another look at the pull request", || looks() >= seen + times).await;
@@ -54,6 +54,7 @@ async fn i28_a_failed_check_run_or_status_starts_one_follow_up_run_and_an_unchan
     check(&world, "status", "ci/build", "pending", "queued");
     looked_at_again(&world, 2).await;
     assert_eq!(asked(&world), before, "nothing is wrong yet");
+    check(&world, "status", "ci/build", "success", "built");
     for (kind, name, outcome, words) in [
         ("run", "lint", "failure", "cart.sh:14: trailing space"),
         ("status", "ci/build", "error", "the runner lost its disk"),

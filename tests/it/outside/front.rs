@@ -14,10 +14,10 @@ pub(super) const ADA_TOKEN: &str = "ada-token-0123456789abcdef";
 pub(super) const BOB_TOKEN: &str = "bob-token-0123456789abcdef";
 
 /// A daemon with a front on a free port.
-pub(super) struct Front {
+pub struct Front {
     child: Child,
-    pub(super) base: String,
-    pub(super) http: reqwest::Client,
+    pub base: String,
+    pub http: reqwest::Client,
 }
 
 impl Drop for Front {
@@ -28,7 +28,7 @@ impl Drop for Front {
 }
 
 impl Front {
-    pub(super) fn start(world: &World, poll: &str, more: &str) -> Self {
+    pub fn start(world: &World, poll: &str, more: &str) -> Self {
         let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
         let daemon = format!("[daemon]\npoll_interval = \"{poll}\"\nlisten = \"127.0.0.1:0\"\n{more}\n");
         world.write("front.toml", &format!("{overlay}\n{daemon}"));

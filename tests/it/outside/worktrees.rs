@@ -188,3 +188,20 @@ async fn a_file_under_lfs_is_not_committed_whole_where_nothing_takes_its_content
         world.finish().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_visit_that_only_looks_is_kept_without_a_look_at_the_files_and_one_that_writes_is_not() {
+    let world = World::new(1).await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0));
+    let run = output["run_id"].as_str().unwrap();
+    let mut kept = Vec::new();
+    for visit in 0..5 {
+        let name = format!("refs/agentd/checkpoints/{run}/{visit}");
+        kept.push(world.git(&world.shop(), &["rev-parse", &name]).await.trim().to_owned());
+    }
+    // Read and plan; edit and test; test again, which may write; read and report.
+    let same: Vec<bool> = kept.windows(2).map(|two| two[0] == two[1]).collect();
+    assert_eq!(same, [true, false, false, true], "{kept:?}");
+    world.finish().await;
+}

@@ -33,6 +33,7 @@ use agentd::engine::stop::StopHandle;
 use agentd::engine::tool::{CallLimits, Tool};
 use agentd::engine::tool_catalog::ToolCatalogs;
 use agentd::engine::tool_schema::ArgumentSchemas;
+use agentd::engine::touched::Touched;
 use chrono::DateTime;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -224,6 +225,7 @@ impl World {
             redaction: None,
             fault_snapshots: false,
             longest_inline: 65_536,
+            touched: Touched::default(),
         }
     }
 

@@ -1,16 +1,18 @@
 //! `agentd demo`: the main job on the simulator, through exactly the code that does it on GitHub.
 
+mod review;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::args::DemoArgs;
-use super::context::Context;
-use super::error::CommandError;
-use super::init::{self, Found};
-use super::output::{self, Tone};
-use super::remote::Remote;
-use super::run_command::operator;
-use super::{progress, run_command};
+use crate::cli::args::DemoArgs;
+use crate::cli::context::Context;
+use crate::cli::error::CommandError;
+use crate::cli::init::{self, Found};
+use crate::cli::output::{self, Tone};
+use crate::cli::remote::Remote;
+use crate::cli::run_command::operator;
+use crate::cli::{progress, run_command};
 use crate::config::{Config, Env, Request};
 use crate::domain::issue::ObjectiveSource;
 use crate::issue::reference::IssueSource;
@@ -28,7 +30,7 @@ use crate::sys::process::{self, ProcessSpec};
 use crate::sys::shutdown::Shutdown;
 use tokio_util::sync::CancellationToken;
 
-const SCENARIO: &str = include_str!("../../templates/demo/scenario.toml");
+const SCENARIO: &str = include_str!("../../../templates/demo/scenario.toml");
 const OWNER: &str = "demo";
 const NAME: &str = "shop";
 const ISSUE: u64 = 7;
@@ -73,6 +75,12 @@ pub fn run(context: &Context, args: &DemoArgs) -> Result<u8, CommandError> {
             "their cost is simulated; git, HTTP, files, commands and everything agentd does are real.\n",
         );
         prepare(context, &folder, &simulator).await?;
+        if args.review {
+            let exit_code = review::run(context, &folder, &simulator, &shutdown).await?;
+            tell_violations(context, &simulator);
+            simulator.shutdown().await;
+            return Ok(exit_code);
+        }
         step(
             context,
             &format!("{}: ada puts the label \"{TRIGGER}\" on issue {ISSUE}", simulator.base_url()),
@@ -84,10 +92,7 @@ pub fn run(context: &Context, args: &DemoArgs) -> Result<u8, CommandError> {
             return Err(refusal.into());
         }
         tell(context, &folder, &site, &walked.output).await?;
-        let violations = simulator.violations();
-        for violation in &violations {
-            context.output.note(format!("violation: {violation}"));
-        }
+        tell_violations(context, &simulator);
         simulator.shutdown().await;
         Ok(walked.output.exit_code)
     })?;
@@ -99,6 +104,13 @@ pub fn run(context: &Context, args: &DemoArgs) -> Result<u8, CommandError> {
         let _stays = temporary.keep();
     }
     ended
+}
+
+/// What was asked of the simulator that GitHub would not have liked.
+fn tell_violations(context: &Context, simulator: &Simulator) {
+    for violation in simulator.violations() {
+        context.output.note(format!("violation: {violation}"));
+    }
 }
 
 fn folder(context: &Context, args: &DemoArgs) -> Result<Folder, CommandError> {
@@ -181,19 +193,24 @@ async fn clone(context: &Context, folder: &Folder, simulator: &Simulator) -> Res
     Err(CommandError::failed(format!("git clone failed: {}", exit.stderr.text().trim())))
 }
 
-/// The repository context as in `agentd run`, without the user's own settings, so that the demo is the same everywhere.
-async fn site(
-    context: &Context,
-    folder: &Folder,
-    shutdown: &Shutdown,
-) -> Result<RepositoryContext, CommandError> {
+/// The environment of the demo, without the user's own settings.
+fn environment(context: &Context, folder: &Folder) -> Env {
     let kept = ["PATH", "LANG", "TMPDIR", "TERM"];
     let mut variables: Vec<(String, String)> = kept
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), context.env.get(name)?.to_owned())))
         .collect();
     variables.push(("HOME".to_owned(), folder.root.display().to_string()));
-    let env = Env::new(folder.checkout(), variables);
+    Env::new(folder.checkout(), variables)
+}
+
+/// The repository context as in `agentd run`, without the user's own settings, so that the demo is the same everywhere.
+async fn site(
+    context: &Context,
+    folder: &Folder,
+    shutdown: &Shutdown,
+) -> Result<RepositoryContext, CommandError> {
+    let env = environment(context, folder);
     let (checkout, overlay) = (folder.checkout(), folder.overlay());
     let config = Config::load(Request {
         explicit: Some(&overlay),
@@ -239,6 +256,7 @@ async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Fi
         resume: None,
         follow_up: None,
         new_remarks: Vec::new(),
+        check_reruns: Vec::new(),
         catches_up: false,
         dry_run: false,
     };

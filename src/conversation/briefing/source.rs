@@ -1,0 +1,53 @@
+//! What a run is briefed about.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use crate::domain::event::TextRevision;
+use crate::domain::issue::Issue;
+use crate::domain::name::{BranchName, CommitId};
+use crate::domain::origin::Origin;
+use crate::domain::redaction::Redactor;
+use crate::domain::remark::RemarkId;
+use crate::issue::reference::Asked;
+use crate::store::port::Blobs;
+
+/// What a run is briefed about.
+pub struct Source<'a> {
+    /// The issue, with title and body as they count.
+    pub issue: &'a Issue,
+    /// Its number in the tracker; `None` = it is from a file.
+    pub tracked: Option<u64>,
+    /// When it was opened.
+    pub opened: Option<DateTime<Utc>>,
+    /// Which revision of its text counts.
+    pub text: Option<&'a TextRevision>,
+    /// Who asked for the run on GitHub, and when; `None` = the local operator, now.
+    pub asked: Option<&'a Asked>,
+    /// When the run began.
+    pub now: DateTime<Utc>,
+    /// Where the work starts from.
+    pub origin: &'a Origin,
+    /// The issue's branch.
+    pub branch: &'a BranchName,
+    /// Its head when the run begins.
+    pub head: Option<CommitId>,
+    /// Whether an earlier run worked on the branch, so that there may be a pull request.
+    pub worked_on: bool,
+    /// What is wrong with the pull request beside its checks, in agentd's words.
+    pub failed_checks: Option<&'a str>,
+    /// The remarks that the run is about.
+    pub about: &'a [RemarkId],
+    /// The answer to an earlier question, fenced.
+    pub answer: Option<&'a str>,
+    /// Takes secrets out of logs.
+    pub redactor: Arc<Redactor>,
+    /// Where clean logs of checks are kept; `None` = nowhere.
+    pub blobs: Option<Arc<dyn Blobs>>,
+}
+
+/// A time as people and records read it.
+pub fn shown(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+}

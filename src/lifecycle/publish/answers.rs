@@ -1,0 +1,316 @@
+//! Answers on the pull request: what came of each thread and remark, told once, after the push.
+
+use std::collections::BTreeSet;
+
+use crate::config::config_file::Publish;
+use crate::config::conversation_file::Resolve;
+use crate::conversation::answers;
+use crate::conversation::standing::People;
+use crate::domain::answer::Outcome;
+use crate::domain::briefing::{BriefedThread, Briefing};
+use crate::domain::event::Event;
+use crate::domain::name::CommitId;
+use crate::domain::remark::{Remark, ReviewState, Standing, ThreadOutcome};
+use crate::domain::stop::Stop;
+use crate::engine::journal::JournalError;
+use crate::github::{Client, Error, ErrorKind, ReviewThread};
+use crate::lifecycle::instance::briefing;
+use crate::lifecycle::run::Run;
+use crate::lifecycle::stage::Workspace;
+use crate::lifecycle::steps::outcomes;
+
+/// How often a reply of which it is not known whether it arrived is looked for and sent again.
+const TRIES: u32 = 3;
+
+/// Compares the outcomes with what was pushed, and records what will be told. A thread without an outcome was not worked
+/// on.
+pub async fn prove(
+    run: &Run<'_>,
+    (workspace, pushed): (Option<&Workspace>, bool),
+    stop: &Stop,
+) -> Result<(), JournalError> {
+    let Some(briefing) = briefing::recorded(run).await.filter(|_| is_over(run, stop)) else { return Ok(()) };
+    let known = outcomes::outcomes(&run.journal.facts());
+    for id in answers::wanted(&briefing) {
+        let before = known.iter().find(|outcome| outcome.thread == id);
+        // It may be told already: it stays as it is.
+        if before.is_some_and(|outcome| outcome.proven) {
+            continue;
+        }
+        let mut outcome = before.cloned().unwrap_or_else(|| not_worked_on(run, &id, stop));
+        if outcome.outcome == ThreadOutcome::Changed {
+            let path =
+                briefing.threads.iter().find(|thread| thread.id == id).map(|thread| thread.path.as_str());
+            outcome.commit = match (workspace, pushed) {
+                (Some(workspace), true) => commit_of(run, workspace, (path, &outcome)).await,
+                _ => None,
+            };
+            if outcome.commit.is_none() {
+                outcome.outcome = ThreadOutcome::Answered;
+                outcome.limitation = Some(format!(
+                    "The report says that {id} was changed, but no pushed commit of the run touches {}.",
+                    path.unwrap_or("a file that it names")
+                ));
+            }
+        }
+        outcome.proven = true;
+        run.journal.record(Event::ThreadOutcome(Box::new(outcome)))?;
+    }
+    run.journal.flush().await
+}
+
+/// Whether this run has the last word. One that is to be continued leaves it to the one that goes on.
+fn is_over(run: &Run<'_>, stop: &Stop) -> bool {
+    let goes_on = ["shutdown", "approval_pending", "question_pending", "plan_pending", "taken"];
+    run.plan.publish != Publish::None && !goes_on.contains(&stop.detail.as_str())
+}
+
+fn not_worked_on(run: &Run<'_>, id: &str, stop: &Stop) -> Outcome {
+    Outcome {
+        thread: id.to_owned(),
+        outcome: ThreadOutcome::Declined,
+        text: format!("{}{}", answers::NOT_WORKED_ON, stop.detail),
+        run: run.lease.run_id,
+        base: None,
+        commit: None,
+        limitation: None,
+        proven: false,
+    }
+}
+
+/// The newest commit of the run that touches the thread's file, or one that the text names.
+async fn commit_of(
+    run: &Run<'_>,
+    workspace: &Workspace,
+    (path, outcome): (Option<&str>, &Outcome),
+) -> Option<CommitId> {
+    let facts = run.journal.facts();
+    let base = outcome.base.as_ref().or(facts.first_head.as_ref())?;
+    let commits = workspace.worktree.commits_with_paths(base).await.ok()?;
+    let touches = |changed: &str| {
+        path == Some(changed)
+            || outcome.text.split(|c: char| c.is_whitespace() || "`'\"(),;".contains(c)).any(|word| {
+                let word = word.trim_end_matches(['.', ':']);
+                word == changed || word.split_once(':').is_some_and(|(file, _)| file == changed)
+            })
+    };
+    commits.into_iter().rev().find(|(_, paths)| paths.iter().any(|path| touches(path))).map(|(id, _)| id)
+}
+
+/// Tells everything that was proven. What cannot be told is a warning: the work is there.
+pub async fn tell(run: &Run<'_>, stop: &Stop) -> Result<(), JournalError> {
+    let (Some(github), Some(briefing)) = (&run.context.github, briefing::recorded(run).await) else {
+        return Ok(());
+    };
+    let Some(pull) = briefing.pull_request.filter(|_| is_over(run, stop)) else { return Ok(()) };
+    let outcomes: Vec<Outcome> =
+        outcomes::outcomes(&run.journal.facts()).into_iter().filter(|outcome| outcome.proven).collect();
+    if outcomes.is_empty() {
+        return Ok(());
+    }
+    let answering = Answering { run, github, pull, briefing: &briefing, outcomes: &outcomes };
+    if let Err(error) = answering.all(stop).await {
+        warn(run, &error, &format!("Not everything could be answered on the pull request: {error}."));
+    }
+    Ok(())
+}
+
+fn warn(run: &Run<'_>, error: &Error, text: &str) {
+    run.journal.warn(if error.is_locked() { "locked" } else { "not_answered" }, text);
+}
+
+struct Answering<'a> {
+    run: &'a Run<'a>,
+    github: &'a Client,
+    pull: u64,
+    briefing: &'a Briefing,
+    outcomes: &'a [Outcome],
+}
+
+impl Answering<'_> {
+    async fn all(&self, stop: &Stop) -> Result<(), Error> {
+        let mut now = self.threads().await?;
+        for thread in &self.briefing.threads {
+            let Some(outcome) = self.outcomes.iter().find(|outcome| outcome.thread == thread.id) else {
+                continue;
+            };
+            if let Err(error) = self.reply(&now, thread, outcome).await {
+                warn(self.run, &error, &format!("The thread {} could not be answered: {error}.", thread.id));
+            }
+        }
+        self.round().await?;
+        if self.run.context.config.conversation.resolve != Resolve::Never {
+            now = self.threads().await?;
+            self.resolve(&now).await?;
+        }
+        if stop.success() && self.run.context.config.conversation.rerequest_review {
+            self.ask_again().await?;
+        }
+        Ok(())
+    }
+
+    async fn threads(&self) -> Result<Vec<ReviewThread>, Error> {
+        let pages = self.run.context.config.conversation.max_pages;
+        Ok(self.github.review_threads(&self.run.context.repo, self.pull, pages).await?.items)
+    }
+
+    async fn is_own(&self, remark: &Remark) -> bool {
+        match self.github.viewer().await {
+            Ok(viewer) if !viewer.actor.login.is_empty() => {
+                remark.login.as_deref().is_some_and(|login| login.eq_ignore_ascii_case(&viewer.actor.login))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether the reply is in the thread.
+    async fn is_told(&self, thread: &ReviewThread, marker: &str) -> bool {
+        for comment in thread.comments.iter().filter(|comment| comment.text.starts_with(marker)) {
+            if self.is_own(comment).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// One reply in a thread, if it is not there and people still wait for it.
+    async fn reply(
+        &self,
+        now: &[ReviewThread],
+        thread: &BriefedThread,
+        outcome: &Outcome,
+    ) -> Result<(), Error> {
+        let marker = answers::marker(&thread.id, outcome.run);
+        let text = self.run.without_secrets(&format!("{marker}\n{}", answers::reply(outcome)));
+        let mut now = now.to_vec();
+        for attempt in 0..TRIES {
+            let Some(found) = now.iter().find(|one| one.id == thread.id && !one.resolved) else {
+                return Ok(());
+            };
+            if self.is_told(found, &marker).await {
+                return Ok(());
+            }
+            let sent = self
+                .github
+                .reply_in_thread(&self.run.context.repo, (self.pull, thread.first_comment), &text)
+                .await;
+            match sent {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_ambiguous() && attempt + 1 < TRIES => {
+                    now = self.threads().await?;
+                }
+                // Somebody deleted it a moment ago.
+                Err(error) if error.is_absent() => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// One comment about what has no thread; those of earlier runs are hidden.
+    async fn round(&self) -> Result<(), Error> {
+        let about: BTreeSet<String> = self.briefing.about.iter().map(ToString::to_string).collect();
+        let own: Vec<(Outcome, Option<String>)> = self
+            .outcomes
+            .iter()
+            .filter(|outcome| about.contains(&outcome.thread))
+            .map(|outcome| {
+                let text = self.briefing.texts.iter().find(|text| text.id == outcome.thread);
+                (outcome.clone(), text.and_then(|text| text.url.clone()))
+            })
+            .collect();
+        let Some((first, _)) = own.first() else { return Ok(()) };
+        let (repo, key) = (&self.run.context.repo, &self.run.plan.issue.key);
+        let marker = answers::round_marker(key, first.run);
+        let text = self.run.without_secrets(&answers::round(&own));
+        self.github.ensure_comment(repo, self.pull, &marker, &text).await?;
+        let pages = self.run.context.config.conversation.max_pages;
+        let prefix = answers::round_prefix(key);
+        for comment in self.github.pull_remarks(repo, self.pull, pages).await?.items {
+            let earlier = comment.text.starts_with(&prefix) && !comment.text.starts_with(&marker);
+            if earlier
+                && !comment.minimized
+                && self.is_own(&comment).await
+                && let Some(node_id) = &comment.node_id
+            {
+                self.github.minimize(node_id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves what was changed, where the configuration wants it, the commands pass and nobody wrote after the reply.
+    async fn resolve(&self, now: &[ReviewThread]) -> Result<(), Error> {
+        let mode = self.run.context.config.conversation.resolve;
+        if self.run.journal.facts().red().is_some() {
+            return Ok(());
+        }
+        for thread in &self.briefing.threads {
+            let outcome = self.outcomes.iter().find(|outcome| outcome.thread == thread.id);
+            let Some(outcome) = outcome.filter(|outcome| outcome.outcome == ThreadOutcome::Changed) else {
+                continue;
+            };
+            if mode == Resolve::Bots && !thread.by_bot {
+                continue;
+            }
+            let marker = answers::marker(&thread.id, outcome.run);
+            let Some(found) = now.iter().find(|one| one.id == thread.id && !one.resolved) else { continue };
+            if !found.comments.last().is_some_and(|last| last.text.starts_with(&marker)) {
+                continue;
+            }
+            let may = match found.may_resolve {
+                true => self.github.resolve_thread(&thread.id).await,
+                false => Ok(()),
+            };
+            match may {
+                Ok(()) if found.may_resolve => {}
+                Err(error) if !matches!(error.kind, ErrorKind::Forbidden { .. }) => return Err(error),
+                _ => {
+                    let text =
+                        "Threads could not be resolved: GitHub wants the permission contents: write for it.";
+                    self.run.journal.warn("not_resolved", text);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks those again who asked for changes and have not said otherwise since.
+    async fn ask_again(&self) -> Result<(), Error> {
+        let pages = self.run.context.config.conversation.max_pages;
+        let reviews = self.github.reviews(&self.run.context.repo, self.pull, pages).await?;
+        let mut wanting: Vec<String> = Vec::new();
+        for review in reviews.items {
+            let Some(login) = review.login.filter(|_| !review.bot) else { continue };
+            match review.state {
+                Some(ReviewState::ChangesRequested) if !wanting.contains(&login) => wanting.push(login),
+                Some(ReviewState::Approved | ReviewState::Dismissed) => {
+                    wanting.retain(|other| *other != login)
+                }
+                _ => {}
+            }
+        }
+        // An outsider cannot be asked, and whoever cannot be asked would keep the others from being asked.
+        let mut people = People::new(self.github, self.run.context, self.run.plan.issue.author.as_deref());
+        let mut trusted = Vec::new();
+        for login in wanting {
+            if people.account(Some(&login), false).await.standing == Standing::Trusted {
+                trusted.push(login);
+            }
+        }
+        let wanting = trusted;
+        if wanting.is_empty() {
+            return Ok(());
+        }
+        match self.github.request_reviews(&self.run.context.repo, self.pull, &wanting).await {
+            // One of them may no longer be asked.
+            Err(error) if error.kind == ErrorKind::Validation => {
+                let text = format!("Nobody could be asked for another review: {error}.");
+                self.run.journal.warn("review_not_requested", text);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Commands in comments: who may, once, and never by an edit or a quote.
+
+use serde_json::json;
+
+use super::pull_request::{REPO, admin, asked, comment, inbox, labelled, runs, said, ticks};
+use crate::outside::daemons::{Running, until};
+use crate::outside::world::World;
+
+/// A world without label and runs; the daemon has had its first look.
+async fn quiet(runs: usize) -> (World, Running) {
+    let world = labelled(runs, "[conversation]\nquiet_period = \"0s\"\n").await;
+    world.sim.remove_label(REPO, 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    ticks(&world, 2).await;
+    (world, daemon)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i04_an_outsider_who_commands_five_times_has_one_answer_and_no_run() {
+    let (world, daemon) = quiet(1).await;
+    for _ in 0..5 {
+        comment(&world, 7, "mallory", "/agentd run");
+        ticks(&world, 1).await;
+    }
+    until("an answer", || said(&world, 7, "mallory has the permission").len() == 1).await;
+    daemon.kill();
+    let daemon = Running::start(&world, &[]);
+    comment(&world, 7, "mallory", "/agentd run");
+    ticks(&world, 3).await;
+    let requests = world.sim.requests();
+    let answers = requests.iter().filter(|one| one.method != "GET" && one.target.contains("/comments"));
+    assert_eq!(answers.count(), 1, "one answer a day, restarts included");
+    assert_eq!((asked(&world), runs(&world)), (0, 0));
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i05_a_quoted_command_is_none() {
+    let (world, daemon) = quiet(1).await;
+    comment(&world, 7, "ada", "> /agentd run\n\nshould I?");
+    comment(&world, 7, "ada", "```\n/agentd run\n```");
+    comment(&world, 7, "ada", "Well.\n/agentd run");
+    ticks(&world, 3).await;
+    assert_eq!((runs(&world), world.sim.issue(REPO, 7).unwrap().comments.len()), (0, 3));
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i28_an_edit_makes_no_command_and_repeats_none() {
+    let (world, daemon) = quiet(2).await;
+    let id = comment(&world, 7, "ada", "I think about it.");
+    ticks(&world, 2).await;
+    admin(&world, "PATCH", &format!("comments/{id}"), &json!({ "body": "/agentd run", "actor": "ada" }));
+    ticks(&world, 3).await;
+    assert_eq!((runs(&world), said(&world, 7, "A run is queued").len()), (0, 0), "{:#}", inbox(&world));
+    let id = comment(&world, 7, "ada", "/agentd run");
+    until("a run", || runs(&world) == 1 && super::pull_request::is_settled(&world)).await;
+    admin(&world, "PATCH", &format!("comments/{id}"), &json!({ "body": "/agentd retry", "actor": "ada" }));
+    ticks(&world, 3).await;
+    assert_eq!(runs(&world), 1);
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_word_that_is_none_is_answered_with_those_that_are() {
+    let (world, daemon) = quiet(1).await;
+    for word in ["attach", "shell", "dance"] {
+        comment(&world, 7, "ada", &format!("/agentd {word}"));
+        until("an answer", || said(&world, 7, &format!("`{word}` is no command")).len() == 1).await;
+    }
+    assert_eq!(runs(&world), 0);
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_by_a_command_waits_and_says_so() {
+    let (world, daemon) = quiet(2).await;
+    comment(&world, 7, "ada", "/agentd say Keep the name.\nAnd the tests.");
+    until("an answer", || said(&world, 7, "It waits for the next run").len() == 1).await;
+    daemon.stop().await;
+    world.finish().await;
+}
