@@ -249,6 +249,14 @@ impl Transcript {
             Event::QuestionAnswered(answered) => {
                 self.said(format!("  > {} answered: {}", answered.by, one_line(&answered.text, 300)))
             }
+            Event::PlanPosted { step_id, url, .. } => self.said(format!(
+                "  ? the plan of {step_id} is to be approved {}",
+                url.as_deref().unwrap_or_default()
+            )),
+            Event::PlanApproved(plan) => {
+                let edited = if plan.edited { ", with changes" } else { "" };
+                self.said(format!("  > {} approved the plan{edited}", plan.by))
+            }
             Event::Parked { code, url } => {
                 self.said(format!("parked ({code}) {}", url.as_deref().unwrap_or_default()))
             }
