@@ -1,11 +1,10 @@
 //! Plans that wait for approval: what trusted people decided on them, by a reaction, a command or a label.
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::main_loop::Daemon;
 use super::parked::{NotHeeded, written_since};
+use super::plan_reactions::Reactions;
 use super::snapshot::IssueRef;
 use crate::conversation::inbox::inbox_format::{Fate, Heard};
 use crate::conversation::parked::parked_format::{Answer, Parked, ParkedIssue, Told, WaitsFor};
@@ -17,14 +16,6 @@ use crate::domain::plan::{PlanVerdict, ProposedPlan};
 use crate::domain::remark::Standing;
 use crate::github::{Comment, Fetched, Reaction};
 use crate::record::rendering;
-
-/// The reactions to a plan's comment as they were read last.
-#[derive(Debug, Default)]
-pub(super) struct Reactions {
-    comment: u64,
-    etag: Option<String>,
-    known: Vec<Reaction>,
-}
 
 /// What somebody decided. Whether they may is asked afterwards.
 struct Said {
@@ -272,6 +263,3 @@ fn why_not<'a>(written: &[&'a Heard], login: &str) -> Option<&'a Heard> {
     };
     written.iter().rev().find(of_them).copied()
 }
-
-/// What is kept of reactions, an issue.
-pub(super) type KnownReactions = BTreeMap<u64, Reactions>;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::dependencies::Watched;
-use super::plans::KnownReactions;
+use super::plan_reactions::KnownReactions;
 use super::pulls::Pulls;
 use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, WaitsForPerson, priority_of};
 use super::state_format::{AskedBy, RepositoryState};

@@ -17,7 +17,7 @@ use super::mapping::InstanceId;
 use super::money::Money;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
-use super::plan::PlanApproved;
+use super::plan::{PlanApproved, PlanPosted};
 use super::policy::PolicyDecision;
 use super::question::{Answered, Question};
 use super::remark::RemarkId;
@@ -297,17 +297,7 @@ pub enum Event {
     /// The run has the answer to a question of the run that it goes on with.
     QuestionAnswered(Answered),
     /// A plan was posted for people to approve.
-    PlanPosted {
-        /// The visit that put it out.
-        visit: u32,
-        /// Its step.
-        step_id: String,
-        /// Of the plan's text.
-        sha256: String,
-        /// The comment.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        url: Option<String>,
-    },
+    PlanPosted(PlanPosted),
     /// The run carries out a plan of the run that it goes on with.
     PlanApproved(Box<PlanApproved>),
     /// The issue waits for a person.
@@ -450,7 +440,7 @@ impl Event {
             Self::RemarkDropped { .. } => &[],
             Self::QuestionAsked(..) => &[Facts, Progress, DaemonProgress],
             Self::QuestionAnswered(..) => &[Facts, Progress],
-            Self::PlanPosted { .. } => &[Progress],
+            Self::PlanPosted(..) => &[Progress],
             Self::PlanApproved(..) => &[Progress],
             Self::Parked { .. } => &[Progress, DaemonProgress],
             Self::Resumed { .. } => &[Progress],

@@ -26,6 +26,20 @@ pub struct ProposedPlan {
     pub sha256: String,
 }
 
+/// A plan that was posted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanPosted {
+    /// The visit that put it out.
+    pub visit: u32,
+    /// Its step.
+    pub step_id: String,
+    /// Of its text.
+    pub sha256: String,
+    /// The comment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
+
 /// A plan that somebody approved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanApproved {

@@ -7,7 +7,7 @@ use crate::conversation::parked::parked_format::{Answer, Over, Parked, ParkedIss
 use crate::conversation::parked::{self, ParkedCell};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
-use crate::domain::plan::{PlanApproved, PlanVerdict, ProposedPlan, plan_of};
+use crate::domain::plan::{PlanApproved, PlanPosted, PlanVerdict, ProposedPlan, plan_of};
 use crate::domain::question::{Answered, Question};
 use crate::domain::run::{RunId, VisitRecord};
 use crate::domain::stop::{Stop, StopDetail};
@@ -223,7 +223,7 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
     cell(run).update(posted).await?;
     if let WaitsFor::Plan { plan, .. } = &parked.waits_for {
         let (visit, step_id, sha256) = (plan.visit, plan.step_id.clone(), plan.sha256.clone());
-        run.journal.record(Event::PlanPosted { visit, step_id, sha256, url: url.clone() })?;
+        run.journal.record(Event::PlanPosted(PlanPosted { visit, step_id, sha256, url: url.clone() }))?;
     }
     run.journal.record(Event::Parked { code: parked.waits_for.code().to_owned(), url })?;
     Ok(stop.clone())
