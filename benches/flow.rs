@@ -177,6 +177,7 @@ async fn run(
             touched: Touched::default(),
         },
         agents: BTreeMap::new(),
+        gates_plans: false,
         run_id: journal.dir().run_id,
     };
     let mut flow = FlowRun::new(&plan, &world, Vec::new());

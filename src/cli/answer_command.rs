@@ -34,7 +34,7 @@ pub fn answer(context: &Context, issue: &IssueArg, text: &str) -> Result<(), Com
                 return Some(None);
             }
             let text = question.chosen(&text).map_or_else(|| text.clone(), str::to_owned);
-            parked.answer = Some(Answer { text, by: by.clone(), permission: None, at });
+            parked.answer = Some(Answer { text, by: by.clone(), permission: None, at, plan: None });
             Some(Some(parked.run_id))
         };
         let (_, put) = cell.update(put).await.map_err(|error| CommandError::failed(error.to_string()))?;

@@ -432,6 +432,7 @@ pub(super) async fn parts_of(
         approve: approves(&sites),
         approved: approved(&sites),
         questions: config.questions.clone(),
+        plan: config.plan.clone(),
         extend: extends(&sites),
         listen: None,
         reload: None,

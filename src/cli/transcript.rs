@@ -249,6 +249,14 @@ impl Transcript {
             Event::QuestionAnswered(answered) => {
                 self.said(format!("  > {} answered: {}", answered.by, one_line(&answered.text, 300)))
             }
+            Event::PlanPosted(plan) => {
+                let place = plan.url.as_deref().unwrap_or_default();
+                self.said(format!("  ? the plan of {} is to be approved {place}", plan.step_id))
+            }
+            Event::PlanApproved(plan) => {
+                let edited = if plan.edited { ", with changes" } else { "" };
+                self.said(format!("  > {} approved the plan{edited}", plan.by))
+            }
             Event::Parked { code, url } => {
                 self.said(format!("parked ({code}) {}", url.as_deref().unwrap_or_default()))
             }

@@ -7,7 +7,8 @@ use std::str::FromStr as _;
 use uuid::Uuid;
 
 use super::config_file::{
-    ChecksTable, ConfigFile, ConversationTable, QuestionsTable, RepositoryTable, SessionTable, SweepSelect,
+    ChecksTable, ConfigFile, ConversationTable, PlanTable, QuestionsTable, RepositoryTable, SessionTable,
+    SweepSelect,
 };
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
@@ -65,6 +66,7 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     checker.conversation(&file.conversation);
     checker.checks(&file.checks);
     checker.questions(&file.questions);
+    checker.plan(&file.plan);
     ConfigError::all(checker.found)
 }
 
@@ -489,6 +491,14 @@ impl Checker<'_> {
     fn questions(&mut self, table: &QuestionsTable) {
         self.positive(table.remind, "questions.remind");
         self.positive(table.timeout, "questions.timeout");
+    }
+
+    fn plan(&mut self, table: &PlanTable) {
+        for (label, key) in [(&table.label, "plan.label"), (&table.approved_label, "plan.approved_label")] {
+            self.require(!label.trim().is_empty(), key, "must be the name of a label");
+        }
+        let differ = !table.label.trim().eq_ignore_ascii_case(table.approved_label.trim());
+        self.require(differ, "plan.approved_label", "must be another label than plan.label");
     }
 
     fn conversation(&mut self, table: &ConversationTable) {

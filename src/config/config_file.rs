@@ -11,6 +11,7 @@ pub use super::checks_file::ChecksTable;
 pub use super::commit_file::CommitTable;
 pub use super::conversation_file::ConversationTable;
 use super::duration::Span;
+pub use super::plan_file::PlanTable;
 use super::program_file::ProgramTable;
 pub use super::questions_file::QuestionsTable;
 use super::sandbox_file::SandboxTable;
@@ -73,6 +74,8 @@ table! {
         pub checks: ChecksTable = ChecksTable::default(),
         /// What becomes of an agent's questions.
         pub questions: QuestionsTable = QuestionsTable::default(),
+        /// Whether a plan has to be approved before it is carried out.
+        pub plan: PlanTable = PlanTable::default(),
     }
 }
 

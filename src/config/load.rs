@@ -132,6 +132,7 @@ impl Config {
             conversation: file.conversation.clone(),
             checks: file.checks.clone(),
             questions: file.questions.clone(),
+            plan: file.plan.clone(),
             mcp_servers: file
                 .mcp
                 .servers

@@ -7,6 +7,7 @@ mod table_file;
 pub mod checks_file;
 mod commit_file;
 pub mod conversation_file;
+pub mod plan_file;
 pub mod questions_file;
 pub mod config_file;
 pub mod duration;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::config_file::{
-    ChatTable, ChecksTable, CommitTable, ConfigFile, ConversationTable, PolicyTable, Publish, QuestionsTable,
-    RecordTable, RedactionTable, RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
+    ChatTable, ChecksTable, CommitTable, ConfigFile, ConversationTable, PlanTable, PolicyTable, Publish,
+    QuestionsTable, RecordTable, RedactionTable, RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
 };
 use super::error::ConfigError;
 use super::layer::Layer;
@@ -68,6 +68,8 @@ pub struct Config {
     pub checks: ChecksTable,
     /// What becomes of an agent's questions.
     pub questions: QuestionsTable,
+    /// Whether a plan has to be approved before it is carried out.
+    pub plan: PlanTable,
     /// The agent program for agents whose definition names no backend; `None` = agentd's own session.
     pub program: Option<AgentProgram>,
     /// MCP servers, by name; their placeholders are resolved when a server is started.

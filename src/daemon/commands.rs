@@ -206,7 +206,13 @@ impl Daemon {
             }
         };
         let judged = Judged { standing: standing.unwrap_or(Standing::Outsider), permission };
-        let may = judged.may(&command, needs);
+        let may = match &command {
+            // Any trusted person approves a plan, as by a reaction.
+            Command::Approve(hash) if self.is_of_plan(issue, hash).await => {
+                judged.standing == Standing::Trusted
+            }
+            command => judged.may(command, needs),
+        };
         let (_, refuses) = cell
             .update(move |inbox| {
                 if let Some(heard) = inbox.remarks.get_mut(&id) {
@@ -245,9 +251,12 @@ impl Daemon {
                 said.replace('`', "'")
             ),
             Command::Stop => self.stop_for(issue, &by.login).await,
+            Command::Approve(hash) if self.is_of_plan(issue, &hash).await => {
+                self.told_of_plan(issue, None).await
+            }
             Command::Approve(proposal) => self.approve_for(issue, proposal, by).await,
             Command::Answer(text) => self.answer_for(issue, &text).await,
-            Command::Reject(_) => "Nothing waits for an approval on this issue.".to_owned(),
+            Command::Reject(why) => self.told_of_plan(issue, Some(&why)).await,
             Command::Say(text) => self.say_for(issue, id, text).await,
             Command::Take | Command::GiveBack(_) => "Nothing works on this issue.".to_owned(),
             Command::Unknown(word) => format!("`{}` is no command. {KNOWN}.", word.replace('`', "'")),

@@ -12,6 +12,7 @@ use super::snapshot::Limits;
 use super::supervise::{Abandon, Approve, Approved, CleanUp, Extend, Start, UnfinishedRun};
 use crate::config::checks_file::ChecksTable;
 use crate::config::conversation_file::ConversationTable;
+use crate::config::plan_file::PlanTable;
 use crate::config::questions_file::QuestionsTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue_state::LabelsTable;
@@ -95,6 +96,8 @@ pub struct Dependencies {
     pub approve: Approve,
     /// What becomes of questions.
     pub questions: QuestionsTable,
+    /// What becomes of plans.
+    pub plan: PlanTable,
     /// How an issue is given more money.
     pub extend: Extend,
     /// Whether a person approved what an issue waits for.

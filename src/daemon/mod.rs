@@ -18,6 +18,8 @@ mod main_loop;
 mod money;
 mod outbox;
 mod parked;
+mod plan_reactions;
+mod plans;
 mod outbox_writer;
 mod outcome;
 mod poll;

@@ -13,6 +13,7 @@ use crate::conversation::standing::People;
 use crate::domain::command::Command;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
+use crate::domain::plan::PlanVerdict;
 use crate::domain::question::Question;
 use crate::domain::remark::{Remark, Standing};
 use crate::github::Error;
@@ -21,7 +22,7 @@ use crate::store::port::StoreError;
 
 /// Why a parked issue could not be looked after now.
 #[derive(Debug, thiserror::Error)]
-enum NotHeeded {
+pub(super) enum NotHeeded {
     /// GitHub.
     #[error(transparent)]
     GitHub(#[from] Error),
@@ -66,20 +67,26 @@ impl Daemon {
     async fn look_after(&mut self, issue: &IssueRef) -> Result<(), NotHeeded> {
         let cell = self.parked_cell(issue);
         let Some(mut parked) = cell.read().await?.now().cloned() else { return Ok(()) };
-        let waits = matches!(parked.waits_for, WaitsFor::Answer { .. });
+        let waits = matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. });
         if waits && self.is_unwanted(issue, &cell).await? {
             return Ok(());
         }
-        if parked.answer.is_none() && waits {
+        // An approval may become void until a run goes on with it.
+        let approved = parked.answer.as_ref().and_then(|answer| answer.plan);
+        let open =
+            parked.answer.is_none() || approved.is_some_and(|verdict| verdict != PlanVerdict::Rejected);
+        if open && waits {
             let now = self.deps.client.now().unwrap_or_else(|| self.deps.clock.now());
-            let answer = match self.heard_answer(issue, &parked, now).await? {
+            let heard = match &parked.waits_for {
+                WaitsFor::Plan { .. } => self.plan_decision(issue, &parked, now, &cell).await?,
+                _ => self.heard_answer(issue, &parked, now).await?,
+            };
+            let answer = match heard {
                 Some(answer) => Some(answer),
                 None => self.after_time(issue, &mut parked, now, &cell).await?,
             };
-            if let Some(answer) = answer {
-                tracing::info!(%issue, by = answer.by, "a question is answered");
-                parked.answer = Some(answer.clone());
-                cell.update(move |issue| take_answer(issue, &answer)).await?;
+            if answer != parked.answer {
+                parked.answer = self.decide(issue, &mut parked, answer, &cell).await?;
             }
         }
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
@@ -91,6 +98,31 @@ impl Daemon {
             watch.parked.insert(issue.number, parked);
         }
         Ok(())
+    }
+
+    /// Keeps what lets the issue go on, or that nothing does any more. A plan that was rejected too often is given up.
+    async fn decide(
+        &mut self,
+        issue: &IssueRef,
+        parked: &mut Parked,
+        answer: Option<Answer>,
+        cell: &ParkedCell,
+    ) -> Result<Option<Answer>, NotHeeded> {
+        let rejects = answer.as_ref().is_some_and(|answer| answer.plan == Some(PlanVerdict::Rejected));
+        let most = self.deps.plan.max_rounds;
+        if rejects && cell.read().await?.rejected >= most {
+            let text = format!("The plan was rejected once more than {most} times, and is not made again.");
+            self.wait_no_more(issue, parked, &text, cell).await?;
+            return Ok(None);
+        }
+        if let Some(answer) = &answer {
+            tracing::info!(%issue, by = answer.by, "what a parked issue waits for is decided");
+        } else if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.state.issues.entry(issue.number).or_default().resume = None;
+        }
+        let kept = answer.clone();
+        cell.update(move |issue| take_answer(issue, kept.as_ref(), rejects)).await?;
+        Ok(answer)
     }
 
     /// Whether the issue was closed, or its trigger label taken off: then nothing is waited for any more.
@@ -170,7 +202,13 @@ impl Daemon {
                 continue;
             }
             let by = remark.login.clone().unwrap_or_default();
-            return Ok(Some(Answer { text, by, permission: judged.permission, at: remark.created }));
+            return Ok(Some(Answer {
+                text,
+                by,
+                permission: judged.permission,
+                at: remark.created,
+                plan: None,
+            }));
         }
         Ok(None)
     }
@@ -183,13 +221,13 @@ impl Daemon {
         now: DateTime<Utc>,
         cell: &ParkedCell,
     ) -> Result<Option<Answer>, NotHeeded> {
-        let WaitsFor::Answer { question, number } = parked.waits_for.clone() else { return Ok(None) };
+        let Some(key) = parked.waits_for.key() else { return Ok(None) };
         let table = self.deps.questions.clone();
         let remind = TimeDelta::from_std(table.remind.0).unwrap_or(TimeDelta::MAX);
         let over = parked.deadline.is_some_and(|deadline| now >= deadline);
         if !over && !parked.reminded && now.signed_duration_since(parked.since) >= remind {
             let marker =
-                rendering::request_marker(&IssueKey::Number(issue.number), &format!("reminder-{number}"));
+                rendering::request_marker(&IssueKey::Number(issue.number), &format!("{key}-reminder"));
             let text = reminder(parked);
             self.quick_client().ensure_comment(&issue.repo, issue.number, &marker, &text).await?;
             cell.update(|issue| issue.parked.iter_mut().for_each(|parked| parked.reminded = true)).await?;
@@ -197,20 +235,42 @@ impl Daemon {
         if !over {
             return Ok(None);
         }
-        if let (OnTimeout::Default, Some(default)) = (table.on_timeout, question.default) {
-            return Ok(Some(Answer { text: default, by: "agentd".to_owned(), permission: None, at: now }));
-        }
-        let text = "Nobody answered the agent's question in time; it is not waited for any more.";
+        let text = match (&parked.waits_for, table.on_timeout) {
+            (
+                WaitsFor::Answer { question: Question { default: Some(default), .. }, .. },
+                OnTimeout::Default,
+            ) => {
+                let (text, by) = (default.clone(), "agentd".to_owned());
+                return Ok(Some(Answer { text, by, permission: None, at: now, plan: None }));
+            }
+            (WaitsFor::Plan { .. }, _) => {
+                "Nobody decided on the agent's plan in time; it is not waited for any more."
+            }
+            _ => "Nobody answered the agent's question in time; it is not waited for any more.",
+        };
+        self.wait_no_more(issue, parked, text, cell).await?;
+        Ok(None)
+    }
+
+    /// Nothing is waited for any more: the issue is a person's again, and is told why.
+    async fn wait_no_more(
+        &mut self,
+        issue: &IssueRef,
+        parked: &mut Parked,
+        why: &str,
+        cell: &ParkedCell,
+    ) -> Result<(), NotHeeded> {
         let trigger = self.deps.labels.trigger.clone();
-        let marker =
-            rendering::request_marker(&IssueKey::Number(issue.number), &format!("unanswered-{number}"));
+        let key = parked.waits_for.key().unwrap_or_default();
+        let marker = rendering::request_marker(&IssueKey::Number(issue.number), &format!("{key}-given-up"));
         let told =
-            format!("**{text}** For another run on the same branch, put the label `{trigger}` on again.\n");
+            format!("**{why}** For another run on the same branch, put the label `{trigger}` on again.\n");
         self.quick_client().ensure_comment(&issue.repo, issue.number, &marker, &told).await?;
         cell.update(|issue| end(issue, "guidance_needed")).await?;
         parked.over = Some(Over::Ended("guidance_needed".to_owned()));
+        parked.answer = None;
         self.plan_outcome(issue, IssueState::Attention, "guidance_needed", None);
-        Ok(None)
+        Ok(())
     }
 
     /// `/agentd answer TEXT`: the answer is read where it stands, as every other one. Gives what people are told.
@@ -233,11 +293,12 @@ impl Daemon {
     }
 }
 
-fn take_answer(issue: &mut ParkedIssue, answer: &Answer) {
-    if let Some(parked) =
-        issue.parked.as_mut().filter(|parked| parked.over.is_none() && parked.answer.is_none())
-    {
-        parked.answer = Some(answer.clone());
+fn take_answer(issue: &mut ParkedIssue, answer: Option<&Answer>, rejects: bool) {
+    let Some(parked) = issue.parked.as_mut().filter(|parked| parked.over.is_none()) else { return };
+    // What the machine's user answered meanwhile stays.
+    if parked.answer.is_none() || parked.answer.as_ref().is_some_and(|known| known.plan.is_some()) {
+        parked.answer = answer.cloned();
+        issue.rejected += u32::from(rejects);
     }
 }
 
@@ -248,7 +309,7 @@ fn end(issue: &mut ParkedIssue, why: &str) {
 }
 
 /// What trusted people wrote since people were told, in the order of writing.
-fn written_since<'a>(inbox: &'a Inbox, told: &Told) -> Vec<&'a Heard> {
+pub(super) fn written_since<'a>(inbox: &'a Inbox, told: &Told) -> Vec<&'a Heard> {
     let open = |heard: &&Heard| matches!(heard.fate, Fate::Waiting | Fate::Command);
     let mut since: Vec<&Heard> = inbox
         .remarks
@@ -286,7 +347,11 @@ fn reminder(parked: &Parked) -> String {
     let place = parked.comment.as_ref().and_then(|comment| comment.url.clone());
     let link = place.map_or_else(String::new, |url| format!(": {url}"));
     let until = parked.deadline.map_or_else(String::new, |deadline| {
-        format!(" An answer is waited for until {} UTC.", deadline.format("%Y-%m-%d %H:%M"))
+        format!(" It is waited for until {} UTC.", deadline.format("%Y-%m-%d %H:%M"))
     });
-    format!("**{asked}The agent still waits for an answer**{link}.{until}\n")
+    let what = match parked.waits_for {
+        WaitsFor::Plan { .. } => "The agent's plan still waits for approval",
+        WaitsFor::Answer { .. } | WaitsFor::GiveBack { .. } => "The agent still waits for an answer",
+    };
+    format!("**{asked}{what}**{link}.{until}\n")
 }

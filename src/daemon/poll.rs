@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::dependencies::Watched;
+use super::plan_reactions::KnownReactions;
 use super::pulls::Pulls;
 use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, WaitsForPerson, priority_of};
 use super::state_format::{AskedBy, RepositoryState};
@@ -50,6 +51,8 @@ pub(super) struct Watch {
     pub looked_at: Option<Instant>,
     /// Issues that wait for a person.
     pub parked: BTreeMap<u64, ParkedNow>,
+    /// The reactions to plans that wait for approval.
+    pub plan_reactions: KnownReactions,
     /// Issues whose budget is used up: spent, and the budget.
     pub money_used_up: BTreeMap<u64, (Money, Money)>,
     /// Requests for lists that the last look made.
@@ -145,6 +148,7 @@ impl Watch {
             hinted: false,
             looked_at: None,
             parked: BTreeMap::new(),
+            plan_reactions: KnownReactions::new(),
             money_used_up: BTreeMap::new(),
             requests: 0,
             seen_at: None,
@@ -317,7 +321,7 @@ impl Watch {
                 dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
                 parked: memory.parked,
-                waits_for: self.parked.get(&number).map(waits_for),
+                waits_for: self.parked.get(&number).map(|parked| waits_for(parked, number)),
                 is_round: self.pulls.wanted.contains_key(&number),
                 money_used_up: self.money_used_up.get(&number).copied(),
                 disk,
@@ -445,9 +449,9 @@ pub(super) fn seen(snapshot: &IssueSnapshot) -> Seen {
 
 /// Puts an issue into a list, once and without its body.
 /// For what a parked issue waits, for its facts.
-pub(super) fn waits_for(parked: &ParkedNow) -> WaitsForPerson {
+pub(super) fn waits_for(parked: &ParkedNow, number: u64) -> WaitsForPerson {
     let url = parked.comment.as_ref().and_then(|comment| comment.url.clone());
-    WaitsForPerson { what: parked.waits_for.told(), url }
+    WaitsForPerson { what: parked.waits_for.told(), remedy: parked.waits_for.remedy(number), url }
 }
 
 fn list(issues: &mut Vec<IssueSnapshot>, mut issue: IssueSnapshot) {

@@ -130,6 +130,8 @@ pub enum Holder {
 pub struct WaitsForPerson {
     /// In words.
     pub what: String,
+    /// What they do about it.
+    pub remedy: String,
     /// Where people were told.
     pub url: Option<String>,
 }

@@ -66,6 +66,8 @@ pub enum Reason {
     WaitsForAnswer {
         /// What, in words.
         what: String,
+        /// What they do about it.
+        remedy: String,
         /// Where people were told.
         url: Option<String>,
     },
@@ -144,9 +146,9 @@ impl Reason {
             Self::PermissionTooLow { needs, .. } => {
                 format!("somebody with the permission \"{}\" puts the label on", needs.as_str())
             }
-            Self::WaitsForAnswer { url, .. } => {
+            Self::WaitsForAnswer { remedy, url, .. } => {
                 let place = url.as_ref().map_or_else(String::new, |url| format!(", or answer at {url}"));
-                format!("agentd answer {number} TEXT{place}")
+                format!("{remedy}{place}")
             }
             Self::IssueBudgetSpent { .. } => {
                 format!("agentd extend {number} 5, or the comment `/agentd extend 5` on the issue (USD)")
@@ -466,8 +468,8 @@ fn not_backing_off(facts: &Facts, _: Slots) -> Result<String, Reason> {
 
 fn answered(facts: &Facts, _: Slots) -> Result<String, Reason> {
     match &facts.waits_for {
-        Some(WaitsForPerson { what, url }) => {
-            Err(Reason::WaitsForAnswer { what: what.clone(), url: url.clone() })
+        Some(WaitsForPerson { what, remedy, url }) => {
+            Err(Reason::WaitsForAnswer { what: what.clone(), remedy: remedy.clone(), url: url.clone() })
         }
         None => Ok("nobody is waited for".to_owned()),
     }

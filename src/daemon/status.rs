@@ -10,10 +10,14 @@ use super::status_format::{
 use crate::conversation::parked::parked_format::{Parked, WaitsFor};
 
 fn asked(parked: &Parked) -> Option<AskedStatus> {
-    let WaitsFor::Answer { question, .. } = &parked.waits_for else { return None };
+    let (question, options) = match &parked.waits_for {
+        WaitsFor::Answer { question, .. } => (question.question.clone(), question.options.clone()),
+        WaitsFor::Plan { .. } => (parked.waits_for.told(), Vec::new()),
+        WaitsFor::GiveBack { .. } => return None,
+    };
     Some(AskedStatus {
-        question: question.question.clone(),
-        options: question.options.clone(),
+        question,
+        options,
         url: parked.comment.as_ref().and_then(|comment| comment.url.clone()),
         since: parked.since,
         deadline: parked.deadline,

@@ -90,6 +90,8 @@ pub struct StepFile {
     pub inputs: Option<Value>,
     /// How the output becomes an intent.
     pub structured_gate: Option<GateFile>,
+    /// Whether people approve what the step puts out as `plan` before the flow goes on, where `plan.gate` asks for that.
+    pub gate: Option<StepGateFile>,
     /// Where intents lead.
     #[schemars(with = "Option<BTreeMap<String, TransitionFile>>")]
     pub transitions: Option<Map<String, Value>>,
@@ -111,6 +113,14 @@ pub struct StepFile {
     pub iterations: Option<Value>,
     /// A question after the step's work, in place of a gate: `{prompt, onPass, onFail}`.
     pub check: Option<Value>,
+}
+
+/// For what a run may have to wait behind a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StepGateFile {
+    /// The approval of its plan.
+    Plan,
 }
 
 /// `outputSchemaRef`.

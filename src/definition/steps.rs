@@ -96,6 +96,7 @@ impl StepReader<'_, '_> {
             output_schema,
             inputs: file.inputs.as_ref().map(|inputs| self.inputs(inputs, &at)).unwrap_or_default(),
             gate,
+            gates_plan: file.gate.is_some(),
             transitions: self.transitions(file.transitions.as_ref(), &at),
             permission_mode: file.permission_mode,
             runner: file.runner.as_ref().map(|runner| Subprocess {

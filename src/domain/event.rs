@@ -17,6 +17,7 @@ use super::mapping::InstanceId;
 use super::money::Money;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
+use super::plan::{PlanApproved, PlanPosted};
 use super::policy::PolicyDecision;
 use super::question::{Answered, Question};
 use super::remark::RemarkId;
@@ -295,6 +296,10 @@ pub enum Event {
     QuestionAsked(Question),
     /// The run has the answer to a question of the run that it goes on with.
     QuestionAnswered(Answered),
+    /// A plan was posted for people to approve.
+    PlanPosted(PlanPosted),
+    /// The run carries out a plan of the run that it goes on with.
+    PlanApproved(Box<PlanApproved>),
     /// The issue waits for a person.
     Parked {
         /// For what: `question_pending`, `plan_pending` or `taken`.
@@ -435,6 +440,8 @@ impl Event {
             Self::RemarkDropped { .. } => &[],
             Self::QuestionAsked(..) => &[Facts, Progress, DaemonProgress],
             Self::QuestionAnswered(..) => &[Facts, Progress],
+            Self::PlanPosted(..) => &[Progress],
+            Self::PlanApproved(..) => &[Progress],
             Self::Parked { .. } => &[Progress, DaemonProgress],
             Self::Resumed { .. } => &[Progress],
             Self::SandboxChosen(..) => &[Facts],
@@ -574,6 +581,9 @@ pub struct RunStarted {
     /// Whether its agent may ask people.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_ask: bool,
+    /// Whether its plan has to be approved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gates_plans: bool,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// Longest text that stands inline in the record, in bytes.

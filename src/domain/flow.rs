@@ -326,6 +326,8 @@ pub struct Step {
     pub inputs: InputSpec,
     /// How its output is read; `None` = a linear step.
     pub gate: Option<Gate>,
+    /// Whether people may have to approve its plan before the flow goes on.
+    pub gates_plan: bool,
     /// Where intents lead.
     pub transitions: BTreeMap<Intent, Transition>,
     /// Its own mode.

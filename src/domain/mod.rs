@@ -16,6 +16,7 @@ pub mod sse;
 pub mod stop;
 pub mod model_target;
 pub mod percent;
+pub mod plan;
 pub mod policy;
 pub mod untrusted;
 pub mod shown_markdown;

@@ -395,6 +395,7 @@ mod tests {
             output_schema: None,
             inputs: InputSpec::default(),
             gate: Some(gate(allowed)),
+            gates_plan: false,
             transitions: to
                 .iter()
                 .map(|(intent, target)| (*intent, Transition::Target(target.map(str::to_owned))))

@@ -122,6 +122,9 @@ pub struct Carried {
     /// What the next visit of a step begins with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// The visit whose plan people have approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved_plan: Option<u32>,
 }
 
 /// Words that a step hears when it is visited again.

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::checks::{CheckWork, Checked, FailedChecks};
 use super::journal::JournalError;
 use super::not_done::NotDone;
+use super::plan_gate;
 use super::variables::{VisitFacts, of_visit};
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::action_block::actions;
@@ -115,9 +116,10 @@ impl<'a> FlowRun<'a> {
         let forced_final = finished.iter().any(|visit| visit.forced_final.is_some());
         let position = match finished.last() {
             None => Position::At(plan.definition().flow.entry.clone()),
-            Some(last) => match &last.next {
-                Some(next) => Position::At(next.clone()),
-                None => Position::Ended(completed("the flow reached its end", forced_final)),
+            Some(last) => match (plan_gate::pending(plan, last), &last.next) {
+                (Some(pending), _) => Position::Ended(FlowEnd::failed(pending)),
+                (None, Some(next)) => Position::At(next.clone()),
+                (None, None) => Position::Ended(completed("the flow reached its end", forced_final)),
             },
         };
         let carried = finished.last().map(|last| last.carried.clone()).unwrap_or_default();
@@ -161,7 +163,10 @@ impl<'a> FlowRun<'a> {
         let repeats = decided.position == Position::At(step_id.clone());
         self.history = (repeats && !result.history.is_empty()).then(|| (step_id, result.history.clone()));
         let record = self.close_visit(step, visit, started_at, result, &decided)?;
-        self.position = decided.position;
+        self.position = match plan_gate::pending(self.plan, &record) {
+            Some(pending) => Position::Ended(FlowEnd::failed(pending)),
+            None => decided.position,
+        };
         Ok(Progress::Visited(Box::new(record)))
     }
 

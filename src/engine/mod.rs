@@ -26,6 +26,7 @@ pub mod session_trace;
 pub mod arguments;
 pub mod loop_guard;
 pub mod task_status;
+mod plan_gate;
 pub mod question;
 pub mod report;
 pub mod said;

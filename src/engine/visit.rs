@@ -72,6 +72,8 @@ pub struct FlowPlan {
     pub workplace: Workplace,
     /// The programs that work on some steps. agentd's session works on the others.
     pub agents: BTreeMap<StepId, AgentBackend>,
+    /// Whether people approve a plan before the flow goes on behind a step that is marked for it.
+    pub gates_plans: bool,
     /// The run.
     pub run_id: RunId,
 }

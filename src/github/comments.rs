@@ -8,8 +8,10 @@ use super::Change;
 use super::account::Actor;
 use super::client::Client;
 use super::error::Error;
+use super::issues::Fetched;
 use super::memory::OwnComments;
-use super::rest_wire::CommentWire;
+use super::request::Ask;
+use super::rest_wire::{CommentWire, ReactionWire};
 use crate::domain::name::RepoName;
 
 const NEEDS: &str = "issues: write";
@@ -36,6 +38,17 @@ pub struct Comment {
     /// When it was last edited.
     pub updated_at: Option<DateTime<Utc>>,
     app: Option<u64>,
+}
+
+/// A sign that somebody put on a comment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reaction {
+    /// Who.
+    pub by: Actor,
+    /// GitHub's word for it: `+1`, `-1`, `eyes` …
+    pub content: String,
+    /// When.
+    pub at: DateTime<Utc>,
 }
 
 impl From<CommentWire> for Comment {
@@ -126,7 +139,7 @@ impl Client {
     }
 
     /// A comment by id; `None` = there is none any more.
-    async fn comment(&self, repo: &RepoName, id: u64) -> Result<Option<Comment>, Error> {
+    pub async fn comment(&self, repo: &RepoName, id: u64) -> Result<Option<Comment>, Error> {
         let doing = format!("reading a comment in {repo}");
         let path = format!("/repos/{repo}/issues/comments/{id}");
         match self.get::<CommentWire>(&path, &doing, "issues: read").await {
@@ -134,6 +147,26 @@ impl Client {
             Err(error) if error.is_absent() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The reactions to a comment of an issue, the first hundred, unless they are as they were at `etag`.
+    pub async fn reactions(
+        &self,
+        repo: &RepoName,
+        id: u64,
+        etag: Option<&str>,
+    ) -> Result<Fetched<Vec<Reaction>>, Error> {
+        let doing = format!("reading the reactions to a comment in {repo}");
+        let url = self.url(&format!("/repos/{repo}/issues/comments/{id}/reactions?per_page=100"));
+        let reply = self.send(Ask::get(url, doing, "issues: read").etag(etag)).await?;
+        if reply.unchanged() {
+            return Ok(Fetched::Unchanged);
+        }
+        let wires: Vec<ReactionWire> = reply.json()?;
+        let known = wires.into_iter().filter_map(|wire| {
+            Some(Reaction { by: wire.user.map(Actor::from)?, content: wire.content, at: wire.created_at? })
+        });
+        Ok(Fetched::Fresh(known.collect(), reply.etag()))
     }
 
     /// agentd's own comments that begin with a marker. A comment of a deleted account belongs to nobody.

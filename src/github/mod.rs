@@ -43,7 +43,7 @@ pub use auth::GitToken;
 pub use breaker::{Budget, Snapshot, read_limits};
 pub use checks::{Annotation, CheckedHead, HEADS_AT_ONCE, HeadState, Job, Step};
 pub use client::{Client, Settings};
-pub use comments::Comment;
+pub use comments::{Comment, Reaction};
 pub use dependencies::Dependency;
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorKind};

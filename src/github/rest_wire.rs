@@ -151,6 +151,14 @@ pub(super) struct CommentWire {
 }
 
 #[derive(Debug, Deserialize)]
+pub(super) struct ReactionWire {
+    pub user: Option<UserWire>,
+    #[serde(default, deserialize_with = "nullable")]
+    pub content: String,
+    pub created_at: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, Deserialize)]
 pub(super) struct RepositoryWire {
     #[serde(default, deserialize_with = "nullable")]
     pub full_name: String,

@@ -5,9 +5,11 @@ use chrono::TimeDelta;
 use super::run::Run;
 use crate::conversation::parked::parked_format::{Answer, Over, Parked, ParkedIssue as Kept, Told, WaitsFor};
 use crate::conversation::parked::{self, ParkedCell};
+use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
+use crate::domain::plan::{PlanApproved, PlanPosted, PlanVerdict, ProposedPlan, plan_of};
 use crate::domain::question::{Answered, Question};
-use crate::domain::run::RunId;
+use crate::domain::run::{RunId, VisitRecord};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::engine::journal::JournalError;
@@ -27,14 +29,19 @@ pub(super) async fn may_ask(run: &Run<'_>) -> bool {
     most > 0 && cell(run).read().await.is_ok_and(|issue| issue.questions < most)
 }
 
-/// Takes up what lets the run go on, where it goes on with a parked one. It is the run's from here on, and in its journal.
-pub(super) async fn take_up(run: &Run<'_>) -> Result<Option<Answered>, JournalError> {
+/// Takes up what lets the run go on, where it goes on with a parked one. It is the run's from here on, and in its journal; what
+/// was decided on a plan is in the visit that proposed it. Gives the answer to a question.
+pub(super) async fn take_up(
+    run: &Run<'_>,
+    finished: &mut [VisitRecord],
+) -> Result<Option<Answered>, JournalError> {
     if run.context.replay.is_some() {
-        // The recorded briefing has the answer.
+        // The recorded briefing has the answer, and the recorded visits what was decided.
         return Ok(None);
     }
     let (own, before) = (run.lease.run_id, run.lease.predecessor.as_ref().map(|before| before.run_id));
     let resumed = run.plan.request.resume;
+    let finishes = only_ends(run);
     let taken = cell(run)
         .update(move |issue| {
             let parked = issue.parked.as_mut()?;
@@ -45,31 +52,83 @@ pub(super) async fn take_up(run: &Run<'_>) -> Result<Option<Answered>, JournalEr
                 Some(Over::TakenUp(run_id)) => goes_on(*run_id),
                 Some(Over::Ended(_)) => false,
             };
+            if is_before && finishes {
+                // It is waited for still: the run that is brought to its end was killed while it told people.
+                return None;
+            }
             // Whatever run begins, nothing else is waited for.
             if (is_before && parked.answer.is_some()) || (parked.over.is_none() && parked.is_posted) {
                 parked.over = Some(Over::TakenUp(own));
             }
             let answer = parked.answer.clone().filter(|_| is_before)?;
+            if answer.plan.is_some_and(|verdict| verdict != PlanVerdict::Rejected) {
+                issue.rejected = 0;
+            }
             Some((parked.clone(), answer))
         })
         .await;
     let unreadable = |error: StoreError| JournalError::from(error);
     let Some((parked, answer)) = taken.map_err(unreadable)?.1 else { return Ok(None) };
-    let Answer { text, by, permission, at } = answer.clone();
-    let answered = Answered { run_id: parked.run_id, text, by, permission, at };
-    run.journal.record(Event::Resumed { run_id: parked.run_id, by: answered.by.clone() })?;
-    run.journal.record(Event::QuestionAnswered(answered.clone()))?;
-    tell_answered(run, &parked, &answer).await;
-    Ok(Some(answered))
+    run.journal.record(Event::Resumed { run_id: parked.run_id, by: answer.by.clone() })?;
+    match &parked.waits_for {
+        WaitsFor::Plan { plan, .. } => {
+            decided(run, &parked, plan, &answer, finished)?;
+            Ok(None)
+        }
+        WaitsFor::Answer { .. } | WaitsFor::GiveBack { .. } => {
+            let Answer { text, by, permission, at, .. } = answer.clone();
+            let answered = Answered { run_id: parked.run_id, text, by, permission, at };
+            run.journal.record(Event::QuestionAnswered(answered.clone()))?;
+            tell_answered(run, &parked, &answer).await;
+            Ok(Some(answered))
+        }
+    }
+}
+
+/// Whether the run only brings to its end what a killed one had done: its flow has ended for a person.
+fn only_ends(run: &Run<'_>) -> bool {
+    let before = run.lease.predecessor.as_ref();
+    before.and_then(|before| before.facts.flow_end.as_ref()).is_some_and(|end| end.stop.parks())
+}
+
+/// What was decided on the plan of the run before: its visit says it from here on.
+fn decided(
+    run: &Run<'_>,
+    parked: &Parked,
+    plan: &ProposedPlan,
+    answer: &Answer,
+    finished: &mut [VisitRecord],
+) -> Result<(), JournalError> {
+    let Some(verdict) = answer.plan else { return Ok(()) };
+    if verdict == PlanVerdict::Rejected {
+        let reason = fence("rejection", &incoming(&answer.text, LONGEST_INCOMING));
+        let words = format!(
+            "Your plan was rejected. Make it again, and heed what the people of the issue say:\n\n{reason}"
+        );
+        plan.decide(finished, verdict, &words);
+        return Ok(());
+    }
+    plan.decide(finished, verdict, &answer.text);
+    run.journal.record(Event::PlanApproved(Box::new(PlanApproved {
+        run_id: parked.run_id,
+        visit: plan.visit,
+        sha256: sha256_hex(answer.text.as_bytes()),
+        text: answer.text.clone(),
+        edited: verdict == PlanVerdict::Edited,
+        by: answer.by.clone(),
+        permission: answer.permission,
+        at: answer.at,
+    })))
 }
 
 /// The comment that asked says who answered what.
 async fn tell_answered(run: &Run<'_>, parked: &Parked, answer: &Answer) {
     let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
-    let WaitsFor::Answer { question, number: asked } = &parked.waits_for else { return };
+    let WaitsFor::Answer { question, .. } = &parked.waits_for else { return };
+    let Some(asked) = parked.waits_for.key() else { return };
     let key = &run.plan.issue.key;
     let text = run.without_secrets(&parked::answered_text(question, answer, key));
-    let marker = rendering::request_marker(key, &format!("question-{asked}"));
+    let marker = rendering::request_marker(key, &asked);
     if let Err(error) = github.ensure_comment(&run.context.repo, number, &marker, &text).await {
         tracing::warn!(%error, "who answered a question could not be told on the issue");
     }
@@ -86,28 +145,48 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
     if !stop.parks() || run.context.replay.is_some() {
         return Ok(stop.clone());
     }
-    let Some(question) = question(run) else { return Ok(stop.clone()) };
+    let Some(news) = news(run, stop) else { return Ok(stop.clone()) };
     let (own, before) = (run.lease.run_id, run.lease.predecessor.as_ref().map(|before| before.run_id));
     let table = run.context.config.questions.clone();
     let now = run.context.clock.now();
     let asked = run.plan.request.asked.as_ref().and_then(|asked| asked.by.clone());
     let deadline = TimeDelta::from_std(table.timeout.0).ok().and_then(|time| now.checked_add_signed(time));
+    let is_new = before.is_none();
     let note = move |issue: &mut Kept| {
-        // What a killed run had begun to post keeps its number.
+        // What a killed run had begun to post keeps its number, and so does a plan that is waited for still.
         let known = issue.parked.take().filter(|parked| {
             let begun = parked.run_id == own || Some(parked.run_id) == before;
-            begun && parked.over.is_none()
+            let waits = match &parked.over {
+                None => true,
+                Some(Over::TakenUp(run_id)) => *run_id == own && parked.answer.is_none(),
+                Some(Over::Ended(_)) => false,
+            };
+            begun && waits
         });
-        let number = match known.map(|parked| parked.waits_for) {
-            Some(WaitsFor::Answer { number, .. }) => number,
-            _ => {
+        if is_new {
+            issue.rejected = 0;
+        }
+        let waits_for = match (&news, known.map(|parked| parked.waits_for)) {
+            (News::Question(question), Some(WaitsFor::Answer { number, .. })) => {
+                WaitsFor::Answer { question: question.clone(), number }
+            }
+            (News::Plan(plan), Some(WaitsFor::Plan { plan: before, number, void_told }))
+                if *plan == before =>
+            {
+                WaitsFor::Plan { plan: before, number, void_told }
+            }
+            (News::Question(question), _) => {
                 issue.questions += 1;
-                issue.questions
+                WaitsFor::Answer { question: question.clone(), number: issue.questions }
+            }
+            (News::Plan(plan), _) => {
+                issue.plans += 1;
+                WaitsFor::Plan { plan: plan.clone(), number: issue.plans, void_told: None }
             }
         };
         let parked = Parked {
             run_id: own,
-            waits_for: WaitsFor::Answer { question: question.clone(), number },
+            waits_for,
             since: now,
             deadline,
             asked: asked.clone(),
@@ -118,10 +197,16 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
             over: None,
         };
         issue.parked = Some(parked.clone());
-        (parked, number)
+        parked
     };
-    let (_, (parked, number)) = cell(run).update(note).await?;
-    let comment = match post(run, &parked, number).await {
+    let (_, parked) = cell(run).update(note).await?;
+    let posted = match post(run, &parked).await {
+        // A plan is approved on its issue and nowhere else.
+        Ok(None) if stop.detail == StopDetail::PlanPending => Err("it has none on GitHub".to_owned()),
+        Ok(comment) => Ok(comment),
+        Err(error) => Err(error.to_string()),
+    };
+    let comment = match posted {
         Ok(comment) => comment,
         Err(error) => {
             let message = format!("{} It could not be asked on the issue: {error}.", stop.message);
@@ -136,24 +221,53 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
         }
     };
     cell(run).update(posted).await?;
+    if let WaitsFor::Plan { plan, .. } = &parked.waits_for {
+        let (visit, step_id, sha256) = (plan.visit, plan.step_id.clone(), plan.sha256.clone());
+        run.journal.record(Event::PlanPosted(PlanPosted { visit, step_id, sha256, url: url.clone() }))?;
+    }
     run.journal.record(Event::Parked { code: parked.waits_for.code().to_owned(), url })?;
     Ok(stop.clone())
 }
 
-/// What the agent asked: this run's, or that of the killed run whose end this one brings about.
-fn question(run: &Run<'_>) -> Option<Question> {
-    let own = run.journal.facts().question.clone();
-    own.or_else(|| run.lease.predecessor.as_ref()?.facts.question.clone())
+/// For what people are asked.
+enum News {
+    Question(Question),
+    Plan(ProposedPlan),
+}
+
+/// What the agent asked or planned: this run's, or that of the killed run whose end this one brings about.
+fn news(run: &Run<'_>, stop: &Stop) -> Option<News> {
+    let (own, before) = (run.journal.facts(), run.lease.predecessor.as_ref());
+    if stop.detail == StopDetail::PlanPending {
+        let last = own.visits.last().or_else(|| before?.facts.visits.last())?;
+        return Some(News::Plan(ProposedPlan::new(last, run.without_secrets(&plan_of(&last.output)?))));
+    }
+    let asked = own.question.clone().or_else(|| before?.facts.question.clone());
+    asked.filter(|_| stop.detail == StopDetail::QuestionPending).map(News::Question)
 }
 
 /// The comment that asks, found or made, and whoever is asked assigned. `None` = there is no place for it.
-async fn post(run: &Run<'_>, parked: &Parked, number: u32) -> Result<Option<Told>, crate::github::Error> {
+async fn post(run: &Run<'_>, parked: &Parked) -> Result<Option<Told>, crate::github::Error> {
     let (Some(github), Some(issue)) = (&run.context.github, run.tracked_issue()) else { return Ok(None) };
-    let (key, table, repo) = (&run.plan.issue.key, &run.context.config.questions, &run.context.repo);
-    let text = run.without_secrets(&parked::question_text(parked, table, key));
-    let marker = rendering::request_marker(key, &format!("question-{number}"));
-    let (comment, _) = github.ensure_comment(repo, issue, &marker, &text).await?;
-    if let Some(login) = parked.asked.as_ref().filter(|_| table.assign)
+    let (key, config, repo) = (&run.plan.issue.key, &run.context.config, &run.context.repo);
+    let text = match &parked.waits_for {
+        WaitsFor::Plan { plan, .. } => parked::plan_text(parked, plan, &config.plan, key),
+        WaitsFor::Answer { .. } | WaitsFor::GiveBack { .. } => {
+            parked::question_text(parked, &config.questions, key)
+        }
+    };
+    let Some(marker) = parked.waits_for.key() else { return Ok(None) };
+    let marker = rendering::request_marker(key, &marker);
+    let found = match &parked.waits_for {
+        // People may have edited a plan that is there already: it stays theirs.
+        WaitsFor::Plan { .. } => github.find_comment(repo, issue, &marker).await?,
+        WaitsFor::Answer { .. } | WaitsFor::GiveBack { .. } => None,
+    };
+    let comment = match found {
+        Some(found) => found,
+        None => github.ensure_comment(repo, issue, &marker, &run.without_secrets(&text)).await?.0,
+    };
+    if let Some(login) = parked.asked.as_ref().filter(|_| config.questions.assign)
         && let Err(error) = github.assign(repo, issue, login).await
     {
         run.journal.warn("not_assigned", format!("{login} could not be assigned to the issue: {error}."));

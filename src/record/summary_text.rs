@@ -86,7 +86,10 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     if run.stop_reason == StopReason::HumanRequested
         && !matches!(
             run.stop_detail,
-            StopDetail::ApprovalPending | StopDetail::GuidanceNeeded | StopDetail::QuestionPending
+            StopDetail::ApprovalPending
+                | StopDetail::GuidanceNeeded
+                | StopDetail::QuestionPending
+                | StopDetail::PlanPending
         )
         && let Some(error) = &run.error
     {
@@ -220,6 +223,9 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             "Answer the agent's question on the issue, or `agentd answer N TEXT` on agentd's machine. A daemon that made this run \
              goes on by itself then; else {resume}."
         ),
+        StopDetail::PlanPending => "Approve the plan on the issue (a 👍 on its comment, or `/agentd approve`), or have it made again \
+                                    with `/agentd reject TEXT`. The daemon goes on by itself then."
+            .to_owned(),
         StopDetail::GuidanceNeeded => format!("Answer on the issue, then run again: {again}."),
         StopDetail::VerifyFailed => after_red(run, facts),
         StopDetail::ClaimsRejected | StopDetail::RequiredClaimMissing => format!(

@@ -63,6 +63,7 @@ pub struct RecordedRun {
     changed: Vec<RecordedChange>,
     budgets: Option<Budgets>,
     may_ask: bool,
+    gates_plans: bool,
     /// What people said while it worked: visit, turn, remark.
     said: Vec<(u32, u32, Said)>,
     briefing: Option<Briefing>,
@@ -157,6 +158,7 @@ impl RecordedRun {
             offered: offered(dir)?,
             changed: changed(dir, facts)?,
             may_ask: facts.started.as_ref().is_some_and(|started| started.may_ask),
+            gates_plans: facts.started.as_ref().is_some_and(|started| started.gates_plans),
             budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
             said: said(facts),
             briefing: briefing(dir)?,
@@ -230,6 +232,11 @@ impl RecordedRun {
     /// Whether its agent could ask people.
     pub fn may_ask(&self) -> bool {
         self.may_ask
+    }
+
+    /// Whether its plan had to be approved.
+    pub fn gates_plans(&self) -> bool {
+        self.gates_plans
     }
 
     /// Whether a model can be asked at all: a strict replay needs no key.

@@ -126,6 +126,7 @@ impl Yard {
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             approved: Arc::new(|_| std::future::ready(false).boxed()),
             questions: Default::default(),
+            plan: Default::default(),
             extend: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             progress: agentd::daemon::Progress::default(),
             listen: None,

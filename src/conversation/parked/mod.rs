@@ -10,11 +10,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use self::parked_format::{Answer, Parked, ParkedIssue, SCHEMA, WaitsFor};
+use crate::config::plan_file::PlanTable;
 use crate::config::questions_file::{OnTimeout, QuestionsTable};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::outgoing::defused;
+use crate::domain::plan::ProposedPlan;
 use crate::domain::question::Question;
+use crate::domain::untrusted::{LONGEST_INCOMING, incoming};
 use crate::store::port::{Cell, Store, StoreError};
 use crate::store::run_dir::StateDir;
 
@@ -131,6 +134,45 @@ pub fn question_text(parked: &Parked, table: &QuestionsTable, issue: &IssueKey) 
     }
     text.push('\n');
     text
+}
+
+/// Between these lines stands the plan in its comment.
+const PLAN: (&str, &str) = ("<!-- agentd:plan -->", "<!-- agentd:plan-end -->");
+
+/// What people are told when a plan waits for their approval, without its marker.
+pub fn plan_text(parked: &Parked, plan: &ProposedPlan, table: &PlanTable, issue: &IssueKey) -> String {
+    let shown = defused(&plan.text, issue.number());
+    let mut text = format!(
+        "**{}The agent's plan**, to be approved before it is carried out:\n\n{}\n{shown}\n{}\n\n\
+         To approve it: a 👍 on this comment, `/agentd approve` (`/agentd approve {}` where several things wait), or the label \
+         `{}`. It counts as it reads when it is approved: edit it before, not after. `/agentd reject TEXT`, or a 👎 and a \
+         comment, has it made again, at most {} times. Nothing is spent until then.",
+        mention(parked.asked.as_deref()),
+        PLAN.0,
+        PLAN.1,
+        plan.short(),
+        table.approved_label,
+        table.max_rounds,
+    );
+    if let Some(deadline) = parked.deadline {
+        let until = deadline.format("%Y-%m-%d %H:%M");
+        let _infallible = write!(text, " If nobody decides until {until} UTC, the issue is yours again.");
+    }
+    text.push('\n');
+    text
+}
+
+/// The plan as its comment has it before anybody edits that.
+pub fn plan_shown(plan: &ProposedPlan, issue: &IssueKey) -> String {
+    plan_in(&defused(&plan.text, issue.number()))
+}
+
+/// The plan in the comment of [`plan_text`] as people left it, as a model may be told it. Where they took its marks away, all of
+/// the comment is the plan.
+pub fn plan_in(comment: &str) -> String {
+    let body = comment.split_once(PLAN.0).map_or(comment, |(_, rest)| rest);
+    let body = body.split_once(PLAN.1).map_or(body, |(plan, _)| plan);
+    incoming(body, LONGEST_INCOMING).text.trim().to_owned()
 }
 
 /// The same once it was answered.

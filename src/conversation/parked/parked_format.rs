@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::call_text::one_line;
+use crate::domain::plan::{PlanVerdict, ProposedPlan};
 use crate::domain::policy::ActorPermission;
 use crate::domain::question::Question;
 use crate::domain::run::RunId;
@@ -19,6 +20,12 @@ pub struct ParkedIssue {
     /// Questions that its runs have asked so far.
     #[serde(default)]
     pub questions: u32,
+    /// Plans that its runs have had people approve so far.
+    #[serde(default)]
+    pub plans: u32,
+    /// Plans that were rejected since one was approved.
+    #[serde(default)]
+    pub rejected: u32,
     /// For what it waits, or waited last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
@@ -26,7 +33,7 @@ pub struct ParkedIssue {
 
 impl Default for ParkedIssue {
     fn default() -> Self {
-        Self { schema_version: SCHEMA.to_owned(), questions: 0, parked: None }
+        Self { schema_version: SCHEMA.to_owned(), questions: 0, plans: 0, rejected: 0, parked: None }
     }
 }
 
@@ -73,6 +80,16 @@ pub enum WaitsFor {
         /// 1-based.
         number: u32,
     },
+    /// The approval of a plan.
+    Plan {
+        /// The plan.
+        plan: ProposedPlan,
+        /// Which one of the issue's it is, 1-based.
+        number: u32,
+        /// The edit whose voiding of an approval people were told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        void_told: Option<DateTime<Utc>>,
+    },
     /// A person who works on the branch gives it back.
     GiveBack {
         /// Who: a login, or `local:UID`.
@@ -85,7 +102,28 @@ impl WaitsFor {
     pub fn told(&self) -> String {
         match self {
             Self::Answer { question, .. } => format!("the agent asks: {}", one_line(&question.question, 300)),
+            Self::Plan { plan, .. } => {
+                format!("the plan of the step \"{}\" waits for approval", plan.step_id)
+            }
             Self::GiveBack { by } => format!("{by} works on it"),
+        }
+    }
+
+    /// What a person does about it.
+    pub fn remedy(&self, issue: u64) -> String {
+        match self {
+            Self::Answer { .. } => format!("agentd answer {issue} TEXT"),
+            Self::Plan { .. } => "comment `/agentd approve` or `/agentd reject TEXT` on the issue".to_owned(),
+            Self::GiveBack { .. } => format!("agentd give-back {issue}"),
+        }
+    }
+
+    /// By what its comments are found again: the kind, and which one of the issue's it is.
+    pub fn key(&self) -> Option<String> {
+        match self {
+            Self::Answer { number, .. } => Some(format!("question-{number}")),
+            Self::Plan { number, .. } => Some(format!("plan-{number}")),
+            Self::GiveBack { .. } => None,
         }
     }
 
@@ -93,6 +131,7 @@ impl WaitsFor {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Answer { .. } => "question_pending",
+            Self::Plan { .. } => "plan_pending",
             Self::GiveBack { .. } => "taken",
         }
     }
@@ -122,6 +161,9 @@ pub struct Answer {
     pub permission: Option<ActorPermission>,
     /// When they said it.
     pub at: DateTime<Utc>,
+    /// On a plan: what was decided. The text is the plan as it was approved, or why it was rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanVerdict>,
 }
 
 /// How a parked issue ended to be one.

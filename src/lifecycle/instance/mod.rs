@@ -31,6 +31,7 @@ use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Asked, Event, RunStarted};
 use crate::domain::failures;
 use crate::domain::policy::PolicyPrincipal;
+use crate::domain::question::Answered;
 use crate::domain::run::VisitRecord;
 use crate::domain::run_output::{FailureRecord, RunOutput};
 use crate::domain::shown_markdown::shown_line;
@@ -99,8 +100,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         Stop::new(StopDetail::GitError, format!("The worktree cannot be opened: {error}."))
     })?;
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
-    let Begun { inherited, finished, prior_failures, given, may_ask } = begin(run).await?;
-    let answered = parked::take_up(run).await?;
+    let Begun { inherited, finished, prior_failures, given, may_ask, answered } = begin(run).await?;
     let first_visit = u32::try_from(finished.len()).unwrap_or(u32::MAX).saturating_add(1);
     let Briefed { briefing, background } =
         Box::pin(briefing::freeze(run, first_visit, answered.as_ref())).await?;
@@ -182,6 +182,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
             touched,
         },
         agents,
+        gates_plans: run.plan.gates_plans,
         run_id: run.lease.run_id,
     };
     Ok((plan, world, finished, toolbox, briefing))
@@ -199,6 +200,8 @@ pub struct Begun {
     given: Given,
     /// Whether the agent may ask people.
     may_ask: bool,
+    /// What somebody answered to the run that it goes on with.
+    answered: Option<Answered>,
 }
 
 /// Records that the run begins, under which rules, and what it takes over.
@@ -217,17 +220,19 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
         inherited,
         issue_given: given.in_all,
         may_ask,
+        gates_plans: plan.gates_plans,
         metadata: plan.request.metadata.clone(),
         longest_inline: run.context.config.longest_inline(),
         asked: asked(plan, run.context),
         prior_failures: prior_failures.clone(),
     })))?;
-    let finished =
+    let mut finished =
         run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
+    let answered = parked::take_up(run, &mut finished).await?;
     for visit in &finished {
         run.journal.record(Event::VisitImported(Box::new(visit.clone())))?;
     }
-    Ok(Begun { inherited, finished, prior_failures, given, may_ask })
+    Ok(Begun { inherited, finished, prior_failures, given, may_ask, answered })
 }
 
 /// A replay waits for nobody.

@@ -94,10 +94,10 @@ fn reopened(mut facts: RunFacts) -> RunFacts {
     let going = facts.visits.iter().take_while(|visit| visit.next.is_some()).count();
     facts.visits.truncate(going);
     if let Some(last) = facts.visits.last_mut() {
-        // A person who resumes a run resets the counts of attempts. What the step was told, and which conditions held,
-        // stays.
-        let (retry, met) = (last.carried.retry.take(), std::mem::take(&mut last.carried.met));
-        last.carried = Carried { retry, met, ..Carried::default() };
+        // A person who resumes a run resets the counts of attempts. What the step was told, which conditions held, and what
+        // people approved stays.
+        let Carried { retry, met, approved_plan, .. } = std::mem::take(&mut last.carried);
+        last.carried = Carried { retry, met, approved_plan, ..Carried::default() };
     }
     facts
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use self::budgets::Effective;
 use super::request::RunRequest;
 use crate::config::config_file::Publish;
+use crate::config::plan_file::PlanGate;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::settings::Session;
 use crate::conversation::issue_text;
@@ -78,6 +79,8 @@ pub struct Plan {
     pub warnings: Vec<Warning>,
     /// Values of the declared parameters and what the completion condition supplies (D68).
     pub values: Values,
+    /// Whether people approve its plan before it is carried out.
+    pub gates_plans: bool,
     /// What becomes of the work.
     pub publish: Publish,
     /// Takes secrets out of everything that is kept or shown.
@@ -112,6 +115,7 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
     let (loaded, policy, mut warnings) = definitions(&request, &agent, context).await?;
     admitted(&request, &issue, &agent, &policy, context).await?;
     supported(&loaded, context).await?;
+    let gates_plans = gates_plans(&loaded, snapshot.as_ref(), context)?;
     let executors = step_executors_here(&loaded, context).await?;
     if context.replay.is_some() && !executors.programs().is_empty() {
         let name = &loaded.definition.name;
@@ -159,12 +163,41 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
         loaded: Arc::new(loaded),
         executors,
         policy,
+        gates_plans,
         session,
         providers: Arc::new(providers),
         values,
         publish,
         redactor: Arc::new(redactor),
     })
+}
+
+/// Whether people approve the run's plan before it is carried out. An agent without a step for that is refused. A replay waits
+/// where the recorded run did.
+fn gates_plans(
+    loaded: &Loaded,
+    snapshot: Option<&IssueSnapshot>,
+    context: &RepositoryContext,
+) -> Result<bool, Refusal> {
+    if let Some(recorded) = &context.replay {
+        return Ok(recorded.gates_plans());
+    }
+    let table = &context.config.plan;
+    let is_on = match table.gate {
+        PlanGate::Off => false,
+        PlanGate::Always => true,
+        PlanGate::Label => snapshot.is_some_and(|snapshot| snapshot.has_label(&table.label)),
+    };
+    if is_on && !loaded.definition.flow.steps.iter().any(|step| step.gates_plan) {
+        let name = &loaded.definition.name;
+        let message = format!(
+            "Plans have to be approved (plan.gate), and no step of the agent \"{name}\" is marked for that."
+        );
+        return Err(Refusal::new(StopDetail::ConfigInvalid, message)
+            .hint("write \"gate\": \"plan\" at the step in steps_registry.json that puts out `plan`")
+            .hint("or set plan.gate = \"off\" in agentd.toml"));
+    }
+    Ok(is_on)
 }
 
 /// A cap on the cost that an issue or the definition names holds only where every price is known (D87).

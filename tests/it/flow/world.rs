@@ -157,6 +157,7 @@ impl Flow {
             include_prompt_text: false,
             scope: self.world.scope(),
             agents: BTreeMap::new(),
+            gates_plans: false,
             run_id: RunId(Uuid::from_u128(7)),
         };
         let world = FlowWorld(self.world.session_world());
