@@ -50,11 +50,11 @@ pub(super) struct Ears<'a> {
 impl Watch {
     /// Reads what was written since the last look. A list that cannot be read moves no cursor; an unchanged one costs nothing.
     pub(super) async fn hear(&mut self, ears: Ears<'_>) {
-        if !self.is_fresh() {
-            return;
-        }
+        let fresh = self.is_fresh();
         for list in [Written::Comments, Written::ReviewComments] {
-            if self.without.contains(&list) {
+            // Where listening begins is noted even while other lists cannot be read: what comes from now on is heard.
+            let begins = cursor(&mut self.state, list).is_none();
+            if self.without.contains(&list) || !(fresh || begins) {
                 continue;
             }
             if let Err(error) = self.hear_list(ears, list).await {
@@ -66,7 +66,7 @@ impl Watch {
                 tracing::debug!(repo = %self.watched.name, ?list, %error, "what people wrote could not be read");
             }
         }
-        if let Err(error) = self.hear_reviews(ears).await {
+        if fresh && let Err(error) = self.hear_reviews(ears).await {
             tracing::debug!(repo = %self.watched.name, %error, "the reviews could not be read");
         }
     }
