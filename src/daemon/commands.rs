@@ -179,8 +179,8 @@ impl Daemon {
         cell.update(note).await.map(drop)
     }
 
-    /// Follows a command or refuses it, at most once: that it is done is on disk before. False = it is refused in a later
-    /// tick, since one refusal is written in each.
+    /// Follows a command or refuses it, at most once: that it is done is on disk before. False = its turn is in a later
+    /// tick: one refusal is written in each, and a run that ends is waited for.
     async fn heed(
         &mut self,
         issue: &IssueRef,
@@ -205,6 +205,14 @@ impl Daemon {
                 None
             }
         };
+        // A run that has shown its end is over in a moment. What starts another one waits for that.
+        if matches!(command, Command::Run | Command::Extend(Extension::Again))
+            && self.supervisor.get(issue).is_some()
+            && let Ok(seen) = client.issue(&issue.repo, issue.number).await
+            && !seen.has_label(&self.deps.labels.running)
+        {
+            return Ok(false);
+        }
         let judged = Judged { standing: standing.unwrap_or(Standing::Outsider), permission };
         let may = match &command {
             // Any trusted person approves a plan, as by a reaction.
@@ -258,7 +266,10 @@ impl Daemon {
             Command::Answer(text) => self.answer_for(issue, &text).await,
             Command::Reject(why) => self.told_of_plan(issue, Some(&why)).await,
             Command::Say(text) => self.say_for(issue, id, text).await,
-            Command::Take | Command::GiveBack(_) => "Nothing works on this issue.".to_owned(),
+            Command::Take | Command::GiveBack(_) => {
+                "Work cannot be taken over by a command yet. `/agentd stop` ends the run; what it has done stays on the branch."
+                    .to_owned()
+            }
             Command::Unknown(word) => format!("`{}` is no command. {KNOWN}.", word.replace('`', "'")),
         };
         self.answer(issue, on, &text).await;
