@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_head_is_answered_when_nothing_runs_or_after_a_while() {
-        let (table, now) = (ChecksTable::default(), Utc::now());
+        let (table, now) = (ChecksTable::default(), crate::sys::clock::Clock::system().now());
         let running = [failed("a", true), check("b", CheckOutcome::Running, true)];
         assert!(is_at_rest(&running[..1], now, now, &table));
         assert!(!is_at_rest(&running, now, now, &table));

@@ -78,7 +78,7 @@ pub fn may_write(
 
 /// The time of a `since`.
 pub fn since(call: &Call, resource: &str) -> Result<Option<DateTime<Utc>>, Reply> {
-    let time = call.query("since").map(|text| DateTime::parse_from_rfc3339(text));
+    let time = call.query("since").map(DateTime::parse_from_rfc3339);
     let time = time.transpose().map_err(|_| Reply::invalid(resource, "since", "invalid", None))?;
     Ok(time.map(|at| at.with_timezone(&Utc)))
 }

@@ -2,7 +2,7 @@
 
 use agentd::sim::{Scenario, SimOptions, Simulator};
 use agentd::sys::clock::Clock;
-use chrono::{TimeDelta, Utc};
+use chrono::TimeDelta;
 use serde_json::{Value, json};
 
 use super::{Caller, REPO};
@@ -67,7 +67,7 @@ async fn a_rollup_names_every_check_and_whether_it_is_required() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_at_another_origin_by_a_link_that_ends_and_takes_no_token() {
-    let clock = Clock::fixed(Utc::now());
+    let clock = Clock::fixed(Clock::system().now());
     let sim = world(clock.clone()).await;
     let api = Caller::new(&sim);
     let id = api.get("/repos/octo/greeter/commits/work/check-runs").await.1["check_runs"][0]["id"].clone();
