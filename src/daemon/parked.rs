@@ -221,7 +221,7 @@ impl Daemon {
         now: DateTime<Utc>,
         cell: &ParkedCell,
     ) -> Result<Option<Answer>, NotHeeded> {
-        let Some(key) = parked.waits_for.key() else { return Ok(None) };
+        let key = parked.waits_for.key();
         let table = self.deps.questions.clone();
         let remind = TimeDelta::from_std(table.remind.0).unwrap_or(TimeDelta::MAX);
         let over = parked.deadline.is_some_and(|deadline| now >= deadline);
@@ -261,7 +261,7 @@ impl Daemon {
         cell: &ParkedCell,
     ) -> Result<(), NotHeeded> {
         let trigger = self.deps.labels.trigger.clone();
-        let key = parked.waits_for.key().unwrap_or_default();
+        let key = parked.waits_for.key();
         let marker = rendering::request_marker(&IssueKey::Number(issue.number), &format!("{key}-given-up"));
         let told =
             format!("**{why}** For another run on the same branch, put the label `{trigger}` on again.\n");
@@ -351,7 +351,7 @@ fn reminder(parked: &Parked) -> String {
     });
     let what = match parked.waits_for {
         WaitsFor::Plan { .. } => "The agent's plan still waits for approval",
-        WaitsFor::Answer { .. } | WaitsFor::GiveBack { .. } => "The agent still waits for an answer",
+        WaitsFor::Answer { .. } => "The agent still waits for an answer",
     };
     format!("**{asked}{what}**{link}.{until}\n")
 }

@@ -182,7 +182,7 @@ impl Daemon {
         void: &Void,
         cell: &ParkedCell,
     ) -> Result<(), NotHeeded> {
-        let Some(key) = parked.waits_for.key() else { return Ok(()) };
+        let key = parked.waits_for.key();
         let edited = void.edited;
         let what = format!("{key}-void-{}", edited.timestamp());
         let marker = rendering::request_marker(&IssueKey::Number(issue.number), &what);

@@ -12,6 +12,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
+use crate::domain::stop::StopDetail;
 use crate::github::{IssueSnapshot, PageCache};
 
 /// Version of the file.
@@ -252,7 +253,7 @@ pub struct Parked {
 impl Parked {
     /// Whether the issue is a person's until that person says so: no run starts for what others write meanwhile.
     pub fn waits_for_person(&self) -> bool {
-        ["question_pending", "plan_pending", "taken"].contains(&self.code.as_str())
+        StopDetail::ALL.iter().any(|detail| detail.parks() && detail.as_str() == self.code)
     }
 }
 

@@ -9,19 +9,18 @@ use super::status_format::{
 };
 use crate::conversation::parked::parked_format::{Parked, WaitsFor};
 
-fn asked(parked: &Parked) -> Option<AskedStatus> {
+fn asked(parked: &Parked) -> AskedStatus {
     let (question, options) = match &parked.waits_for {
         WaitsFor::Answer { question, .. } => (question.question.clone(), question.options.clone()),
         WaitsFor::Plan { .. } => (parked.waits_for.told(), Vec::new()),
-        WaitsFor::GiveBack { .. } => return None,
     };
-    Some(AskedStatus {
+    AskedStatus {
         question,
         options,
         url: parked.comment.as_ref().and_then(|comment| comment.url.clone()),
         since: parked.since,
         deadline: parked.deadline,
-    })
+    }
 }
 
 impl Daemon {
@@ -74,7 +73,7 @@ impl Daemon {
                 let known = watch.parked.get(number);
                 if let Some(parked) = known {
                     let told = row(&issue, parked.waits_for.code(), parked.waits_for.told());
-                    return Some(IssueStatus { asked: asked(parked), ..told });
+                    return Some(IssueStatus { asked: Some(asked(parked)), ..told });
                 }
                 let parked = memory.parked.as_ref()?;
                 Some(row(&issue, &parked.code, parked.text.clone()))

@@ -37,6 +37,7 @@ impl Worktree {
         let args = ["merge", "--no-commit", "--no-ff", "--quiet", commit.as_str()];
         // Before a merge git looks for changes, also in submodules.
         let alone = self.submodules_left_alone(commit).await?;
+        self.something_ran();
         let exit = self.call(args).await?.config(alone).identity(author, author).exit().await?;
         // If both sides changed the same lines, git fails and waits for the commit of the merge.
         if exit.success() || self.is_merging() { Ok(()) } else { Err(failure("merge", &exit, None)) }
@@ -52,12 +53,14 @@ impl Worktree {
         if !self.checkout().is_ancestor(&head, tip).await? {
             return Ok(Forward::Apart);
         }
+        self.something_ran();
         self.call(["reset", "--keep", "--quiet", tip.as_str()]).await?.done().await?;
         Ok(Forward::Went)
     }
 
     /// Gives up a merge that waits for its commit: the files are as they were before it.
     pub async fn leave_merge(&self) -> Result<(), GitError> {
+        self.something_ran();
         self.call(["merge", "--abort"]).await?.done().await
     }
 

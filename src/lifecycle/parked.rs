@@ -75,7 +75,7 @@ pub(super) async fn take_up(
             decided(run, &parked, plan, &answer, finished)?;
             Ok(None)
         }
-        WaitsFor::Answer { .. } | WaitsFor::GiveBack { .. } => {
+        WaitsFor::Answer { .. } => {
             let Answer { text, by, permission, at, .. } = answer.clone();
             let answered = Answered { run_id: parked.run_id, text, by, permission, at };
             run.journal.record(Event::QuestionAnswered(answered.clone()))?;
@@ -125,7 +125,7 @@ fn decided(
 async fn tell_answered(run: &Run<'_>, parked: &Parked, answer: &Answer) {
     let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
     let WaitsFor::Answer { question, .. } = &parked.waits_for else { return };
-    let Some(asked) = parked.waits_for.key() else { return };
+    let asked = parked.waits_for.key();
     let key = &run.plan.issue.key;
     let text = run.without_secrets(&parked::answered_text(question, answer, key));
     let marker = rendering::request_marker(key, &asked);
@@ -252,16 +252,14 @@ async fn post(run: &Run<'_>, parked: &Parked) -> Result<Option<Told>, crate::git
     let (key, config, repo) = (&run.plan.issue.key, &run.context.config, &run.context.repo);
     let text = match &parked.waits_for {
         WaitsFor::Plan { plan, .. } => parked::plan_text(parked, plan, &config.plan, key),
-        WaitsFor::Answer { .. } | WaitsFor::GiveBack { .. } => {
-            parked::question_text(parked, &config.questions, key)
-        }
+        WaitsFor::Answer { .. } => parked::question_text(parked, &config.questions, key),
     };
-    let Some(marker) = parked.waits_for.key() else { return Ok(None) };
+    let marker = parked.waits_for.key();
     let marker = rendering::request_marker(key, &marker);
     let found = match &parked.waits_for {
         // People may have edited a plan that is there already: it stays theirs.
         WaitsFor::Plan { .. } => github.find_comment(repo, issue, &marker).await?,
-        WaitsFor::Answer { .. } | WaitsFor::GiveBack { .. } => None,
+        WaitsFor::Answer { .. } => None,
     };
     let comment = match found {
         Some(found) => found,

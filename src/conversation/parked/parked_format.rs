@@ -90,11 +90,6 @@ pub enum WaitsFor {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         void_told: Option<DateTime<Utc>>,
     },
-    /// A person who works on the branch gives it back.
-    GiveBack {
-        /// Who: a login, or `local:UID`.
-        by: String,
-    },
 }
 
 impl WaitsFor {
@@ -105,7 +100,6 @@ impl WaitsFor {
             Self::Plan { plan, .. } => {
                 format!("the plan of the step \"{}\" waits for approval", plan.step_id)
             }
-            Self::GiveBack { by } => format!("{by} works on it"),
         }
     }
 
@@ -114,16 +108,14 @@ impl WaitsFor {
         match self {
             Self::Answer { .. } => format!("agentd answer {issue} TEXT"),
             Self::Plan { .. } => "comment `/agentd approve` or `/agentd reject TEXT` on the issue".to_owned(),
-            Self::GiveBack { .. } => format!("agentd give-back {issue}"),
         }
     }
 
     /// By what its comments are found again: the kind, and which one of the issue's it is.
-    pub fn key(&self) -> Option<String> {
+    pub fn key(&self) -> String {
         match self {
-            Self::Answer { number, .. } => Some(format!("question-{number}")),
-            Self::Plan { number, .. } => Some(format!("plan-{number}")),
-            Self::GiveBack { .. } => None,
+            Self::Answer { number, .. } => format!("question-{number}"),
+            Self::Plan { number, .. } => format!("plan-{number}"),
         }
     }
 
@@ -132,7 +124,6 @@ impl WaitsFor {
         match self {
             Self::Answer { .. } => "question_pending",
             Self::Plan { .. } => "plan_pending",
-            Self::GiveBack { .. } => "taken",
         }
     }
 }
