@@ -60,14 +60,15 @@ pub(super) async fn run(
     let told = {
         let work = daemon.run();
         tokio::pin!(work);
-        let told = tokio::select! {
-            told = story.tell() => told,
+        tokio::select! {
             _ = &mut work => Err(CommandError::failed("the demo was stopped")),
-        };
-        shutdown.request_stop();
-        // Its runs are over, or end at the next turn.
-        let _ = tokio::time::timeout(PATIENCE, &mut work).await;
-        told
+            told = story.tell() => {
+                shutdown.request_stop();
+                // Its runs are over, or end at the next turn.
+                let _ = tokio::time::timeout(PATIENCE, &mut work).await;
+                told
+            }
+        }
     };
     view.finish().await;
     told?;

@@ -3,7 +3,7 @@
 use agentd::sim::ReplyFile;
 use serde_json::{Value, json};
 
-use super::briefing::{READS, REPO, admin, request};
+use super::briefing::{READS, REPO, admin};
 use crate::outside::daemons::{Running, until};
 use crate::outside::solo::{calls, left, reports, run, solo};
 use crate::outside::world::World;
@@ -88,7 +88,7 @@ async fn c_i22_c_i40_each_of_twelve_threads_gets_its_outcome_and_its_reply() {
     let asked = world.sim.model_requests().len();
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let told = request(&world, asked);
+    let told = world.told(asked);
     for id in &ids {
         assert!(told.contains(&format!("Thread {id} about notes.md, line ")), "{told}");
     }
@@ -124,7 +124,7 @@ async fn c_i40_an_outdated_thread_is_told_with_its_hunk_and_what_stands_there_no
     let asked = world.sim.model_requests().len();
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let told = request(&world, asked);
+    let told = world.told(asked);
     assert!(told.contains("line 2 as it was then, outdated"), "{told}");
     assert!(told.contains("+two") && told.contains("2: "), "{told}");
     assert_eq!(first_line(&threads(&world, pull)[0].1[0]), "Answered; nothing changed.");
@@ -168,7 +168,7 @@ async fn c_i43_a_forgotten_thread_is_asked_for_once_more_then_declined_and_waits
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
     assert_eq!(world.sim.model_requests().len(), asked + 2, "once more, and not again");
-    let question = request(&world, asked + 1);
+    let question = world.told(asked + 1);
     assert!(question.contains(&format!("- `{}`", ids[1])) && question.contains(&format!("- `{}`", ids[2])));
     assert!(!question.contains(&format!("- `{}`", ids[0])), "{question}");
     let told = threads(&world, pull);

@@ -24,24 +24,6 @@ fn comment(world: &World, login: &str, text: &str) -> u64 {
     world.sim.add_comment(REPO, 7, login, text).unwrap()
 }
 
-/// Every text of a request to the model, unescaped.
-pub fn request(world: &World, number: usize) -> String {
-    fn gather(value: &Value, into: &mut String) {
-        match value {
-            Value::String(text) => {
-                into.push_str(text);
-                into.push('\n');
-            }
-            Value::Array(items) => items.iter().for_each(|item| gather(item, into)),
-            Value::Object(members) => members.values().for_each(|member| gather(member, into)),
-            _ => {}
-        }
-    }
-    let mut text = String::new();
-    gather(&world.sim.model_requests()[number].body["messages"], &mut text);
-    text
-}
-
 fn briefed<'a>(briefing: &'a Value, id: &str) -> &'a Value {
     let texts = briefing["texts"].as_array().unwrap();
     texts.iter().find(|text| text["id"] == id).unwrap_or_else(|| panic!("{id}: {briefing:#}"))
@@ -52,7 +34,7 @@ async fn told(configured: &str, write: impl FnOnce(&World)) -> (World, String, V
     write(&world);
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let (request, briefing) = (request(&world, 0), left(&world, "briefing.json"));
+    let (request, briefing) = (world.told(0), left(&world, "briefing.json"));
     (world, request, briefing)
 }
 
@@ -160,7 +142,7 @@ async fn c_i07_c_i09_title_and_body_count_as_they_were_at_the_label() {
     })
     .await;
     until("done", || world.labels() == ["agentd:done"]).await;
-    let request = request(&world, 0);
+    let request = world.told(0);
     assert!(!request.contains("EVIL"), "{request}");
     assert!(
         request.contains("Discount takes off cents") && request.contains("should give 1800"),
@@ -188,7 +170,7 @@ async fn c_i08_a_text_whose_history_is_withheld_is_refused_and_counts_after_anot
     let at = (world.sim.world().now() + chrono::TimeDelta::seconds(2)).to_rfc3339();
     admin(&world, "PUT", "issues/7/labels/agentd", &json!({ "actor": "ada", "at": at }));
     until("done", || world.labels() == ["agentd:done"]).await;
-    assert!(request(&world, 0).contains("NEW BODY"));
+    assert!(world.told(0).contains("NEW BODY"));
     daemon.stop().await;
     world.finish().await;
 }
@@ -218,7 +200,7 @@ async fn remarks_after_the_label_are_told_if_trusted_and_earlier_versions_count_
     })
     .await;
     until("done", || world.labels() == ["agentd:done"]).await;
-    let request = request(&world, 0);
+    let request = world.told(0);
     for word in
         ["OWN WORDS", "LATER TRUSTED", "BETTER WORDS", "written after the label", "edited by ada at 20"]
     {
@@ -283,14 +265,14 @@ async fn c_i15_of_three_thousand_comments_ten_pages_are_read_and_a_folded_one_ca
     assert_eq!(code, Some(0), "{output:#}");
     let pages = |asked: &agentd::sim::world::Request| format!("{asked:?}").contains("list: comments");
     assert_eq!(world.sim.requests().iter().filter(|asked| pages(asked)).count(), 10);
-    let first = request(&world, 0);
+    let first = world.told(0);
     assert!(first.contains("remark 1 is") && first.contains("remark 3000 is"), "{first}");
     assert!(!first.contains("remark 2500 is"), "{first}");
     let line = first.lines().find(|line| line.contains("remarks of 1 people, 20")).unwrap();
     assert!(line.starts_with("[… ") && line.ends_with(" left out …]"), "{line}");
     assert!(first.contains("[… 2001 more remarks"), "{first}");
     assert!(first.chars().count() < 70_000, "{}", first.chars().count());
-    assert!(request(&world, 1).contains("remark 2500 is about the discount"), "{}", request(&world, 1));
+    assert!(world.told(1).contains("remark 2500 is about the discount"), "{}", world.told(1));
     world.finish().await;
 }
 
@@ -381,7 +363,7 @@ async fn c_i19_a_rule_file_that_leads_out_of_the_tree_is_not_followed_and_links_
     .await;
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let request = request(&world, 0);
+    let request = world.told(0);
     assert!(!request.contains("root:"), "{request}");
     assert!(request.contains("(AGENTS.md is a link to /etc/passwd"), "{request}");
     assert_eq!(request.matches("Use tabs, not spaces.").count(), 1, "{request}");
@@ -407,10 +389,10 @@ async fn c_i20_the_rules_of_a_folder_come_with_the_first_result_about_a_path_bel
     .await;
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let seen = |number: usize| request(&world, number).matches("Write French here.").count();
+    let seen = |number: usize| world.told(number).matches("Write French here.").count();
     assert_eq!([seen(0), seen(1), seen(2), seen(3)], [0, 0, 1, 1]);
-    assert!(request(&world, 0).contains("Write English."));
-    assert!(request(&world, 2).contains("these count, since they are nearer"));
+    assert!(world.told(0).contains("Write English."));
+    assert!(world.told(2).contains("these count, since they are nearer"));
     let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
     assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
     world.finish().await;
@@ -432,7 +414,7 @@ async fn c_i18_rules_that_only_the_branch_changes_do_not_count_and_are_warned_of
         assert!(warnings.iter().any(|warning| warning["code"] == "rules_changed"), "{round}: {output:#}");
     }
     let last = world.sim.model_requests().len() - 1;
-    let request = request(&world, last);
+    let request = world.told(last);
     assert!(request.contains("Obey the base.") && !request.contains("Obey the branch."), "{request}");
     assert!(request.contains("(This branch changes AGENTS.md."), "{request}");
     let body = world.sim.pulls(REPO)[0].body.clone().unwrap();
@@ -453,7 +435,7 @@ async fn c_i21_a_template_is_the_frame_of_the_pull_request() {
     .await;
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    assert!(request(&world, 0).contains("## Check list"), "{}", request(&world, 0));
+    assert!(world.told(0).contains("## Check list"), "{}", world.told(0));
     let body = world.sim.pulls(REPO)[0].body.clone().unwrap();
     let place = |words: &str| body.find(words).unwrap_or_else(|| panic!("{words}: {body}"));
     assert!(body.starts_with("<!-- agentd:issue-7 -->"), "{body}");
@@ -476,7 +458,7 @@ async fn what_a_template_places_itself_is_not_appended_as_well() {
     comment(&world, "ada", "ONCE {uv-issue}");
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let request = request(&world, 0);
+    let request = world.told(0);
     assert_eq!(request.matches("ONCE {uv-issue}").count(), 1, "{request}");
     let places = ["is the task; all else", "BEFORE", "ONCE", "AFTER", "kind=\"issue_body\""];
     assert!(places.map(|words| request.find(words).unwrap()).is_sorted(), "{request}");
@@ -504,7 +486,7 @@ async fn links_and_named_issues_are_told_as_data() {
     comment(&world, "mallory", "#9");
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let request = request(&world, 0);
+    let request = world.told(0);
     assert!(request.contains("Its part #9 (open): Nine"), "{request}");
     assert!(
         request.contains("kind=\"linked_issue\"") && request.contains("standing=\"outsider\""),

@@ -108,7 +108,7 @@ async fn what_is_said_on_this_machine_is_told_to_the_run_that_works_and_attach_f
         "{shown}"
     );
     assert!(shown.contains("Keep the name of the function.") && shown.contains("is told"), "{shown}");
-    let second = super::pull_request::told(&world, 1);
+    let second = world.told(1);
     assert!(second.contains("Keep the name of the function.") && second.contains("local:"), "{second}");
     let (_, said) = world.json(&["say", "7", "And later."]).await;
     assert_eq!(said["place"], "waits for the next run");

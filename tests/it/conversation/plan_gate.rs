@@ -3,7 +3,7 @@
 use agentd::sim::{ReplyFile, Scenario};
 use serde_json::{Value, json};
 
-use super::briefing::{admin, request};
+use super::briefing::admin;
 use crate::outside::daemons::{Running, until, until_or};
 use crate::outside::solo::{newest, reports, solo_of};
 use crate::outside::world::World;
@@ -107,7 +107,7 @@ async fn c_i10_a_plan_edited_in_the_second_of_its_approval_or_later_is_not_appro
     world.sim.add_comment(REPO, 7, "ada", "/agentd approve");
     until_labels(&world, &["agentd:done"]).await;
     daemon.stop().await;
-    assert!(request(&world, 2).contains("MARZIPAN"), "{}", request(&world, 2));
+    assert!(world.told(2).contains("MARZIPAN"), "{}", world.told(2));
     world.sim.shutdown().await;
 }
 
@@ -129,7 +129,7 @@ async fn c_i11_what_a_person_made_of_the_plan_before_a_thumb_up_is_what_the_next
     react(&world, id, "max", "+1", &at);
     until_labels(&world, &["agentd:done"]).await;
     daemon.stop().await;
-    let asked = request(&world, 2);
+    let asked = world.told(2);
     assert!(asked.contains("Carry out the plan") && asked.contains("MARZIPAN `tests"), "{asked}");
     assert!(!asked.contains("do X") && !asked.contains("2. `tests"), "{asked}");
     let approved = event(&world, "plan_approved")["data"].clone();
@@ -151,7 +151,7 @@ async fn a_rejected_plan_is_made_again_for_its_reason_and_not_for_ever() {
     world.sim.add_comment(REPO, 7, "max", "/agentd reject Round half up, please.");
     until_or("another plan", || plan(&world, 2).is_some(), || seen(&world)).await;
     until_labels(&world, &["agentd", "agentd:needs-input"]).await;
-    let asked = request(&world, 2);
+    let asked = world.told(2);
     assert!(asked.contains("Understand and plan") && asked.contains("Round half up"), "{asked}");
     assert!(!asked.contains("Do nothing"), "{asked}");
     // A thumb down alone is no reason.
@@ -191,7 +191,7 @@ async fn a_plan_is_posted_once_also_where_the_process_is_killed_and_the_label_ap
     until_or("it is done", || world.labels().contains(&"agentd:done".to_owned()), || seen(&world)).await;
     daemon.stop().await;
     assert_eq!(told(&world, "issue-7:plan-"), 1, "{}", seen(&world));
-    assert!(request(&world, 2).contains("MARZIPAN"));
+    assert!(world.told(2).contains("MARZIPAN"));
     world.sim.shutdown().await;
 }
 

@@ -124,24 +124,6 @@ pub fn comment(world: &World, number: u64, login: &str, text: &str) -> u64 {
     world.sim.add_comment(REPO, number, login, text).unwrap()
 }
 
-/// What the model was told in a request, unescaped.
-pub fn told(world: &World, number: usize) -> String {
-    fn gather(value: &Value, into: &mut String) {
-        match value {
-            Value::String(text) => {
-                into.push_str(text);
-                into.push('\n');
-            }
-            Value::Array(items) => items.iter().for_each(|item| gather(item, into)),
-            Value::Object(members) => members.values().for_each(|member| gather(member, into)),
-            _ => {}
-        }
-    }
-    let mut text = String::new();
-    gather(&world.sim.model_requests()[number].body["messages"], &mut text);
-    text
-}
-
 /// What was heard of the issue.
 pub fn inbox(world: &World) -> Value {
     let path = world.dir.path().join("state/repos/demo/shop/inbox/7.json");

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::pull_request::{
     REPO, admin, asked, comment, delivered, delivered_in, ended, fate, inbox, is_settled, labelled,
-    labelled_with, review, runs, said, status, ticks, told,
+    labelled_with, review, runs, said, status, ticks,
 };
 use crate::outside::daemons::{Running, until, until_or};
 use crate::outside::solo::{calls, reports};
@@ -23,7 +23,7 @@ async fn c_i22_a_review_with_twelve_inline_comments_is_one_round_that_is_told_al
     let ids = review(&world, pull, "ada", "CHANGES_REQUESTED", "Please work on these.", &texts);
     assert_eq!(ids.len(), 12);
     ended(&world, 2).await;
-    let told = told(&world, before);
+    let told = world.told(before);
     assert!(texts.iter().all(|text| told.contains(text)) && told.contains("Please work on these."), "{told}");
     ticks(&world, 3).await;
     assert_eq!(runs(&world), 2, "one round takes all that waits");
@@ -54,7 +54,7 @@ async fn c_i23_three_single_comments_are_one_round_after_the_quiet_period() {
     until("a round", || asked(&world) > before).await;
     assert!(last.elapsed() >= Duration::from_secs(5), "{:?}", last.elapsed());
     ended(&world, 2).await;
-    let told = told(&world, before);
+    let told = world.told(before);
     assert!(["First.", "Second.", "Third."].iter().all(|text| told.contains(text)), "{told}");
     ticks(&world, 2).await;
     assert_eq!(runs(&world), 2);
@@ -73,7 +73,7 @@ async fn c_i24_an_approving_review_with_a_nit_starts_nothing_and_the_next_round_
     let before = asked(&world);
     comment(&world, pull, "ada", "@agentd-demo please mend the rest.");
     ended(&world, 2).await;
-    let told = told(&world, before);
+    let told = world.told(before);
     assert!(told.contains("A nit: the name.") && told.contains("Nice work."), "{told}");
     daemon.stop().await;
     world.finish().await;
@@ -121,8 +121,8 @@ async fn c_i26_what_comes_in_the_last_turn_is_not_told_and_waits_for_a_round() {
     until("the last turn", || asked(&world) == 2).await;
     comment(&world, 7, "ada", "@agentd-demo and a changelog, please.");
     ended(&world, 2).await;
-    assert!(!told(&world, 1).contains("a changelog"), "{}", told(&world, 1));
-    assert!(told(&world, 2).contains("a changelog"), "{}", told(&world, 2));
+    assert!(!world.told(1).contains("a changelog"), "{}", world.told(1));
+    assert!(world.told(2).contains("a changelog"), "{}", world.told(2));
     daemon.stop().await;
     world.finish().await;
 }
@@ -224,7 +224,7 @@ async fn c_i33_a_listed_bot_starts_one_round_and_then_a_person_is_asked_once() {
     let before = asked(&world);
     comment(&world, pull, "ada", "Heed the linter.");
     ended(&world, 3).await;
-    assert!(told(&world, before).contains("And again."), "{}", told(&world, before));
+    assert!(world.told(before).contains("And again."), "{}", world.told(before));
     daemon.stop().await;
     world.finish().await;
 }
@@ -238,8 +238,8 @@ async fn c_i34_an_operator_whose_account_is_agentds_counts_and_agentds_comments_
     comment(&world, pull, "agentd-demo", "<!-- agentd:something -->\n@agentd-demo my own words");
     let id = comment(&world, pull, "agentd-demo", "@agentd-demo please add a note.");
     ended(&world, 2).await;
-    assert!(told(&world, before).contains("please add a note."), "{}", told(&world, before));
-    assert!(!told(&world, before).contains("my own words"));
+    assert!(world.told(before).contains("please add a note."), "{}", world.told(before));
+    assert!(!world.told(before).contains("my own words"));
     assert_eq!(inbox(&world)["remarks"][format!("comment-{id}")]["standing"], "trusted");
     daemon.stop().await;
     world.finish().await;
@@ -297,7 +297,7 @@ async fn c_i31_the_same_runs_start_by_polling_and_by_deliveries_that_are_doubled
         review(&world, pull, "ada", "COMMENTED", "", &["One.", "Two."]);
         ended(&world, 2).await;
         let before = 2;
-        assert!(told(&world, before).contains("One.") && told(&world, before).contains("Two."), "{fault:?}");
+        assert!(world.told(before).contains("One.") && world.told(before).contains("Two."), "{fault:?}");
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_eq!(runs(&world), 2, "{poll} {deliveries} {fault:?}");
         drop(front);
@@ -338,7 +338,7 @@ async fn a_round_that_is_killed_is_gone_on_with_and_told_the_same_once() {
     daemon.kill();
     let daemon = Running::start(&world, &[]);
     until("work by the next daemon", || asked(&world) >= 4).await;
-    assert!(told(&world, 3).contains("Please mend this."), "{}", told(&world, 3));
+    assert!(world.told(3).contains("Please mend this."), "{}", world.told(3));
     until("its end", || is_settled(&world)).await;
     let before = asked(&world);
     ticks(&world, 4).await;

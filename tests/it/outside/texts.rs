@@ -38,24 +38,6 @@ fn all(channel: &str) -> String {
     texts(channel).into_iter().map(|one| one.text + "\n\n").collect()
 }
 
-/// What the model reads of a request: every text, unescaped.
-fn read(world: &World, request: usize) -> String {
-    fn gather(value: &Value, into: &mut String) {
-        match value {
-            Value::String(text) => {
-                into.push_str(text);
-                into.push('\n');
-            }
-            Value::Array(items) => items.iter().for_each(|item| gather(item, into)),
-            Value::Object(members) => members.values().for_each(|member| gather(member, into)),
-            _ => {}
-        }
-    }
-    let mut text = String::new();
-    gather(&world.sim.model_requests()[request].body["messages"], &mut text);
-    text
-}
-
 fn assert_shown(request: &str, channel: &str) {
     for text in texts(channel) {
         for word in &text.stays {
@@ -142,7 +124,7 @@ async fn s_050_p_001_case_39_hostile_issues_files_and_tool_answers_are_data_and_
     }
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let requests: Vec<String> = (0..4).map(|number| read(&world, number)).collect();
+    let requests: Vec<String> = (0..4).map(|number| world.told(number)).collect();
     assert_shown(&requests[0], "issue");
     assert_shown(&requests[1], "file");
     assert_shown(&requests[2], "tool");
@@ -198,14 +180,13 @@ async fn s_050_hostile_reviews_and_logs_of_checks_are_data_in_the_run_that_follo
     // Of each reviewer the newest word counts.
     assert!(world.sim.add_review("demo/shop", pull, "ada", "CHANGES_REQUESTED", &all("review")));
     daemon.stop().await;
-    let seen = |words: &str| {
-        (0..world.sim.model_requests().len()).any(|number| read(&world, number).contains(words))
-    };
+    let seen =
+        |words: &str| (0..world.sim.model_requests().len()).any(|number| world.told(number).contains(words));
     let daemon = Running::start(&world, &[]);
     until("a follow-up run", || seen("done-p") || seen("done-l")).await;
     daemon.stop().await;
     let told: Vec<String> = (0..world.sim.model_requests().len())
-        .map(|number| read(&world, number))
+        .map(|number| world.told(number))
         .filter(|request| request.contains("A check of the pull request failed"))
         .collect();
     assert!(!told.is_empty());

@@ -86,6 +86,24 @@ impl World {
         }
     }
 
+    /// What the model was told in a request: every text, unescaped.
+    pub fn told(&self, request: usize) -> String {
+        fn gather(value: &Value, into: &mut String) {
+            match value {
+                Value::String(text) => {
+                    into.push_str(text);
+                    into.push('\n');
+                }
+                Value::Array(items) => items.iter().for_each(|item| gather(item, into)),
+                Value::Object(members) => members.values().for_each(|member| gather(member, into)),
+                _ => {}
+            }
+        }
+        let mut text = String::new();
+        gather(&self.sim.model_requests()[request].body["messages"], &mut text);
+        text
+    }
+
     pub fn shop(&self) -> PathBuf {
         self.dir.path().join("shop")
     }
