@@ -126,12 +126,11 @@ impl Judge<'_, '_> {
         let judged = self.people.remark(&remark).await;
         let mut left_out = self.left_out(&remark, judged.standing);
         let login = remark.login.as_deref();
+        // What a run was started for is told, whenever it was written.
         let about = self.source.about.contains(&remark.id);
         let after = !about && asked.is_some_and(|asked| !stood_then(remark.created, login, asked));
         let mut edited_after = false;
-        // What a run was started for is told, whenever it was written.
-        let about = self.source.about.contains(&remark.id);
-        if left_out.is_none() && after && !about && judged.standing != Standing::Trusted {
+        if left_out.is_none() && after && judged.standing != Standing::Trusted {
             left_out = Some("after_asked");
         }
         if let (None, false, Some(asked)) = (left_out, after, asked)
