@@ -251,6 +251,49 @@ async fn c_i50_a_job_that_ran_out_of_time_is_run_again_once_and_green_then_it_wa
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_lost_its_runner_or_never_had_one_is_run_again_and_no_model_is_asked() {
+    let (world, daemon, _) = delivered(2, "").await;
+    let before = asked(&world);
+    let lost = "The hosted runner lost communication with the server.";
+    check(
+        &world,
+        "feature/issue-7",
+        &json!({
+            "name": "lost",
+            "annotations": [{"path": ".github", "line": 1, "level": "failure", "message": lost}],
+            "job": {"workflow": "lost", "reruns": ["success"]},
+        }),
+    );
+    check(
+        &world,
+        "feature/issue-7",
+        &json!({"name": "never", "job": {"workflow": "never", "runner": "", "reruns": ["success"]}}),
+    );
+    let flaky = || {
+        let reruns = memory(&world)["checks"]["reruns"].clone();
+        let named = reruns.as_array().into_iter().flatten().flat_map(|rerun| rerun["flaky"].as_array());
+        let mut names: Vec<String> =
+            named.flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+        names.sort();
+        names
+    };
+    until_or("both are green", || flaky() == ["lost", "never"], || format!("{:?}", memory(&world))).await;
+    looked_at_again(&world, 2).await;
+    assert_eq!((asked(&world), world.labels()), (before, vec!["agentd:done".to_owned()]));
+    // What the work did wrong on a runner that was there is no runner's fault.
+    check(
+        &world,
+        "feature/issue-7",
+        &json!({"name": "own", "job": {"workflow": "own", "reruns": ["success"]}}),
+    );
+    round(&world, before).await;
+    let again = world.sim.requests();
+    assert_eq!(again.iter().filter(|asked| asked.target.ends_with("/rerun-failed-jobs")).count(), 2);
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c_i51_the_same_error_after_its_round_asks_a_person_and_starts_no_second_one() {
     let (world, daemon, _) = delivered(3, "").await;
     let before = asked(&world);
