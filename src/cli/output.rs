@@ -159,6 +159,25 @@ impl Output {
         self.bytes(harmless(text).as_bytes())
     }
 
+    /// A patch as the result, in colours where there are some.
+    pub fn patch(self, patch: &str) -> Result<(), CommandError> {
+        let coloured: String = patch.split_inclusive('\n').map(|line| self.patch_line(line)).collect();
+        self.result(&coloured)
+    }
+
+    /// A line of a patch in its colour. Not git's: what a file holds could pass for that.
+    fn patch_line(self, line: &str) -> String {
+        let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
+        let tone = match text.as_bytes().first() {
+            Some(b'+') => Tone::Good,
+            Some(b'-') => Tone::Bad,
+            Some(b'@') => Tone::Dim,
+            Some(b' ') | None => return line.to_owned(),
+            Some(_) => Tone::Strong,
+        };
+        self.toned(text, tone) + end
+    }
+
     /// Bytes of the result: as they are for a program, on a terminal as text for people.
     pub fn file(self, bytes: &[u8]) -> Result<(), CommandError> {
         match io::stdout().is_terminal() {

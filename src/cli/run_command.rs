@@ -13,7 +13,6 @@ use super::error::CommandError;
 use super::output::Tone;
 use super::progress;
 use super::repositories::{self, OpenOptions};
-use super::runs;
 use crate::config::Flag;
 use crate::domain::budget::Budgets;
 use crate::domain::issue::ObjectiveSource;
@@ -85,7 +84,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
         if args.diff {
             let none = patch.is_empty().then_some("\nNo change was committed.\n");
             context.output.result(none.unwrap_or("\n"))?;
-            runs::print_patch(context, &patch)?;
+            context.output.patch(&patch)?;
         }
         Ok(code)
     })?

@@ -340,7 +340,7 @@ pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
         context.output.note("The patch is cut: it is larger than anyone reads.");
     }
     if context.output.colours() {
-        print_patch(context, &patch.text)
+        context.output.patch(&patch.text)
     } else {
         context.output.file(patch.text.as_bytes())
     }
@@ -348,23 +348,4 @@ pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
 
 fn changed(path: &str, added: u64, removed: u64) -> Value {
     json!({ "path": path, "added": added, "removed": removed })
-}
-
-/// A patch for people, in colours where there are some.
-pub fn print_patch(context: &Context, patch: &str) -> Result<(), CommandError> {
-    let coloured: String = patch.split_inclusive('\n').map(|line| patch_line(context, line)).collect();
-    context.output.result(&coloured)
-}
-
-/// A line of a patch in its colour. Not git's: what a file holds could pass for that.
-fn patch_line(context: &Context, line: &str) -> String {
-    let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
-    let tone = match text.as_bytes().first() {
-        Some(b'+') => Tone::Good,
-        Some(b'-') => Tone::Bad,
-        Some(b'@') => Tone::Dim,
-        Some(b' ') | None => return line.to_owned(),
-        Some(_) => Tone::Strong,
-    };
-    context.output.toned(text, tone) + end
 }

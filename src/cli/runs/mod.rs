@@ -9,7 +9,6 @@ mod log;
 mod replay;
 
 pub(super) use control::{approve, not_decided};
-pub(super) use listing::print_patch;
 pub(super) use log::follow;
 
 use super::args::RunsCommand;
