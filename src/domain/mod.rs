@@ -12,6 +12,7 @@ pub mod model_wire;
 pub mod money;
 pub mod name;
 pub mod origin;
+pub mod others_merged;
 pub mod sse;
 pub mod stop;
 pub mod model_target;

@@ -176,7 +176,7 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
     for warning in facts.warnings.iter().filter(|warning| warning.code == OTHERS_COMMITS) {
         let told = incoming(&warning.text, LONGEST_INCOMING);
         text.push_str(&format!(
-            "\nOthers pushed to the branch since agentd did; their commits are in the files:\n\n{}\n",
+            "\nOthers pushed to the branch since agentd did; where git can merge them, their commits are in the files:\n\n{}\n",
             fence("commits of others", &told)
         ));
     }

@@ -10,6 +10,7 @@ mod checks;
 mod commands;
 mod demo;
 mod issue_budget;
+mod others;
 mod plan_gate;
 mod pull_request;
 mod questions;
