@@ -3,6 +3,7 @@
 pub(crate) mod words;
 pub mod budget;
 pub mod canonical;
+pub mod image;
 pub mod issue;
 pub mod issue_state;
 pub mod mapping;

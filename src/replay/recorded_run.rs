@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
 use super::recorded_model::{self, Answer, Given, kept, whole};
+use crate::domain::artifact::Artifact;
 use crate::domain::briefing::{BRIEFING_FILE, Briefing};
 use crate::domain::budget::Budgets;
 use crate::domain::canonical::canonical_sha256;
@@ -68,6 +69,7 @@ pub struct RecordedRun {
     /// What people said while it worked: visit, turn, remark.
     said: Vec<(u32, u32, Said)>,
     briefing: Option<Briefing>,
+    dir: RunDir,
     /// What it merged of others' commits.
     merged: Vec<OthersMerged>,
     /// How the run was ended from outside: by a person, by its time, or by the death of its process.
@@ -131,6 +133,11 @@ impl RecordedRun {
         self.briefing.as_ref()
     }
 
+    /// A file that the run kept. An error names it.
+    pub fn file(&self, file: &Artifact) -> Result<Vec<u8>, String> {
+        kept(&self.dir, &file.path)
+    }
+
     /// Reads what a run left. Blocks. An error names the file.
     pub fn read(dir: &RunDir, facts: &RunFacts, mode: ReplayMode) -> Result<Self, String> {
         // What others pushed is checkpointed once more, after the visit before it.
@@ -170,6 +177,7 @@ impl RecordedRun {
             said: said(facts),
             merged: merged(facts),
             briefing: briefing(dir)?,
+            dir: dir.clone(),
             cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
             stopper: OnceLock::new(),
             missing: Mutex::new(None),

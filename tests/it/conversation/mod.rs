@@ -9,6 +9,7 @@ mod briefing;
 mod checks;
 mod commands;
 mod demo;
+mod images;
 mod issue_budget;
 mod others;
 mod plan_gate;
