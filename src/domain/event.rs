@@ -446,7 +446,7 @@ impl Event {
             Self::QuestionAnswered(..) => &[Facts, Progress],
             Self::PlanPosted(..) => &[Progress],
             Self::PlanApproved(..) => &[Progress],
-            Self::Parked { .. } => &[Progress, DaemonProgress],
+            Self::Parked { .. } => &[Record, Progress, DaemonProgress],
             Self::Resumed { .. } => &[Progress],
             Self::SandboxChosen(..) => &[Facts],
             Self::NetworkAsked { .. } => &[],

@@ -12,6 +12,7 @@ mod demo;
 mod images;
 mod issue_budget;
 mod others;
+mod parked;
 mod plan_gate;
 mod pull_request;
 mod questions;
