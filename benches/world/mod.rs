@@ -146,6 +146,7 @@ pub fn settings() -> SessionSettings {
             context_window_buffer: 256,
             max_output_tokens: 16_384,
             temperature: None,
+            images: false,
             price: Some(Price { input: 3.0, output: 15.0, cache_read: 0.3, cache_write: 3.75 }),
         }],
         stream: false,

@@ -122,6 +122,17 @@ fn list(context: &Context, issue: Option<&IssueArg>) -> Result<(), CommandError>
     Ok(())
 }
 
+/// The hashes of the calls that wait for a decision on an issue.
+pub fn waiting(context: &Context, issue: &IssueArg) -> Result<Vec<String>, CommandError> {
+    let state = runs::state_dir(context)?;
+    let mut hashes = Vec::new();
+    for left in left(context)?.iter().filter(|left| is_of(left, issue)) {
+        let open = left.waiting(&state).into_iter().filter(|(_, decision)| *decision == Decision::Open);
+        hashes.extend(open.map(|(call, _)| call.proposal_hash.clone()));
+    }
+    Ok(hashes)
+}
+
 fn is_of(left: &Left, issue: &IssueArg) -> bool {
     let number = left.facts.lease.as_ref().and_then(|lease| lease.issue.key.number());
     number == Some(issue.number) && issue.repo.as_ref().is_none_or(|repo| *repo == left.dir.repo)

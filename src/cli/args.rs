@@ -110,6 +110,24 @@ pub enum Command {
         #[arg(value_name = "TEXT", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
         text: Vec<String>,
     },
+    /// Approve the plan for which an issue waits, as its comment reads now; or the call that the hash names.
+    Approve {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+        /// The plan or the call, by at least 8 digits of its hash; needed where several things wait.
+        #[arg(value_name = "HASH")]
+        hash: Option<String>,
+    },
+    /// Have the plan for which an issue waits made again.
+    Reject {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+        /// Why: the agent is told.
+        #[arg(value_name = "TEXT", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
+        text: Vec<String>,
+    },
     /// Give an issue more money, beyond its budget: its runs may cost so much more, all together.
     Extend {
         /// The issue: 42, '#42', OWNER/NAME#42 or its address.

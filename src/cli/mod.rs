@@ -159,6 +159,8 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Sweep(args) => return sweep_command::sweep(&context, args),
         Command::Status => daemon_command::status(&context),
         Command::Answer { issue, text } => answer_command::answer(&context, issue, &text.join(" ")),
+        Command::Approve { issue, hash } => answer_command::approve(&context, issue, hash.as_deref()),
+        Command::Reject { issue, text } => answer_command::reject(&context, issue, &text.join(" ")),
         Command::Extend { issue, usd } => extend_command::extend(&context, issue, *usd),
         Command::Why { issue, exit_status } => return why_command::why(&context, issue, *exit_status),
         Command::Attach { issue } => return steering::attach(&context, issue),

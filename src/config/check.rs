@@ -518,6 +518,7 @@ impl Checker<'_> {
             (table.max_rules_chars, "conversation.max_rules_chars"),
             (table.max_pages as usize, "conversation.max_pages"),
             (table.max_rounds as usize, "conversation.max_rounds"),
+            (table.max_image_bytes as usize, "conversation.max_image_bytes"),
         ] {
             self.at_least_one(count as u64, key);
         }

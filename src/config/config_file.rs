@@ -311,6 +311,9 @@ pub struct TargetTable {
     /// Overrides `session.temperature`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
+    /// Whether it takes images: those of the body and of trusted remarks are loaded and handed to it.
+    #[serde(default)]
+    pub images: bool,
     /// What its tokens cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<PriceTable>,

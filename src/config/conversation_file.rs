@@ -41,6 +41,10 @@ table! {
         pub max_pages: u32 = 10,
         /// Most issues of the same repository, named in trusted text, that are told.
         pub max_links: usize = 5,
+        /// Most images that models are handed, of `session.targets` with `images`.
+        pub max_images: usize = 8,
+        /// Most bytes of one of them.
+        pub max_image_bytes: u64 = 5_242_880,
         /// Names of the files with the repository's rules, read at the origin commit.
         pub rules: Vec<String> = ["AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md"].map(str::to_owned).to_vec(),
         /// Most characters of rules that are told at the start.

@@ -107,6 +107,7 @@ impl Config {
             context_window_buffer: table.context_window_buffer,
             max_output_tokens: table.max_output_tokens.unwrap_or(session.max_output_tokens),
             temperature: table.temperature.or(session.temperature),
+            images: table.images,
             price: table.price.map(price),
         };
         if target.context_limit().is_none() {

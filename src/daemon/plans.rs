@@ -9,7 +9,7 @@ use super::snapshot::IssueRef;
 use crate::conversation::inbox::inbox_format::{Fate, Heard};
 use crate::conversation::parked::parked_format::{Answer, Parked, ParkedIssue, Told, WaitsFor};
 use crate::conversation::parked::{ParkedCell, plan_in, plan_shown};
-use crate::conversation::standing::People;
+use crate::conversation::standing::{Judged, People};
 use crate::domain::command::Command;
 use crate::domain::issue::IssueKey;
 use crate::domain::plan::{PlanVerdict, ProposedPlan};
@@ -52,9 +52,12 @@ impl Daemon {
         else {
             return Ok(None);
         };
-        let said = self.said_of_plan(issue, plan, told, now).await?;
+        let mut said = self.said_of_plan(issue, plan, told, now).await?;
+        said.extend(parked.answer.as_ref().and_then(by_local_user));
+        said.sort_by_key(|one| one.at);
         match self.first_to_hold(issue, plan, told, said, now).await? {
-            Decided::Nothing => Ok(None),
+            // What this machine's user approved is not read again from anywhere.
+            Decided::Nothing => Ok(parked.answer.clone().filter(|answer| is_local(&answer.by))),
             Decided::Holds(answer) => Ok(Some(answer)),
             Decided::Void(void) => {
                 if *void_told != Some(void.edited) {
@@ -139,7 +142,11 @@ impl Daemon {
         let mut comment: Option<Comment> = None;
         let mut void = None;
         for Said { at, login, bot, rejects } in said {
-            let judged = people.account(Some(&login), bot).await;
+            // The user of this machine counts.
+            let judged = match is_local(&login) {
+                true => Judged { standing: Standing::Trusted, permission: None },
+                false => people.account(Some(&login), bot).await,
+            };
             if judged.standing != Standing::Trusted {
                 continue;
             }
@@ -238,6 +245,18 @@ impl Daemon {
             }
         }
     }
+}
+
+/// GitHub has no login with a colon.
+fn is_local(login: &str) -> bool {
+    login.starts_with("local:")
+}
+
+/// An approval by the user of this machine, which an edit may still make void.
+fn by_local_user(answer: &Answer) -> Option<Said> {
+    let approves = matches!(answer.plan, Some(PlanVerdict::Approved | PlanVerdict::Edited));
+    let local = approves && is_local(&answer.by);
+    local.then(|| Said { at: answer.at, login: answer.by.clone(), bot: false, rejects: None })
 }
 
 /// What a command decides on the plan; `None` = it is another one.

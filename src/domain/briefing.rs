@@ -78,6 +78,9 @@ pub struct Briefing {
     /// Their clean logs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub check_logs: Vec<KeptLog>,
+    /// Images that were loaded, in the order in which models are handed them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<BriefedImage>,
     /// What was folded away of trusted texts; empty = nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub untold: String,
@@ -172,6 +175,19 @@ pub struct BriefedThread {
 pub struct KeptLog {
     /// The handle.
     pub handle: String,
+    /// Where it is kept.
+    pub file: Artifact,
+}
+
+/// An image that models are handed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BriefedImage {
+    /// The text that shows it and its place there: `comment-12/image-1`.
+    pub id: String,
+    /// Last part of its address.
+    pub name: String,
+    /// `image/png`, by its first bytes.
+    pub media_type: String,
     /// Where it is kept.
     pub file: Artifact,
 }

@@ -17,6 +17,7 @@ use super::mapping::InstanceId;
 use super::money::Money;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
+use super::others_merged::OthersMerged;
 use super::plan::{PlanApproved, PlanPosted};
 use super::policy::PolicyDecision;
 use super::question::{Answered, Question};
@@ -292,6 +293,8 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// What others pushed to the branch while the run worked was merged into the files.
+    OthersMerged(Box<OthersMerged>),
     /// The agent asks people something, and the visit ends.
     QuestionAsked(Question),
     /// The run has the answer to a question of the run that it goes on with.
@@ -438,11 +441,12 @@ impl Event {
             Self::RemarkHeard { .. } => &[],
             Self::RemarkTold { .. } => &[Record, RecordedRun, Progress, DaemonProgress],
             Self::RemarkDropped { .. } => &[],
+            Self::OthersMerged(..) => &[RecordedRun],
             Self::QuestionAsked(..) => &[Facts, Progress, DaemonProgress],
             Self::QuestionAnswered(..) => &[Facts, Progress],
             Self::PlanPosted(..) => &[Progress],
             Self::PlanApproved(..) => &[Progress],
-            Self::Parked { .. } => &[Progress, DaemonProgress],
+            Self::Parked { .. } => &[Record, Progress, DaemonProgress],
             Self::Resumed { .. } => &[Progress],
             Self::SandboxChosen(..) => &[Facts],
             Self::NetworkAsked { .. } => &[],

@@ -152,6 +152,8 @@ impl RunFacts {
                 self.visits.push(*visit);
             }
             Event::Checkpoint { visit, commit, .. } => {
+                // Steps are visited again after a commit: what others pushed is worked out.
+                self.committed = None;
                 self.checkpoints.push((visit, commit.clone()));
                 self.checkpoint = Some((visit, commit));
             }

@@ -3,6 +3,7 @@
 pub(crate) mod words;
 pub mod budget;
 pub mod canonical;
+pub mod image;
 pub mod issue;
 pub mod issue_state;
 pub mod mapping;
@@ -12,6 +13,7 @@ pub mod model_wire;
 pub mod money;
 pub mod name;
 pub mod origin;
+pub mod others_merged;
 pub mod sse;
 pub mod stop;
 pub mod model_target;

@@ -22,6 +22,9 @@ pub struct ModelTarget {
     pub max_output_tokens: u64,
     /// Sampling temperature; `None` = not sent (D80).
     pub temperature: Option<f64>,
+    /// Whether it is handed images.
+    #[serde(default)]
+    pub images: bool,
     /// Price table; `None` = the provider's own figure or unknown.
     pub price: Option<Price>,
 }

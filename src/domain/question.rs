@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::policy::ActorPermission;
 
 /// A question that ended a run. Its texts are a model's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Question {
     /// The visit that asked.
     pub visit: u32,
@@ -23,9 +23,10 @@ pub struct Question {
 }
 
 /// What somebody answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Answered {
     /// The run that asked.
+    #[schemars(with = "uuid::Uuid")]
     pub run_id: super::run::RunId,
     /// The answer, as it was written when it came to hold.
     pub text: String,

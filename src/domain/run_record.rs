@@ -9,6 +9,7 @@ use super::answer::Outcome;
 use super::briefing::BriefingRecord;
 use super::fingerprint::Fingerprint;
 use super::policy::PolicyDecision;
+use super::question::{Answered, Question};
 use super::remark::RemarkId;
 use super::run_output::OutputMapping;
 use super::sandbox::SandboxFacts;
@@ -85,6 +86,9 @@ pub struct RunRecord {
     /// What came of the threads and remarks that it had to answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<Outcome>,
+    /// What its agent asked people, and what they answered to the run that it goes on with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<RecordedQuestion>,
     /// What the repository came to.
     pub repo_state: RepoState,
     /// The sandbox of the run's programs. Absent when the run ended before there were any.
@@ -163,6 +167,23 @@ pub struct ToldRemark {
     pub visit: u32,
     /// 1-based turn that began with it.
     pub turn: u32,
+}
+
+/// A question to people, or the answer to one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RecordedQuestion {
+    /// The run that asked: this one, or the one that it goes on with.
+    pub run_id: Uuid,
+    /// What was asked; absent in the record of the run that goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Question>,
+    /// Where people were asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// What somebody answered; absent in the record of the run that asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<Answered>,
 }
 
 /// What the repository came to.

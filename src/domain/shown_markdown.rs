@@ -95,6 +95,38 @@ pub fn shown(text: &str) -> Incoming {
     shown
 }
 
+/// The addresses of the images that a text shows outside of quotes, in order.
+pub fn image_addresses(text: &str) -> Vec<String> {
+    let (mut found, mut html, mut quotes) = (Vec::new(), String::new(), 0_usize);
+    for event in Parser::new_ext(text, options()) {
+        // A tag may go over several lines, each of which is an event.
+        if !matches!(event, Event::Html(_) | Event::InlineHtml(_)) {
+            found.extend(html_images(&std::mem::take(&mut html)));
+        }
+        match event {
+            Event::Start(Tag::BlockQuote(_)) => quotes += 1,
+            Event::End(TagEnd::BlockQuote(_)) => quotes = quotes.saturating_sub(1),
+            Event::Start(Tag::Image { dest_url, .. }) if quotes == 0 => found.push(dest_url.into_string()),
+            Event::Html(piece) | Event::InlineHtml(piece) if quotes == 0 => html.push_str(&piece),
+            _ => {}
+        }
+    }
+    found.extend(html_images(&html));
+    found
+}
+
+fn html_images(html: &str) -> Vec<String> {
+    static IMAGE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r#"(?is)<img\b[^>]*?[\s/]src\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=<>`]+))"#).ok()
+    });
+    let Some(image) = IMAGE.as_ref().filter(|_| !html.is_empty()) else { return Vec::new() };
+    // What stands in a comment is shown to nobody.
+    let seen = incoming(html, usize::MAX).text;
+    let address =
+        |found: Captures<'_>| (1..=3).find_map(|group| found.get(group)).map(|text| decoded(text.as_str()));
+    image.captures_iter(&seen).filter_map(address).collect()
+}
+
 /// A title as it is shown: one line, entities as their characters.
 pub fn shown_line(text: &str, longest: usize) -> Incoming {
     let plain = decoded(text);
@@ -239,6 +271,14 @@ fn named_image(address: &str) -> String {
     format!("[image: {}]({})", name.replace(['[', ']'], ""), plain_address(address))
 }
 
+/// The last part of an image's address, in letters, digits, dots, dashes and underscores.
+pub fn image_name(address: &str) -> String {
+    let path = address.split(['?', '#']).next().unwrap_or_default();
+    let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("image");
+    let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    name.chars().filter(plain).take(80).collect()
+}
+
 fn plain_address(address: &str) -> String {
     let odd = address.contains(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | '<' | '>'));
     if odd { format!("<{}>", address.replace(['<', '>', '\n'], "")) } else { address.to_owned() }
@@ -331,6 +371,14 @@ mod tests {
             assert_eq!(found.text, wanted, "{text}");
             assert_eq!((taken.hidden_characters, taken.comments, taken.attributes), gone, "{text}");
         }
+    }
+
+    #[test]
+    fn images_are_found_where_they_are_shown_and_in_nobody_elses_words() {
+        let text = "a ![x](u/1.png \"t\") <img\n alt='q' src=\"u/2.png?a=1&amp;b=2\">\n\n> ![quoted](u/3.png)\n> <img src=u/4.png>\n\n\
+                    `![code](u/5.png)` <!-- <img src=u/6.png> -->\n\n```\n![code](u/7.png)\n```\n[a link](u/8.png)\n\n<p><img src=u/9.png></p>\n";
+        assert_eq!(image_addresses(text), ["u/1.png", "u/2.png?a=1&b=2", "u/9.png"]);
+        assert_eq!(image_name("https://h/a/b c\u{202e}.png?x#y"), "bc.png");
     }
 
     #[test]

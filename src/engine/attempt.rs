@@ -188,6 +188,10 @@ impl Session<'_> {
         let request = ModelRequest {
             target: ModelTarget { max_output_tokens, ..target.clone() },
             messages: self.composed(tail),
+            images: match target.images {
+                true => Arc::clone(&self.request.background.images),
+                false => Arc::default(),
+            },
             tools: Arc::clone(&catalog.specs),
             tool_choice: if catalog.specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
             stream: settings.stream,
@@ -445,6 +449,10 @@ fn sent_settings(request: &ModelRequest) -> Map<String, Value> {
     }
     if request.tool_choice != ToolChoice::Auto && !request.tools.is_empty() {
         settings.insert("toolChoice".to_owned(), json!(request.tool_choice));
+    }
+    if !request.images.is_empty() {
+        let images: Vec<&str> = request.images.iter().map(|image| image.sha256.as_str()).collect();
+        settings.insert("images".to_owned(), json!(images));
     }
     settings
 }

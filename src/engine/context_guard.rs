@@ -1,6 +1,7 @@
 //! The context guard: four counters, one projection, one limit per target (A-013…A-025).
 
 use super::token_estimate::{TokenEstimate, ToolSizes};
+use crate::domain::image::IMAGE_TOKENS;
 use crate::domain::message::{Message, TokenUsage};
 use crate::domain::model_target::ModelTarget;
 
@@ -13,6 +14,8 @@ pub struct ContextGuard {
     current: u64,
     pending: u64,
     schema: u64,
+    /// What is estimated for images: it says nothing of how well texts are estimated.
+    images: u64,
     estimate: TokenEstimate,
 }
 
@@ -62,6 +65,12 @@ impl ContextGuard {
         self.pending = self.pending.saturating_add(tokens);
     }
 
+    /// Images were put before the conversation.
+    pub fn append_images(&mut self, count: usize) {
+        self.images = IMAGE_TOKENS.saturating_mul(count as u64);
+        self.append_tokens(self.images);
+    }
+
     /// These tools will be offered. The count is made from exactly what is sent.
     pub fn set_tools(&mut self, tools: &ToolSizes) {
         self.schema = self.estimate.tools(tools);
@@ -86,7 +95,7 @@ impl ContextGuard {
                     .input_tokens
                     .saturating_add(usage.cache_read_input_tokens)
                     .saturating_add(usage.cache_write_input_tokens);
-                self.estimate.observe(sent, tools, counted);
+                self.estimate.observe(sent, tools, counted.saturating_sub(self.images));
                 self.current = counted.saturating_add(usage.output_tokens);
             }
             None => {

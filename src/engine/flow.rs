@@ -19,7 +19,7 @@ use crate::domain::action_block::actions;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::completion::{CompletionResult, Snapshot};
 use crate::domain::event::Event;
-use crate::domain::flow::{OnFailure, Step, StepId, StepKind, ValidationStep};
+use crate::domain::flow::{Definition, OnFailure, PermissionMode, Step, StepId, StepKind, ValidationStep};
 use crate::domain::message::Message;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::question::Question;
@@ -70,10 +70,17 @@ struct Made {
     in_a_row: u32,
     /// The last visit's summary.
     summary: String,
+    /// The last visit's step that may change files.
+    last_writer: Option<StepId>,
 }
 
 impl Made {
-    fn add(&mut self, visit: &VisitRecord) {
+    fn add(&mut self, definition: &Definition, visit: &VisitRecord) {
+        let writes =
+            |step: &Step| step.runner.is_none() && definition.permission_mode(step) != PermissionMode::Plan;
+        if definition.flow.step(&visit.step_id).is_some_and(writes) {
+            self.last_writer = Some(visit.step_id.clone());
+        }
         self.visits += 1;
         self.in_a_row = if self.last.as_ref() == Some(&visit.step_id) { self.in_a_row + 1 } else { 1 };
         *self.of.entry(visit.step_id.clone()).or_default() += 1;
@@ -101,6 +108,8 @@ pub struct FlowRun<'a> {
     forced_final: bool,
     /// What goes from visit to visit beside the outputs.
     carried: Carried,
+    /// Visits that do not count for the agent's own limit: those before it was asked to work once more.
+    uncounted: u32,
     /// The conversation that a repetition of that step continues (D4).
     history: Option<(StepId, Vec<Message>)>,
 }
@@ -111,7 +120,7 @@ impl<'a> FlowRun<'a> {
         let (mut context, mut made) = (StepContext::default(), Made::default());
         for visit in &finished {
             context.set(&visit.step_id, visit.output.clone());
-            made.add(visit);
+            made.add(plan.definition(), visit);
         }
         let forced_final = finished.iter().any(|visit| visit.forced_final.is_some());
         let position = match finished.last() {
@@ -123,7 +132,25 @@ impl<'a> FlowRun<'a> {
             },
         };
         let carried = finished.last().map(|last| last.carried.clone()).unwrap_or_default();
-        Self { plan, world, context, position, made, forced_final, carried, history: None }
+        Self { plan, world, context, position, made, forced_final, carried, uncounted: 0, history: None }
+    }
+
+    /// Has the last step that may change files visited once more, with these words before its prompt. The flow goes on from
+    /// there, and its own limit of iterations counts anew. False: no such step was visited.
+    pub fn again(&mut self, words: String) -> bool {
+        let Some(step_id) = self.made.last_writer.clone() else { return false };
+        self.carried.retry = Some(Retry { step_id: step_id.clone(), words });
+        self.uncounted = self.made.visits;
+        self.position = Position::At(step_id);
+        true
+    }
+
+    /// How the flow ended, if it has.
+    pub fn ended(&self) -> Option<&FlowEnd> {
+        match &self.position {
+            Position::Ended(end) => Some(end),
+            Position::At(_) => None,
+        }
     }
 
     /// Makes the next visit, or says how the flow ended.
@@ -181,7 +208,7 @@ impl<'a> FlowRun<'a> {
             return Err(stop.into());
         }
         if let Some(max) = self.plan.definition().max_iterations
-            && self.made.visits >= max
+            && self.made.visits - self.uncounted >= max
         {
             let message = format!("The agent's own limit of {max} iterations is reached.");
             return Err(Stop::new(StopDetail::MaxIterations, message).into());
@@ -611,7 +638,7 @@ impl<'a> FlowRun<'a> {
             conversation: result.conversation,
             carried: self.carried.clone(),
         };
-        self.made.add(&record);
+        self.made.add(self.plan.definition(), &record);
         Ok(record)
     }
 }

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::domain::image::Image;
 use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::model_target::ModelTarget;
 use crate::domain::money::Money;
@@ -25,6 +26,8 @@ pub struct ModelRequest {
     pub target: ModelTarget,
     /// System, user, assistant and tool messages, in order.
     pub messages: Vec<Message>,
+    /// Images that stand before the text of the first user message; empty where the target takes none.
+    pub images: Arc<[Image]>,
     /// Tools offered, in a fixed order.
     pub tools: Arc<[ToolSpec]>,
     /// Whether the model must, may or must not call a tool.

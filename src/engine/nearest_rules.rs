@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::domain::briefing::FolderRules;
+use crate::domain::image::Image;
 
 /// Arguments of tools that hold paths.
 const PATHS: [&str; 5] = ["path", "paths", "file", "folder", "argv"];
@@ -17,6 +18,8 @@ pub struct Background {
     pub stored: Vec<(String, crate::domain::artifact::Artifact)>,
     /// Rules of folders.
     pub folder_rules: Arc<[FolderRules]>,
+    /// Images that stand with the first message.
+    pub images: Arc<[Image]>,
 }
 
 /// The rules that one session was not told of yet.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::nearest_rules::Background;
 use super::not_done::NotDone;
 use super::report::ReportShape;
 use super::session::{PromptIdentity, SessionMode, SessionRequest, run_session};
@@ -173,7 +174,8 @@ impl FlowWorld {
             settings: plan.settings.clone(),
             tools: plan.tools.clone(),
             turn_timeout: None,
-            background: Arc::clone(&plan.background),
+            // It reads no issue.
+            background: Arc::new(Background { images: Arc::default(), ..plan.background.as_ref().clone() }),
         };
         let outcome = run_session(request, &self.session_world(plan, PermissionMode::Plan)).await;
         match outcome.failure {

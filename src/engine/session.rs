@@ -338,6 +338,9 @@ impl<'a> Session<'a> {
         messages.extend(request.opening.iter().cloned());
         let mut guard = ContextGuard::default();
         guard.append(&messages);
+        if settings.targets.iter().any(|target| target.images) {
+            guard.append_images(request.background.images.len());
+        }
         Ok(Self {
             interrupts: Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) },
             nearest_rules: NearestRules::new(Arc::clone(&request.background.folder_rules)),

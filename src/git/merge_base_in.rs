@@ -38,7 +38,11 @@ impl Worktree {
         // Before a merge git looks for changes, also in submodules.
         let alone = self.submodules_left_alone(commit).await?;
         self.something_ran();
+        let head = self.head().await?;
         let exit = self.call(args).await?.config(alone).identity(author, author).exit().await?;
+        if let Some(head) = &head {
+            self.leave_behind(head, commit).await?;
+        }
         // If both sides changed the same lines, git fails and waits for the commit of the merge.
         if exit.success() || self.is_merging() { Ok(()) } else { Err(failure("merge", &exit, None)) }
     }
@@ -55,6 +59,7 @@ impl Worktree {
         }
         self.something_ran();
         self.call(["reset", "--keep", "--quiet", tip.as_str()]).await?.done().await?;
+        self.leave_behind(&head, tip).await?;
         Ok(Forward::Went)
     }
 
@@ -64,19 +69,38 @@ impl Worktree {
         self.call(["merge", "--abort"]).await?.done().await
     }
 
+    /// Gives up a merge in whose files somebody worked: the files are those of HEAD again. Their state is kept on
+    /// `reference` first.
+    pub async fn abandon_merge(&self, reference: &str) -> Result<(), GitError> {
+        self.something_ran();
+        self.put_back(reference).await?;
+        self.drop_unfinished_operations()?;
+        self.call(["reset", "--mixed", "--quiet", "--no-refresh"]).await?.done().await
+    }
+
     /// Whether a merge waits for its commit.
     pub(super) fn is_merging(&self) -> bool {
         self.merge_head().is_some()
     }
 
     /// The commit that is being merged in.
-    pub(super) fn merge_head(&self) -> Option<CommitId> {
+    pub fn merge_head(&self) -> Option<CommitId> {
         let text = std::fs::read_to_string(self.git_dir().join("MERGE_HEAD").as_path()).ok()?;
         CommitId::parse(text.lines().next()?).ok()
     }
 
+    /// Submodules of an unfinished merge for which both sides chose another commit. No file shows that.
+    pub async fn conflicting_submodules(&self) -> Result<Vec<String>, GitError> {
+        let mut paths: Vec<String> = output::submodule_entries(&self.listed_unmerged().await?)
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect();
+        paths.dedup();
+        Ok(paths)
+    }
+
     /// Files of an unfinished merge that still have git's markers.
-    pub(super) async fn unresolved(&self) -> Result<Vec<String>, GitError> {
+    pub async fn unresolved(&self) -> Result<Vec<String>, GitError> {
         if !self.is_merging() {
             return Ok(Vec::new());
         }
@@ -89,8 +113,12 @@ impl Worktree {
     }
 
     async fn unmerged(&self) -> Result<Vec<String>, GitError> {
+        Ok(output::unmerged(&self.listed_unmerged().await?))
+    }
+
+    async fn listed_unmerged(&self) -> Result<String, GitError> {
         // Not `diff`: that looks for changes inside of submodules, by running git there.
         let listed = self.call(["ls-files", "--unmerged", "-z"]).await?.text().await?;
-        Ok(output::unmerged(&listed))
+        Ok(listed)
     }
 }

@@ -13,6 +13,7 @@ pub mod requirements;
 pub mod submodules;
 pub mod prepare;
 mod tree_diff;
+mod left_behind;
 pub mod touched;
 pub mod tree_files;
 pub mod uncarried;

@@ -206,7 +206,7 @@ impl Checkout {
         worktree.clear_stale_locks()?;
         worktree.finish_checkout(plan, &mut warnings).await?;
         if let Some(tip) = &remote_tip {
-            worktree.follow_remote(tip, &mut warnings).await?;
+            worktree.follow_remote(plan, tip, &mut warnings).await?;
         }
         let missing = || GitError::Missing { what: format!("a commit on {}", plan.branch) };
         let head = worktree.head().await?.ok_or_else(missing)?;
@@ -227,10 +227,21 @@ impl Checkout {
             && self.has_commit(remote).await?
             && !self.is_ancestor(remote, local).await?
             && !self.is_ancestor(local, remote).await?
+            && !self.was_pushed_below(plan, remote).await?
         {
             return Err(diverged(&plan.branch, local, remote));
         }
         Ok(())
+    }
+
+    /// Whether what agentd pushed last is below the remote's commit: others pushed on top of it, and their commits can be
+    /// merged in.
+    async fn was_pushed_below(&self, plan: &WorktreePlan, tip: &CommitId) -> Result<bool, GitError> {
+        let Some(remote) = &plan.remote else { return Ok(false) };
+        match self.last_pushed(remote, &plan.branch).await? {
+            Some(pushed) => self.is_ancestor(&pushed, tip).await,
+            None => Ok(false),
+        }
     }
 
     /// The administrative step: adds the worktree, or takes the one that is there.
@@ -437,8 +448,10 @@ impl Checkout {
                 if let Some(remote) = remote_tip
                     && !self.is_ancestor(remote, local).await?
                 {
-                    self.forward(plan, local, remote).await?;
-                    warnings.push(format!("{branch} was brought forward to the remote's {}", remote.short()));
+                    if self.forward(plan, local, remote).await? {
+                        warnings
+                            .push(format!("{branch} was brought forward to the remote's {}", remote.short()));
+                    }
                 }
                 warnings.push(format!(
                     "the branch {branch} was there without a worktree; the work goes on on it"
@@ -471,17 +484,22 @@ impl Checkout {
         Ok(Attached { git_dir: made.dir, state, warnings })
     }
 
-    /// Moves a branch that is checked out nowhere forward to the commit of the remote.
+    /// Moves a branch that is checked out nowhere forward to the commit of the remote. False: both have commits of their own,
+    /// which can be merged.
     async fn forward(
         &self,
         plan: &WorktreePlan,
         local: &CommitId,
         remote: &CommitId,
-    ) -> Result<(), WorktreeError> {
+    ) -> Result<bool, WorktreeError> {
         if !self.is_ancestor(local, remote).await? {
-            return Err(diverged(&plan.branch, local, remote));
+            return match self.was_pushed_below(plan, remote).await? {
+                true => Ok(false),
+                false => Err(diverged(&plan.branch, local, remote)),
+            };
         }
-        Ok(self.update_ref(&plan.branch.full(), Some(local), remote).await?)
+        self.update_ref(&plan.branch.full(), Some(local), remote).await?;
+        Ok(true)
     }
 
     /// The files exist, but git's entry for them is missing or broken. A new entry is made around the files, on the
@@ -548,7 +566,12 @@ impl Worktree {
     }
 
     /// Takes the remote's newer commits of the branch into the worktree.
-    async fn follow_remote(&self, tip: &CommitId, warnings: &mut Vec<String>) -> Result<(), WorktreeError> {
+    async fn follow_remote(
+        &self,
+        plan: &WorktreePlan,
+        tip: &CommitId,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), WorktreeError> {
         match self.forward(tip).await? {
             Forward::HasIt => {}
             Forward::Went => {
@@ -558,6 +581,7 @@ impl Worktree {
                     tip.short()
                 ));
             }
+            Forward::Apart if self.checkout().was_pushed_below(plan, tip).await? => {}
             Forward::Apart => {
                 let Some(head) = self.head().await? else { return Ok(()) };
                 return Err(diverged(self.branch(), &head, tip));

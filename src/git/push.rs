@@ -1,4 +1,4 @@
-//! Pushes one branch with a lease, and never over commits of others.
+//! Pushes one branch, only forward: what the remote has is in what replaces it.
 
 use super::checkout::Checkout;
 use super::error::{GitError, last_lines};
@@ -19,7 +19,7 @@ pub enum PushOutcome {
         /// Where it is now; `None`: it is gone.
         actual: Option<CommitId>,
     },
-    /// The branch on the remote has commits of others that this one lacks.
+    /// The branch on the remote has commits that this one lacks.
     NotFastForward {
         /// The remote's commit.
         remote: CommitId,
@@ -41,7 +41,11 @@ impl std::fmt::Display for PushOutcome {
             }
             Self::Stale { actual: None } => f.write_str("somebody else deleted the branch in the meantime"),
             Self::NotFastForward { remote } => {
-                write!(f, "the branch there has commits of others ({}); pull them in first", remote.short())
+                write!(
+                    f,
+                    "the branch there has commits that this one lacks ({}); pull them in first",
+                    remote.short()
+                )
             }
             Self::Refused { detail } => f.write_str(detail),
         }
@@ -49,8 +53,8 @@ impl std::fmt::Display for PushOutcome {
 }
 
 impl Checkout {
-    /// Pushes `commit` to `branch` on the remote, if that branch is at `expected` (`None`: it does not exist). It only
-    /// moves forward, unless `expected` is what agentd itself pushed last. No hook runs.
+    /// Pushes `commit` to `branch` on the remote, if that branch is at `expected` (`None`: it does not exist) and `commit`
+    /// contains it. No hook runs.
     pub async fn push(
         &self,
         remote: &Remote,
@@ -58,10 +62,7 @@ impl Checkout {
         commit: &CommitId,
         expected: Option<&CommitId>,
     ) -> Result<PushOutcome, GitError> {
-        let pushed_ref = remote.pushed_ref(branch);
-        let ours = self.reference(&pushed_ref).await?;
         if let Some(expected) = expected
-            && ours.as_ref() != Some(expected)
             && !self.is_ancestor(expected, commit).await?
         {
             return Ok(PushOutcome::NotFastForward { remote: expected.clone() });
@@ -78,6 +79,8 @@ impl Checkout {
         ]
         .map(str::to_owned)
         .to_vec();
+        // The branch moves forward from where it was seen, or not at all: the lease also refuses to make a branch again that
+        // somebody deleted meanwhile.
         args.push(format!("--force-with-lease={}:{lease}", branch.full()));
         args.extend(["--".into(), remote.target(), format!("{commit}:{}", branch.full())]);
         let exit = self.remote_call(remote, args).await?.exit().await?;
@@ -109,7 +112,7 @@ impl Checkout {
             _ => return Err(failure("push", &exit, Some(&remote.display()))),
         };
         if matches!(outcome, PushOutcome::Pushed | PushOutcome::UpToDate) {
-            self.set_ref(&pushed_ref, commit).await?;
+            self.set_ref(&remote.pushed_ref(branch), commit).await?;
             self.set_ref(&remote.seen_ref(branch), commit).await?;
         }
         Ok(outcome)

@@ -152,6 +152,23 @@ impl Worktree {
         Ok((own, objects))
     }
 
+    /// Shows the branch of the issue at its present commit in an agent's git directory: agentd committed there.
+    pub async fn show_branch(&self, own: &SandboxGit) -> Result<(), GitError> {
+        let (head_text, head) = (self.head_text()?, self.head().await?);
+        let (dir, index) = (own.dir.clone(), self.git_dir().join("index"));
+        let work = move || -> Result<(), GitError> {
+            files::write_private(dir.join("HEAD").as_path(), format!("{head_text}\n").as_bytes())?;
+            if let (Some(name), Some(head)) = (head_text.strip_prefix("ref: "), head) {
+                write_refs(&dir, &[(name.to_owned(), head)])?;
+            }
+            if index.as_path().is_file() {
+                files::copy_with_time(index.as_path(), dir.join("index").as_path())?;
+            }
+            Ok(())
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))?
+    }
+
     /// Makes, in `folder`, a git directory that shows the repository as it will be once the work of the issue is pushed and
     /// merged: the origin branch and the issue's, here and on the remote, stand at the work's last commit. `own` = where
     /// the agent's own commits are.
@@ -202,6 +219,12 @@ impl Worktree {
         };
         if after == before {
             return Ok(Taken::None);
+        }
+        if self.merge_head().is_some() {
+            // To move the branch would forget the merge.
+            let why =
+                "commits that the agent made were not taken: a merge waits for its commit; its files were";
+            return Ok(Taken::Left(why.to_owned()));
         }
         let (source, base, wanted) = (own.clone(), before.clone(), after.clone());
         let borrowed = alternates(self.checkout().common_dir());

@@ -1,5 +1,7 @@
 //! Keeps the present state of a worktree as a tree on refs that are never pushed, and restores it.
 
+use std::collections::BTreeMap;
+
 use sha2::{Digest as _, Sha256};
 
 use super::blob::LARGEST_FILE;
@@ -253,6 +255,14 @@ impl Worktree {
     /// Takes over the commits that submodules stand on.
     async fn follow_submodules(&self, index: &AbsPath, links: Vec<(String, String)>) -> Result<(), GitError> {
         let mut lines = String::new();
+        let mut links: BTreeMap<String, String> = links.into_iter().collect();
+        for (path, entry) in self.left_behind().await? {
+            links.remove(&path);
+            lines.push_str(&match entry {
+                Some(commit) => format!("160000 {commit}\t{path}\0"),
+                None => format!("0 {}\t{path}\0", "0".repeat(40)),
+            });
+        }
         for (path, known) in links {
             let folder = self.path().join(&path);
             if folder.as_path().symlink_metadata().is_err() {
@@ -407,7 +417,7 @@ impl Worktree {
     }
 
     /// Sets aside what a killed git left unfinished in this worktree: merges, picks, rebases.
-    fn drop_unfinished_operations(&self) -> Result<(), GitError> {
+    pub(super) fn drop_unfinished_operations(&self) -> Result<(), GitError> {
         for name in [
             "MERGE_HEAD",
             "MERGE_MSG",

@@ -20,9 +20,48 @@ const ACTIONS: &str = "actions: read";
 pub const HEADS_AT_ONCE: usize = 50;
 
 /// What of a check is asked for.
-const FIELDS: &str = "nodes { __typename \
+const FIELDS: &str = "pageInfo { hasNextPage endCursor } nodes { __typename \
     ... on CheckRun { databaseId name status conclusion detailsUrl title summary REQUIRED } \
     ... on StatusContext { context state targetUrl description REQUIRED } }";
+
+/// Most pages of a hundred checks that are read of one commit.
+const MOST_PAGES: usize = 20;
+
+/// Where a rollup is asked for.
+#[derive(Clone, Copy)]
+enum RollupOf<'a> {
+    /// The head of a pull request.
+    Head(u64),
+    /// The same, with what its base branch requires.
+    RequiredOf(u64),
+    /// The tip of a branch.
+    Tip(&'a str),
+}
+
+impl RollupOf<'_> {
+    fn fields(self) -> String {
+        match self {
+            Self::RequiredOf(pull) => {
+                FIELDS.replace("REQUIRED", &format!("isRequired(pullRequestNumber: {pull})"))
+            }
+            Self::Head(_) | Self::Tip(_) => FIELDS.replace("REQUIRED", ""),
+        }
+    }
+
+    /// The next page, as `at`.
+    fn next_page(self) -> String {
+        let contexts =
+            format!("statusCheckRollup {{ contexts(first: 100, after: $after) {{ {} }} }}", self.fields());
+        match self {
+            Self::Head(pull) | Self::RequiredOf(pull) => {
+                format!("at: pullRequest(number: {pull}) {{ {contexts} }}")
+            }
+            Self::Tip(_) => {
+                format!("at: ref(qualifiedName: $base) {{ target {{ ... on Commit {{ {contexts} }} }} }}")
+            }
+        }
+    }
+}
 
 /// The head of a pull request, and how its checks stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +132,7 @@ impl Client {
         let text = format!(
             "query($owner: String!, $name: String!) {{ repository(owner: $owner, name: $name) {{ {asked}}} }} \
              fragment head on PullRequest {{ headRefOid mergeable statusCheckRollup {{ contexts(first: 100) {{ {} }} }} }}",
-            FIELDS.replace("REQUIRED", "")
+            RollupOf::Head(0).fields()
         );
         let variables = json!({"owner": repo.owner(), "name": repo.name()});
         let answer = self.graphql(Query::new(text, variables, &doing, CHECKS)).await?;
@@ -105,7 +144,8 @@ impl Client {
         for number in pulls.iter().take(HEADS_AT_ONCE) {
             let one = &found[format!("p{number}")];
             let Some(head) = one["headRefOid"].as_str() else { continue };
-            let checks = contexts(&one["statusCheckRollup"], &doing)?;
+            let (of, rollup) = (RollupOf::Head(*number), &one["statusCheckRollup"]);
+            let checks = self.all_contexts(repo, of, rollup, &doing).await?;
             let mergeable = match one["mergeable"].as_str() {
                 Some("MERGEABLE") => Some(true),
                 Some("CONFLICTING") => Some(false),
@@ -119,19 +159,19 @@ impl Client {
     /// The checks of a pull request's head, with what its base branch requires, and those of that branch's tip.
     pub async fn checked_head(&self, repo: &RepoName, pull: u64, base: &str) -> Result<CheckedHead, Error> {
         let doing = format!("reading the checks of pull request {pull} of {repo}");
-        let required = format!("isRequired(pullRequestNumber: {pull})");
+        let base = format!("refs/heads/{base}");
+        let (of_head, of_base) = (RollupOf::RequiredOf(pull), RollupOf::Tip(&base));
         let text = format!(
             "query($owner: String!, $name: String!, $number: Int!, $base: String!) {{ \
              repository(owner: $owner, name: $name) {{ \
              pullRequest(number: $number) {{ statusCheckRollup {{ contexts(first: 100) {{ {} }} }} }} \
              ref(qualifiedName: $base) {{ target {{ ... on Commit {{ statusCheckRollup {{ contexts(first: 100) {{ {} }} \
              }} }} }} }} }} }}",
-            FIELDS.replace("REQUIRED", &required),
-            FIELDS.replace("REQUIRED", "")
+            of_head.fields(),
+            of_base.fields()
         );
-        let variables = json!({
-            "owner": repo.owner(), "name": repo.name(), "number": pull, "base": format!("refs/heads/{base}"),
-        });
+        let variables =
+            json!({ "owner": repo.owner(), "name": repo.name(), "number": pull, "base": base.as_str() });
         let answer = self.graphql(Query::new(text, variables, &doing, CHECKS)).await?;
         let found = answer.data["repository"].clone();
         let rollup = &found["pullRequest"]["statusCheckRollup"];
@@ -139,9 +179,49 @@ impl Client {
             answer.whole()?;
         }
         Ok(CheckedHead {
-            checks: contexts(rollup, &doing)?,
-            on_base: contexts(&found["ref"]["target"]["statusCheckRollup"], &doing)?,
+            checks: self.all_contexts(repo, of_head, rollup, &doing).await?,
+            on_base: {
+                let rollup = &found["ref"]["target"]["statusCheckRollup"];
+                self.all_contexts(repo, of_base, rollup, &doing).await?
+            },
         })
+    }
+
+    /// The checks of a rollup whose first page was read.
+    async fn all_contexts(
+        &self,
+        repo: &RepoName,
+        of: RollupOf<'_>,
+        rollup: &Value,
+        doing: &str,
+    ) -> Result<Vec<HeadCheck>, Error> {
+        let mut checks = contexts(rollup, doing)?;
+        let mut page = rollup["contexts"]["pageInfo"].clone();
+        for _ in 1..MOST_PAGES {
+            if page["hasNextPage"] != true {
+                break;
+            }
+            let mut variables =
+                json!({ "owner": repo.owner(), "name": repo.name(), "after": page["endCursor"] });
+            let mut declared = "$owner: String!, $name: String!, $after: String".to_owned();
+            if let RollupOf::Tip(base) = of {
+                variables["base"] = json!(base);
+                declared.push_str(", $base: String!");
+            }
+            let text = format!(
+                "query({declared}) {{ repository(owner: $owner, name: $name) {{ {} }} }}",
+                of.next_page()
+            );
+            let answer = self.graphql(Query::new(text, variables, doing, CHECKS)).await?.whole()?;
+            let at = &answer["repository"]["at"];
+            let rollup = match of {
+                RollupOf::Tip(_) => &at["target"]["statusCheckRollup"],
+                RollupOf::Head(_) | RollupOf::RequiredOf(_) => &at["statusCheckRollup"],
+            };
+            checks.extend(contexts(rollup, doing)?);
+            page = rollup["contexts"]["pageInfo"].clone();
+        }
+        Ok(checks)
     }
 
     /// What a check run says of single lines: at most `most` of them, failures first, and how many there are.

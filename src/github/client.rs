@@ -326,7 +326,7 @@ impl Client {
             .method(ask.method.clone())
             .uri(&ask.url)
             .header(AUTHORIZATION, bearer)
-            .header(ACCEPT, "application/vnd.github+json");
+            .header(ACCEPT, ask.accept.unwrap_or("application/vnd.github+json"));
         if let Some(etag) = &ask.etag {
             builder = builder.header(IF_NONE_MATCH, etag);
         }

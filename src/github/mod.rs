@@ -1,6 +1,7 @@
 //! GitHub: reads that cost nothing while nothing changes, and effects that are safe to repeat.
 
 mod account;
+mod attachments;
 mod auth;
 mod breaker;
 mod checks;
@@ -39,6 +40,7 @@ mod text_history_wire;
 pub mod listing_format;
 
 pub use account::{Actor, Association, Viewer};
+pub use attachments::TextOf;
 pub use auth::GitToken;
 pub use breaker::{Budget, Snapshot, read_limits};
 pub use checks::{Annotation, CheckedHead, HEADS_AT_ONCE, HeadState, Job, Step};

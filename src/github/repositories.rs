@@ -2,8 +2,8 @@
 
 use super::client::Client;
 use super::error::Error;
-use super::rest_wire::RepositoryWire;
-use crate::domain::name::RepoName;
+use super::rest_wire::{CommitWire, RepositoryWire};
+use crate::domain::name::{CommitId, RepoName};
 use crate::domain::policy::ActorPermission;
 
 /// What GitHub says of a repository.
@@ -46,5 +46,13 @@ impl Client {
             clone_url: wire.clone_url,
             permission,
         })
+    }
+
+    /// Login of a commit's author; `None` = GitHub knows nobody with the commit's address.
+    pub async fn commit_author(&self, repo: &RepoName, commit: &CommitId) -> Result<Option<String>, Error> {
+        let doing = format!("reading the commit {} of {repo}", commit.short());
+        let path = format!("/repos/{repo}/commits/{commit}");
+        let wire: CommitWire = self.get(&path, &doing, "contents: read").await?;
+        Ok(wire.author.map(|author| author.login).filter(|login| !login.is_empty()))
     }
 }

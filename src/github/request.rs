@@ -23,6 +23,8 @@ pub(super) struct Ask {
     pub resource: &'static str,
     /// Whether a redirect is the answer, and not followed.
     pub unfollowed: bool,
+    /// The media type of the answer, where it is not the usual one.
+    pub accept: Option<&'static str>,
 }
 
 impl Ask {
@@ -37,6 +39,7 @@ impl Ask {
             repeatable: true,
             resource: "core",
             unfollowed: false,
+            accept: None,
         }
     }
 

@@ -64,6 +64,11 @@ impl LabelWire {
     }
 }
 
+#[derive(Debug, Deserialize)]
+pub(super) struct CommitWire {
+    pub author: Option<UserWire>,
+}
+
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct UserWire {
     #[serde(default, deserialize_with = "nullable")]

@@ -60,7 +60,10 @@ pub(super) async fn ask(run: &Run<'_>) {
     };
     match asked.await {
         Ok(()) => *told = near,
-        Err(error) => tracing::warn!(%error, "a limit that is near could not be told on the issue"),
+        Err(error) => {
+            run.note_locked(&error);
+            tracing::warn!(%error, "a limit that is near could not be told on the issue");
+        }
     }
 }
 
@@ -81,6 +84,7 @@ async fn answered(run: &Run<'_>) {
         github.remove_label(&run.context.repo, number, &run.context.config.github.labels.attention).await
     };
     if let Err(error) = written.await {
+        run.note_locked(&error);
         tracing::warn!(%error, "that a limit was raised could not be told on the issue");
     }
 }

@@ -125,6 +125,7 @@ pub(super) async fn tell(run: &Run<'_>) {
         asked.await
     };
     if let Err(error) = told {
+        run.note_locked(&error);
         tracing::warn!(%error, "where the budget of the issue stands could not be told on it");
     }
 }

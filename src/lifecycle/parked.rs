@@ -130,6 +130,7 @@ async fn tell_answered(run: &Run<'_>, parked: &Parked, answer: &Answer) {
     let text = run.without_secrets(&parked::answered_text(question, answer, key));
     let marker = rendering::request_marker(key, &asked);
     if let Err(error) = github.ensure_comment(&run.context.repo, number, &marker, &text).await {
+        run.note_locked(&error);
         tracing::warn!(%error, "who answered a question could not be told on the issue");
     }
 }

@@ -19,12 +19,16 @@ use crate::engine::clock::RunClock;
 use crate::engine::journal::JournalError;
 use crate::engine::session_trace::WITHHELD;
 use crate::engine::stop::{StopSignal, StopState};
+use crate::github;
 use crate::record::file_mentions::FileMentions;
 use crate::record::report;
 use crate::record::run_facts;
 use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
+
+/// Code of the warning that says where people locked a conversation.
+pub const LOCKED: &str = "locked";
 
 /// One run under way.
 pub struct Run<'a> {
@@ -110,6 +114,14 @@ impl<'a> Run<'a> {
     /// secret.
     pub fn without_secrets(&self, text: &str) -> String {
         self.plan.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), Cow::into_owned)
+    }
+
+    /// Says, once, that people locked what the run wants to write on. It goes on.
+    pub fn note_locked(&self, error: &github::Error) {
+        let is_said = self.journal.facts().warnings.iter().any(|warning| warning.code == LOCKED);
+        if error.is_locked() && !is_said {
+            self.journal.warn(LOCKED, format!("Not everything could be told: {error}."));
+        }
     }
 
     /// What is left of the wall time; zero = the budget is used up (C-13).

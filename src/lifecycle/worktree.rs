@@ -104,11 +104,14 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
     for warning in prepared.warnings {
         run.journal.warn("worktree", warning);
     }
-    if let (Some(before), Some(remote)) = (&before, &plan.remote)
+    let mut theirs = None;
+    if let (Some(before), Some(remote)) = (before, &plan.remote)
         && let Ok(Some(tip)) = run.context.checkout.last_seen(remote, &plan.branch).await
-        && tip != *before
+        && tip != before
     {
-        others::told(run, &prepared.worktree, (before, &tip)).await;
+        let found = others::Theirs { head: before, tip };
+        others::tell(run, &prepared.worktree, &found).await;
+        theirs = Some(found.tip);
     }
     if run.lease.given_up.is_some() {
         // It is kept as it was left: nobody works in it.
@@ -117,6 +120,9 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
     }
     if let Some(predecessor) = &run.lease.predecessor {
         bring_back(run, &prepared.worktree, predecessor).await?;
+    }
+    if let Some(tip) = theirs.filter(|_| run.context.replay.is_none()) {
+        others::merge_at_start(run, &prepared.worktree, &tip).await?;
     }
     let merged = merge_base_in(run, &prepared.worktree).await;
     let head = merged.map_err(|error| not_merged_in(run, &prepared.worktree, &error))?;

@@ -3,13 +3,15 @@
 use serde_json::{Value, json};
 
 use super::anthropic_wire::{
-    Block, CacheControl, Reply, Request, Role, StreamEvent, Tool, ToolChoice as Choice, Turn, Usage,
+    Block, CacheControl, ImageSource, Reply, Request, Role, StreamEvent, Tool, ToolChoice as Choice, Turn,
+    Usage,
 };
 use super::calls::{self, RawCall};
 use super::failure::{Refusal, cut_off, invalid};
 use super::json;
 use super::reasoning::{self, Piece};
 use super::wire;
+use crate::domain::image::Image;
 use crate::domain::message::{Message, TokenUsage, ToolSpec};
 use crate::domain::model_wire::ProviderKind;
 use crate::domain::sse::Event;
@@ -86,7 +88,10 @@ fn turns(request: &ModelRequest) -> Vec<Turn<'_>> {
     for message in &request.messages {
         let (role, content) = match message {
             Message::System { .. } => continue,
-            Message::User { content } => (Role::User, text(content)),
+            Message::User { content } => {
+                let images = wire::images_before(request, message).iter().map(image);
+                (Role::User, images.chain(text(content)).collect())
+            }
             Message::Tool { tool_call_id, content } => {
                 let tool_use_id = calls::portable_id(tool_call_id).into_owned();
                 (Role::User, vec![Block::ToolResult { tool_use_id, content, cache_control: None }])
@@ -110,6 +115,11 @@ fn turns(request: &ModelRequest) -> Vec<Turn<'_>> {
 /// Empty text blocks are refused by the API.
 fn text(text: &str) -> Vec<Block<'_>> {
     if text.trim().is_empty() { Vec::new() } else { vec![Block::Text { text, cache_control: None }] }
+}
+
+fn image<'a>(image: &Image) -> Block<'a> {
+    let (media_type, data) = (image.kind.media_type(), wire::base64(image));
+    Block::Image { source: ImageSource::Base64 { media_type, data } }
 }
 
 fn block(piece: Piece<'_>) -> Block<'_> {

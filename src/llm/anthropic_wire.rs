@@ -56,6 +56,9 @@ pub(super) enum Block<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         cache_control: Option<CacheControl>,
     },
+    Image {
+        source: ImageSource,
+    },
     ToolUse {
         id: String,
         name: &'a str,
@@ -70,6 +73,12 @@ pub(super) enum Block<'a> {
     /// A thinking block, as it came.
     #[serde(untagged)]
     Verbatim(&'a Value),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum ImageSource {
+    Base64 { media_type: &'static str, data: String },
 }
 
 #[derive(Serialize, Clone, Copy)]

@@ -8,11 +8,12 @@ use super::calls::{self, RawCall};
 use super::failure::{Refusal, cut_off, invalid};
 use super::gemini_wire::{
     Content, FunctionCall, FunctionCallingConfig, FunctionDeclaration, FunctionResponse, GenerationConfig,
-    Part, Reply, Request, ToolConfig, Tools, UsageMetadata,
+    InlineData, Part, Reply, Request, ToolConfig, Tools, UsageMetadata,
 };
 use super::json;
 use super::reasoning::{self, Piece};
 use super::wire::{self, tool_choice};
+use crate::domain::image::{Image, ImageKind};
 use crate::domain::message::{Message, TokenUsage};
 use crate::domain::model_wire::ProviderKind;
 use crate::domain::sse::Event;
@@ -94,6 +95,12 @@ fn text(text: &str) -> Part<'_> {
     Part::Text { text, thought_signature: None }
 }
 
+/// The API takes no GIF.
+fn image<'a>(image: &Image) -> Option<Part<'a>> {
+    let (mime_type, data) = (image.kind.media_type(), wire::base64(image));
+    (image.kind != ImageKind::Gif).then_some(Part::Image { inline_data: InlineData { mime_type, data } })
+}
+
 fn contents(request: &ModelRequest) -> Vec<Content<'_>> {
     let mut contents: Vec<Content<'_>> = Vec::new();
     // Of each call: its name, and whether its id is the API's.
@@ -102,7 +109,10 @@ fn contents(request: &ModelRequest) -> Vec<Content<'_>> {
         let (role, parts) = match message {
             Message::System { .. } => continue,
             Message::User { content } if content.trim().is_empty() => continue,
-            Message::User { content } => ("user", vec![text(content)]),
+            Message::User { content } => {
+                let images = wire::images_before(request, message).iter().filter_map(image);
+                ("user", images.chain([text(content)]).collect())
+            }
             Message::Tool { tool_call_id, content } => {
                 let (name, has_id) = called.get(tool_call_id.as_str()).copied().unwrap_or_default();
                 let function_response = FunctionResponse {

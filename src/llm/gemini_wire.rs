@@ -40,8 +40,17 @@ pub(super) enum Part<'a> {
     },
     #[serde(rename_all = "camelCase")]
     Response { function_response: FunctionResponse<'a> },
+    #[serde(rename_all = "camelCase")]
+    Image { inline_data: InlineData },
     /// A thought, as it came.
     Verbatim(&'a Value),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InlineData {
+    pub mime_type: &'static str,
+    pub data: String,
 }
 
 #[derive(Serialize)]

@@ -6,8 +6,8 @@ use super::calls::{self, RawCall};
 use super::failure::{Refusal, cut_off, invalid};
 use super::json;
 use super::openai_wire::{
-    Call, CallFunction, Choice, Function, Reply, ReplyCall, ReplyMessage, Request, StreamOptions, Tool, Turn,
-    Usage,
+    Call, CallFunction, Choice, Function, ImageUrl, Reply, ReplyCall, ReplyMessage, Request, StreamOptions,
+    Tool, Turn, Usage, UserContent, UserPart,
 };
 use super::reasoning;
 use super::wire::{self, tool_choice};
@@ -80,7 +80,7 @@ fn is_openai(base_url: &str) -> bool {
 fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
     match message {
         Message::System { content } => Turn::System { content },
-        Message::User { content } => Turn::User { content },
+        Message::User { content } => Turn::User { content: user_content(message, content, request) },
         Message::Tool { tool_call_id, content } => Turn::Tool { tool_call_id, content },
         Message::Assistant { content, reasoning, tool_calls } => {
             let blocks = reasoning::recall(reasoning.as_ref(), WIRE, request);
@@ -106,6 +106,17 @@ fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
             }
         }
     }
+}
+
+/// Plain text where there is no image: many servers take nothing else.
+fn user_content<'a>(message: &'a Message, text: &'a str, request: &ModelRequest) -> UserContent<'a> {
+    let images = wire::images_before(request, message);
+    if images.is_empty() {
+        return UserContent::Text(text);
+    }
+    let images =
+        images.iter().map(|image| UserPart::ImageUrl { image_url: ImageUrl { url: wire::data_url(image) } });
+    UserContent::Parts(images.chain([UserPart::Text { text }]).collect())
 }
 
 /// A reply put together from a stream's chunks, or from the one chunk that a whole reply is.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::calls::{self, RawCall};
 use super::failure::{Refusal, cut_off, invalid};
 use super::json;
-use super::openai_responses_wire::{Item, Reply, Request, Tool};
+use super::openai_responses_wire::{InputPart, Item, Reply, Request, Tool};
 use super::reasoning::{self, Piece};
 use super::wire::{self, tool_choice};
 use crate::domain::message::{Message, TokenUsage, sent_arguments};
@@ -79,10 +79,20 @@ fn reasons(model: &str) -> bool {
     !["gpt-3", "gpt-4", "chatgpt-"].iter().any(|family| name.starts_with(family))
 }
 
+fn user<'a>(message: &'a Message, text: &'a str, request: &ModelRequest) -> Item<'a> {
+    let images = wire::images_before(request, message);
+    if images.is_empty() {
+        return Item::Message { role: "user", content: text };
+    }
+    let images =
+        images.iter().map(|image| InputPart::InputImage { image_url: wire::data_url(image), detail: "auto" });
+    Item::Parts { role: "user", content: images.chain([InputPart::InputText { text }]).collect() }
+}
+
 fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
     match message {
         Message::System { .. } => Vec::new(),
-        Message::User { content } => vec![Item::Message { role: "user", content }],
+        Message::User { content } => vec![user(message, content, request)],
         Message::Tool { tool_call_id, content } => vec![Item::FunctionCallOutput {
             kind: "function_call_output",
             call_id: calls::portable_id(tool_call_id),

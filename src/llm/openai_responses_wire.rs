@@ -32,6 +32,10 @@ pub(super) enum Item<'a> {
         role: &'static str,
         content: &'a str,
     },
+    Parts {
+        role: &'static str,
+        content: Vec<InputPart<'a>>,
+    },
     FunctionCall {
         #[serde(rename = "type")]
         kind: &'static str,
@@ -47,6 +51,13 @@ pub(super) enum Item<'a> {
     },
     /// A reasoning item, as it came.
     Verbatim(&'a Value),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum InputPart<'a> {
+    InputImage { image_url: String, detail: &'static str },
+    InputText { text: &'a str },
 }
 
 #[derive(Serialize)]

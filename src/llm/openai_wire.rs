@@ -37,7 +37,7 @@ pub(super) enum Turn<'a> {
         content: &'a str,
     },
     User {
-        content: &'a str,
+        content: UserContent<'a>,
     },
     Assistant {
         content: Option<&'a str>,
@@ -51,6 +51,25 @@ pub(super) enum Turn<'a> {
         tool_call_id: &'a str,
         content: &'a str,
     },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum UserContent<'a> {
+    Text(&'a str),
+    Parts(Vec<UserPart<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum UserPart<'a> {
+    ImageUrl { image_url: ImageUrl },
+    Text { text: &'a str },
+}
+
+#[derive(Serialize)]
+pub(super) struct ImageUrl {
+    pub url: String,
 }
 
 #[derive(Serialize)]

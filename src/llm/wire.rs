@@ -1,7 +1,11 @@
 //! What a wire does: where a request goes, its bytes, and how a reply is put together.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use crate::domain::image::Image;
+use crate::domain::message::Message;
 use crate::domain::sse::Event;
 use crate::engine::model::{ModelError, ModelReply, ModelRequest, ToolChoice};
 
@@ -39,5 +43,24 @@ pub(super) fn tool_choice(
         ToolChoice::Required if !request.tools.is_empty() => Some(required),
         ToolChoice::None if !request.tools.is_empty() => Some(none),
         _ => None,
+    }
+}
+
+/// The file of an image in the letters of base64.
+pub(super) fn base64(image: &Image) -> String {
+    STANDARD.encode(&image.bytes)
+}
+
+/// An image as an address that holds the whole of it.
+pub(super) fn data_url(image: &Image) -> String {
+    format!("data:{};base64,{}", image.kind.media_type(), base64(image))
+}
+
+/// The images that stand before the text of a message: those of the request before the first thing that a user says.
+pub(super) fn images_before<'a>(request: &'a ModelRequest, message: &Message) -> &'a [Image] {
+    let first = request.messages.iter().find(|message| matches!(message, Message::User { .. }));
+    match first.is_some_and(|first| std::ptr::eq(first, message)) {
+        true => &request.images,
+        false => &[],
     }
 }

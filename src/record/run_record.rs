@@ -11,7 +11,8 @@ use crate::domain::ledger_entry::AccountingKind;
 use crate::domain::policy::{DenyMode, ProposalKind};
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::{
-    RUN_RECORD_SCHEMA, RepoState, RunRecord, RunRecordMetadata, RunRecordStatus, SessionManifest, ToldRemark,
+    RUN_RECORD_SCHEMA, RecordedQuestion, RepoState, RunRecord, RunRecordMetadata, RunRecordStatus,
+    SessionManifest, ToldRemark,
 };
 use crate::domain::stop::StopDetail;
 use crate::domain::trace::RecordText;
@@ -53,6 +54,7 @@ pub fn fold(
         briefing: None,
         remarks: Vec::new(),
         threads: Vec::new(),
+        questions: questions(facts, output),
         repo_state: RepoState {
             base_commit: output.artifacts.base_commit.clone(),
             head_commit: output.artifacts.head_commit.clone(),
@@ -118,6 +120,11 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
             record.threads.retain(|known| known.thread != outcome.thread);
             record.threads.push(outcome.as_ref().clone());
         }
+        Event::Parked { url, .. } => {
+            if let Some(own) = record.questions.last_mut().filter(|question| question.asked.is_some()) {
+                own.url.clone_from(url);
+            }
+        }
         Event::ItemRecorded { item, .. } => record.items.push(item.as_ref().clone()),
         Event::PromptSnapshotTaken(snapshot) => record.prompt_snapshots.push(snapshot.as_ref().clone()),
         Event::RequestFingerprinted(fingerprint) => {
@@ -157,6 +164,23 @@ fn context(facts: &RunFacts) -> Option<Value> {
         "configSha256": started.map(|started| &started.config_sha256),
         "policyVersions": started.map(|started| &started.policy_versions),
     }))
+}
+
+/// What somebody answered to the run before, and what this one asked.
+fn questions(facts: &RunFacts, output: &RunOutput) -> Vec<RecordedQuestion> {
+    let answered = facts.answered.iter().map(|answered| RecordedQuestion {
+        run_id: answered.run_id.0,
+        asked: None,
+        url: None,
+        answered: Some(answered.clone()),
+    });
+    let asked = facts.question.iter().map(|asked| RecordedQuestion {
+        run_id: output.run_id,
+        asked: Some(asked.clone()),
+        url: None,
+        answered: None,
+    });
+    answered.chain(asked).collect()
 }
 
 /// The objective.

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
 use super::recorded_model::{self, Answer, Given, kept, whole};
+use crate::domain::artifact::Artifact;
 use crate::domain::briefing::{BRIEFING_FILE, Briefing};
 use crate::domain::budget::Budgets;
 use crate::domain::canonical::canonical_sha256;
@@ -20,6 +21,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::ledger_entry::AccountingKind;
 use crate::domain::message::{Message, ToolSpec};
 use crate::domain::name::CommitId;
+use crate::domain::others_merged::OthersMerged;
 use crate::domain::policy::{EnvelopeStatus, Risk};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
@@ -67,6 +69,9 @@ pub struct RecordedRun {
     /// What people said while it worked: visit, turn, remark.
     said: Vec<(u32, u32, Said)>,
     briefing: Option<Briefing>,
+    dir: RunDir,
+    /// What it merged of others' commits.
+    merged: Vec<OthersMerged>,
     /// How the run was ended from outside: by a person, by its time, or by the death of its process.
     cut_short: Option<Stop>,
     stopper: OnceLock<StopHandle>,
@@ -128,9 +133,18 @@ impl RecordedRun {
         self.briefing.as_ref()
     }
 
+    /// A file that the run kept. An error names it.
+    pub fn file(&self, file: &Artifact) -> Result<Vec<u8>, String> {
+        kept(&self.dir, &file.path)
+    }
+
     /// Reads what a run left. Blocks. An error names the file.
     pub fn read(dir: &RunDir, facts: &RunFacts, mode: ReplayMode) -> Result<Self, String> {
-        let checkpoints = facts.checkpoints.iter().cloned().collect();
+        // What others pushed is checkpointed once more, after the visit before it.
+        let mut checkpoints = BTreeMap::new();
+        for (visit, commit) in &facts.checkpoints {
+            checkpoints.entry(*visit).or_insert_with(|| commit.clone());
+        }
         let mut sessions = VecDeque::new();
         let mut texts = BTreeMap::new();
         let rejected = recorded_model::rejected(dir, facts)?;
@@ -161,7 +175,9 @@ impl RecordedRun {
             gates_plans: facts.started.as_ref().is_some_and(|started| started.gates_plans),
             budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
             said: said(facts),
+            merged: merged(facts),
             briefing: briefing(dir)?,
+            dir: dir.clone(),
             cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
             stopper: OnceLock::new(),
             missing: Mutex::new(None),
@@ -174,6 +190,16 @@ impl RecordedRun {
     pub fn said(&self, visit: u32, turn: u32) -> Vec<Said> {
         let there = self.said.iter().filter(|(at, then, _)| (*at, *then) == (visit, turn));
         there.map(|(_, _, said)| said.clone()).collect()
+    }
+
+    /// What others had pushed when so many visits were made, where it conflicted with the work.
+    pub fn conflict_after(&self, visits: u32) -> Option<&OthersMerged> {
+        self.merged.iter().find(|merged| merged.visit == visits && !merged.conflicts.is_empty())
+    }
+
+    /// What others had pushed that merged by itself after the flow.
+    pub fn merged_at_end(&self) -> Option<&OthersMerged> {
+        self.merged.iter().find(|merged| merged.conflicts.is_empty())
     }
 
     /// What the record lacked, in words; only a strict replay ends by it.
@@ -325,6 +351,14 @@ fn said(facts: &RunFacts) -> Vec<(u32, u32, Said)> {
         _ => None,
     });
     said.collect()
+}
+
+fn merged(facts: &RunFacts) -> Vec<OthersMerged> {
+    let merged = facts.other.iter().filter_map(|(_, event)| match event {
+        Event::OthersMerged(merged) => Some(merged.as_ref().clone()),
+        _ => None,
+    });
+    merged.collect()
 }
 
 /// What no replay comes to by itself.

@@ -439,6 +439,14 @@ impl RunSandbox {
         }
     }
 
+    /// Shows programs the branch as it is after agentd committed there.
+    pub async fn follow_branch(&self) -> Result<(), GitError> {
+        match &self.git {
+            Some(own) => self.worktree.show_branch(own).await,
+            None => Ok(()),
+        }
+    }
+
     /// If programs could change the worktree's `.git`, it is restored, because people's git follows it.
     fn restore_link(&self) {
         let place = self.worktree.path().join(".git");

@@ -175,6 +175,7 @@ fn request() -> ModelRequest {
     ModelRequest {
         target,
         messages: vec![Message::User { content: "hello".into() }],
+        images: Arc::from([]),
         tools: Arc::from([]),
         tool_choice: ToolChoice::Auto,
         stream: true,

@@ -208,6 +208,7 @@ pub async fn models(
         let target = ModelTarget { max_output_tokens: SMALLEST_REPLY, ..target.clone() };
         let request = ModelRequest {
             messages: vec![Message::User { content: QUESTION.to_owned() }],
+            images: Arc::from([]),
             tools: Arc::from([]),
             tool_choice: ToolChoice::Auto,
             stream: false,

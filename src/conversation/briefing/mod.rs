@@ -7,6 +7,7 @@ mod checks_block;
 mod drafting;
 mod folding;
 mod heard;
+mod images;
 mod issue_block;
 mod links;
 mod received;
@@ -22,7 +23,7 @@ use self::drafting::Drafting;
 use self::received::Received;
 use self::source::shown;
 use super::standing::People;
-use crate::domain::briefing::{BRIEFING_SCHEMA, Block, Briefing, BriefingTime};
+use crate::domain::briefing::{BRIEFING_SCHEMA, Block, BriefedImage, Briefing, BriefingTime};
 use crate::domain::event::AskedHow;
 use crate::domain::redaction::Redactor;
 use crate::domain::refusal::Refusal;
@@ -40,11 +41,11 @@ pub async fn freeze(
 ) -> Result<Briefing, Refusal> {
     let mut draft = Drafting::new(redactor);
     let github = context.github.as_ref().zip(source.tracked);
-    let (mut received, mut checks) = (Received::default(), Checks::default());
+    let (mut received, mut checks, mut images) = (Received::default(), Checks::default(), Vec::new());
     match github {
         None => issue_block::write(&mut draft, &source, None).await,
         Some((github, number)) => {
-            (received, checks) = on_github(&mut draft, &source, (github, number), context).await?;
+            (received, checks, images) = on_github(&mut draft, &source, (github, number), context).await?;
         }
     }
     if let Some(checks) = source.failed_checks {
@@ -67,6 +68,7 @@ pub async fn freeze(
         pull_request_template,
         checks: checks.read,
         check_logs: checks.logs,
+        images,
         untold: draft.untold,
     })
 }
@@ -76,7 +78,7 @@ async fn on_github(
     source: &Source<'_>,
     (github, number): (&Client, u64),
     context: &RepositoryContext,
-) -> Result<(Received, Checks), Refusal> {
+) -> Result<(Received, Checks, Vec<BriefedImage>), Refusal> {
     let mut people = People::new(github, context, source.issue.author.as_deref());
     issue_block::write(draft, source, Some(&mut people)).await;
     let open = match source.worked_on {
@@ -86,6 +88,7 @@ async fn on_github(
     let pull = open.as_ref().map(|pull| pull.number);
     let heard = heard::hear(source, (number, pull), &mut people, context).await?;
     let named = links::named_in(draft, source, &heard, context);
+    let pictured = images::pictured(source, number, &heard);
     let received = received::write(draft, source, heard, context).await;
     links::write(draft, (number, pull), &named, &mut people, context).await?;
     let checks = match &open {
@@ -97,7 +100,8 @@ async fn on_github(
     for told in &checks.told {
         draft.add(Block::FailedChecks, told);
     }
-    Ok((received, checks))
+    let images = images::read(draft, source, pictured, (github, context)).await?;
+    Ok((received, checks, images))
 }
 
 fn asked(source: &Source<'_>) -> BriefingTime {

@@ -237,10 +237,18 @@ fn one_thread(
         return None;
     }
     let mut text = thread.head.clone();
-    if gone + of.unread > 0 {
-        text.push_str(&format!("\n[… {} remarks left out …]", gone + of.unread));
-    }
-    for told in thread.comments.iter().filter(is_told) {
+    let (mut unread, mut gone) = (of.unread, gone);
+    for told in &thread.comments {
+        // The first comment of a thread answers none; those that were not read stand behind it.
+        if told.heard().remark.in_reply_to.is_some() && std::mem::take(&mut unread) > 0 {
+            text.push_str(&format!("\n[… {} more remarks of the thread were not read …]", of.unread));
+        }
+        if !is_told(&told) {
+            if let gone @ 1.. = std::mem::take(&mut gone) {
+                text.push_str(&format!("\n[… {gone} remarks left out …]"));
+            }
+            continue;
+        }
         text.push_str(&format!("\n{}", told.fenced));
         let id = told.heard().remark.id;
         if about.contains(&id) {

@@ -43,7 +43,9 @@ pub struct Source<'a> {
     pub answer: Option<&'a str>,
     /// Takes secrets out of logs.
     pub redactor: Arc<Redactor>,
-    /// Where clean logs of checks are kept; `None` = nowhere.
+    /// Whether a model that is asked takes images.
+    pub images: bool,
+    /// Where clean logs of checks, and images, are kept; `None` = nowhere.
     pub blobs: Option<Arc<dyn Blobs>>,
 }
 

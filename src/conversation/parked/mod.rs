@@ -146,7 +146,8 @@ pub fn plan_text(parked: &Parked, plan: &ProposedPlan, table: &PlanTable, issue:
         "**{}The agent's plan**, to be approved before it is carried out:\n\n{}\n{shown}\n{}\n\n\
          To approve it: a 👍 on this comment, `/agentd approve` (`/agentd approve {}` where several things wait), or the label \
          `{}`. It counts as it reads when it is approved: edit it before, not after. `/agentd reject TEXT`, or a 👎 and a \
-         comment, has it made again, at most {} times. Nothing is spent until then.",
+         comment, has it made again, at most {} times. On agentd's machine: `agentd approve {issue}`, `agentd reject {issue} TEXT`. \
+         Nothing is spent until then.",
         mention(parked.asked.as_deref()),
         PLAN.0,
         PLAN.1,

@@ -107,7 +107,7 @@ impl WaitsFor {
     pub fn remedy(&self, issue: u64) -> String {
         match self {
             Self::Answer { .. } => format!("agentd answer {issue} TEXT"),
-            Self::Plan { .. } => "comment `/agentd approve` or `/agentd reject TEXT` on the issue".to_owned(),
+            Self::Plan { .. } => format!("agentd approve {issue}, or agentd reject {issue} TEXT"),
         }
     }
 

@@ -41,6 +41,10 @@ pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, Journal
     workspace.worktree.nothing_runs();
     let summary = report::summary(&run.journal.facts(), &worked.stop);
     let refused = match keep(run, &workspace.worktree, &summary).await {
+        // What conflicts with others' commits is not tried twice.
+        Ok(()) if worked.stop.detail == StopDetail::BranchMoved => {
+            return Ok(Committed { worked, is_done: true });
+        }
         Ok(()) => match with_others(run, &workspace.worktree, &summary).await {
             Ok(()) => return Ok(Committed { worked, is_done: true }),
             Err(error) => error.stop()?,

@@ -1,39 +1,58 @@
 //! Commits of others on the branch: merged into the run's work before it is verified and pushed. Nothing of theirs
 //! is ever overwritten; where that cannot be, the work stays here on a ref of its own.
 
+use std::collections::BTreeMap;
+
 use super::message;
 use crate::config::config_file::Publish;
+use crate::domain::event::Event;
 use crate::domain::name::CommitId;
+use crate::domain::others_merged::OthersMerged;
 use crate::domain::refusal::Refusal;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::JournalError;
 use crate::git::commit::CommitMessage;
-use crate::git::worktree::Worktree;
+use crate::git::error::GitError;
+use crate::git::worktree::{Between, Worktree};
 use crate::lifecycle::run::Run;
+use crate::lifecycle::stage::StageError;
 
 /// Code of the warning that says what others pushed.
 pub const OTHERS_COMMITS: &str = "others_commits";
 /// Files of others' commits that are named.
 const NAMED: usize = 20;
+/// Authors of others' commits whose logins are asked for.
+const ASKED: usize = 10;
 
-/// Merges in what others pushed to the branch since. True = the branch has another commit now. `Err` = it cannot be done,
-/// and nothing is pushed.
-pub async fn merge_in(run: &Run<'_>, worktree: &Worktree) -> Result<bool, Stop> {
+/// What others pushed that the branch here has not.
+pub struct Theirs {
+    /// The branch's commit here.
+    pub head: CommitId,
+    /// The branch's commit on the remote.
+    pub tip: CommitId,
+}
+
+/// The end of a run in which git could not merge.
+pub fn broken(error: GitError) -> Stop {
+    Stop::new(StopDetail::GitError, format!("What others pushed could not be merged in: {error}."))
+}
+
+/// Fetches what others pushed to the branch. `None` = the branch here has all of it. `Err` = it cannot be merged in, and
+/// nothing is pushed.
+pub async fn newer(run: &Run<'_>, worktree: &Worktree) -> Result<Option<Theirs>, Stop> {
     if run.plan.publish == Publish::None || run.context.replay.is_some() {
-        return Ok(false);
+        return Ok(None);
     }
     let failed = |refusal: Refusal| refusal.stop;
-    let broken = |error: crate::git::error::GitError| {
-        Stop::new(StopDetail::GitError, format!("What others pushed could not be merged in: {error}."))
-    };
     let branch = &run.lease.mapping.branch;
-    let Some(remote) = run.context.authorised_remote().await.map_err(failed)? else { return Ok(false) };
+    let Some(remote) = run.context.authorised_remote().await.map_err(failed)? else { return Ok(None) };
     let Some(tip) = run.context.remote_tip(&remote, branch, true).await.map_err(failed)? else {
-        return Ok(false);
+        return Ok(None);
     };
-    let Some(head) = worktree.head().await.map_err(broken)? else { return Ok(false) };
+    let Some(head) = worktree.head().await.map_err(broken)? else { return Ok(None) };
     let checkout = &run.context.checkout;
     if checkout.is_ancestor(&tip, &head).await.map_err(broken)? {
-        return Ok(false);
+        return Ok(None);
     }
     if let Some(pushed) = checkout.last_pushed(&remote, branch).await.map_err(broken)?
         && !checkout.is_ancestor(&pushed, &tip).await.map_err(broken)?
@@ -45,21 +64,95 @@ pub async fn merge_in(run: &Run<'_>, worktree: &Worktree) -> Result<bool, Stop> 
         );
         return Err(displaced(run, &head, &why).await);
     }
-    told(run, worktree, (&head, &tip)).await;
-    let author = run.context.identity().await.map_err(broken)?;
-    let files = worktree.merge_base_in(&tip, &author).await.map_err(broken)?;
-    if !files.is_empty() {
-        worktree.leave_merge().await.map_err(broken)?;
-        let why = format!(
-            "Others pushed {} to the branch {branch}, which conflicts in {}",
+    Ok(Some(Theirs { head, tip }))
+}
+
+/// Merges in what others pushed beside commits that were never pushed from here, before the run works. What conflicts waits
+/// for the end of the run, as what they push while it works.
+pub async fn merge_at_start(run: &Run<'_>, worktree: &Worktree, tip: &CommitId) -> Result<(), Stop> {
+    let Some(head) = worktree.head().await.map_err(broken)? else { return Ok(()) };
+    let has_it = run.context.checkout.is_ancestor(tip, &head).await.map_err(broken)?;
+    if has_it || worktree.merge_head().is_some() || !worktree.is_clean().await.map_err(broken)? {
+        return Ok(());
+    }
+    let files = merge(run, worktree, tip).await?;
+    if files.is_empty() {
+        return commit(run, worktree).await.map(drop);
+    }
+    worktree.leave_merge().await.map_err(broken)?;
+    run.journal.warn(
+        "conflicts",
+        format!(
+            "What others pushed ({}) conflicts with commits that are only here, in {}; it is merged in when the work is done",
             tip.short(),
             files.join(", ")
-        );
-        return Err(displaced(run, &head, &why).await);
+        ),
+    );
+    Ok(())
+}
+
+/// Merges in what others pushed to the branch since. True = the branch has another commit now. A stop = it cannot be
+/// done, and nothing is pushed.
+pub async fn merge_in(run: &Run<'_>, worktree: &Worktree) -> Result<bool, StageError> {
+    if let Some(recorded) = &run.context.replay {
+        return match recorded.merged_at_end() {
+            Some(merged) => again(run, worktree, merged).await,
+            None => Ok(false),
+        };
     }
-    let merge = CommitMessage { subject: format!("Merge {branch} of the remote"), ..message(run, "") };
-    worktree.commit_all(&merge, &author).await.map_err(broken)?;
-    Ok(true)
+    let Some(theirs) = newer(run, worktree).await? else { return Ok(false) };
+    let told = tell(run, worktree, &theirs).await;
+    let files = merge(run, worktree, &theirs.tip).await?;
+    if !files.is_empty() {
+        worktree.leave_merge().await.map_err(broken)?;
+        return Err(conflicting(run, &theirs, &files).await.into());
+    }
+    let visit = run.journal.facts().visits.len() as u32;
+    record(run, OthersMerged { visit, commit: theirs.tip, conflicts: files, told })?;
+    Ok(commit(run, worktree).await?)
+}
+
+/// A replay merges what the recorded run merged.
+async fn again(run: &Run<'_>, worktree: &Worktree, merged: &OthersMerged) -> Result<bool, StageError> {
+    let files = merge(run, worktree, &merged.commit).await?;
+    if !files.is_empty() {
+        worktree.leave_merge().await.map_err(broken)?;
+        let text = format!("What others pushed conflicts in this replay in {}.", files.join(", "));
+        return Err(Stop::new(StopDetail::GitError, text).into());
+    }
+    run.journal.warn(OTHERS_COMMITS, merged.told.clone());
+    record(run, merged.clone())?;
+    Ok(commit(run, worktree).await?)
+}
+
+/// Merges a commit into the files. Gives what conflicts and stands between marks now; nothing = the merge waits for its commit.
+pub async fn merge(run: &Run<'_>, worktree: &Worktree, tip: &CommitId) -> Result<Vec<String>, Stop> {
+    let author = run.context.identity().await.map_err(broken)?;
+    worktree.merge_base_in(tip, &author).await.map_err(broken)
+}
+
+/// Commits a merge that waits for it.
+pub async fn commit(run: &Run<'_>, worktree: &Worktree) -> Result<bool, Stop> {
+    let author = run.context.identity().await.map_err(broken)?;
+    let subject = format!("Merge {} of the remote", run.lease.mapping.branch);
+    let merge = CommitMessage { subject, ..message(run, "") };
+    Ok(worktree.commit_all(&merge, &author).await.map_err(broken)?.is_some())
+}
+
+/// Records that others' commits were merged into the files.
+pub fn record(run: &Run<'_>, merged: OthersMerged) -> Result<(), JournalError> {
+    run.journal.record(Event::OthersMerged(Box::new(merged)))
+}
+
+/// The end of a run whose work conflicts with what others pushed.
+pub async fn conflicting(run: &Run<'_>, theirs: &Theirs, files: &[String]) -> Stop {
+    let why = format!(
+        "Others pushed {} to the branch {}, which conflicts in {}",
+        theirs.tip.short(),
+        run.lease.mapping.branch,
+        files.join(", ")
+    );
+    displaced(run, &theirs.head, &why).await
 }
 
 /// Keeps the work on a ref that is never pushed, and gives the end that says so.
@@ -76,10 +169,31 @@ pub async fn displaced(run: &Run<'_>, head: &CommitId, why: &str) -> Stop {
     }
 }
 
-/// Says what others pushed: who, and which files.
-pub async fn told(run: &Run<'_>, worktree: &Worktree, (from, to): (&CommitId, &CommitId)) {
-    let Ok(found) = worktree.between(from, to).await else { return };
-    let mut authors: Vec<&str> = found.commits.iter().map(|commit| commit.author.as_str()).collect();
+/// Says what others pushed: who, and which files. Gives the words.
+pub async fn tell(run: &Run<'_>, worktree: &Worktree, theirs: &Theirs) -> String {
+    let text = match worktree.between(&theirs.head, &theirs.tip).await {
+        Ok(found) => run.without_secrets(&described(run, &found).await),
+        Err(_) => format!("Others pushed {} to the branch", theirs.tip.short()),
+    };
+    // A run that works the conflict out hears of it before its end, and says it once.
+    if !run.journal.facts().warnings.iter().any(|warning| warning.text == text) {
+        run.journal.warn(OTHERS_COMMITS, text.clone());
+    }
+    text
+}
+
+async fn described(run: &Run<'_>, found: &Between) -> String {
+    let newest: BTreeMap<&str, &CommitId> =
+        found.commits.iter().map(|commit| (commit.author.as_str(), &commit.id)).collect();
+    let mut authors = Vec::new();
+    for (at, (name, id)) in newest.into_iter().enumerate() {
+        let login = match &run.context.github {
+            // Who cannot be asked for keeps the name of the commit.
+            Some(github) if at < ASKED => github.commit_author(&run.context.repo, id).await.ok().flatten(),
+            _ => None,
+        };
+        authors.push(login.unwrap_or_else(|| name.to_owned()));
+    }
     authors.sort_unstable();
     authors.dedup();
     let mut files: Vec<String> = found
@@ -91,6 +205,5 @@ pub async fn told(run: &Run<'_>, worktree: &Worktree, (from, to): (&CommitId, &C
     if found.files.len() > NAMED {
         files.push(format!("and {} more", found.files.len() - NAMED));
     }
-    let text = format!("{} pushed to the branch: {}", authors.join(", "), files.join(", "));
-    run.journal.warn(OTHERS_COMMITS, run.without_secrets(&text));
+    format!("{} pushed to the branch: {}", authors.join(", "), files.join(", "))
 }

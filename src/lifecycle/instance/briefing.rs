@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::conversation::briefing::{self, Source};
 use crate::domain::artifact::Artifact;
-use crate::domain::briefing::{BRIEFING_FILE, Block, Briefing, BriefingFrozen, Fate, UNTOLD};
+use crate::domain::briefing::{BRIEFING_FILE, Block, BriefedImage, Briefing, BriefingFrozen, Fate, UNTOLD};
 use crate::domain::event::Event;
+use crate::domain::image::Image;
 use crate::domain::name::CommitId;
 use crate::domain::question::Answered;
 use crate::domain::remark::RemarkId;
@@ -27,6 +28,8 @@ use crate::sys::files;
 const UNTOLD_FILE: &str = "briefing/untold.md";
 /// What an agent program reads.
 const FOR_PROGRAMS: &str = "briefing.md";
+/// The folder beside it with the images.
+const IMAGES: &str = "images";
 
 /// A run's briefing, and what it keeps beside.
 pub struct Briefed {
@@ -58,9 +61,32 @@ pub async fn freeze(
         stored.push((UNTOLD.to_owned(), kept));
     }
     record(run, &briefing, file, first_visit)?;
+    let images = images(run, &briefing).await?.into();
     run.journal.flush().await?;
     let folder_rules = briefing.folder_rules.clone().into();
-    Ok(Briefed { background: Arc::new(Background { stored, folder_rules }), briefing })
+    Ok(Briefed { background: Arc::new(Background { stored, folder_rules, images }), briefing })
+}
+
+/// The images that models are handed, as they are kept. A replay keeps those of the recorded run once more.
+async fn images(run: &Run<'_>, briefing: &Briefing) -> Result<Vec<Image>, StageError> {
+    let mut images = Vec::new();
+    for image in &briefing.images {
+        let lost = |error: String| {
+            Stop::new(StopDetail::Internal, format!("The image {} cannot be read: {error}.", image.id))
+        };
+        let bytes = match &run.context.replay {
+            Some(recorded_run) => {
+                let (recorded_run, file) = (Arc::clone(recorded_run), image.file.clone());
+                let read = tokio::task::spawn_blocking(move || recorded_run.file(&file)).await;
+                let bytes = read.map_err(|panic| lost(panic.to_string()))?.map_err(lost)?;
+                run.journal.keep(&image.file.path, bytes.clone()).await?;
+                bytes
+            }
+            None => run.journal.file().kept(&image.file).await.map_err(|error| lost(error.to_string()))?,
+        };
+        images.extend(Image::new(&bytes));
+    }
+    Ok(images)
 }
 
 fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Result<(), StageError> {
@@ -106,6 +132,7 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
         failed_checks: plan.request.follow_up.as_deref(),
         about: &about,
         redactor: Arc::clone(&plan.redactor),
+        images: plan.session.settings.targets.iter().any(|target| target.images),
         blobs: Some(run.journal.dir().store().blobs(run.journal.dir())),
         answer: answer.as_deref(),
     };
@@ -127,7 +154,9 @@ pub async fn recorded(run: &Run<'_>) -> Option<Briefing> {
 pub fn task(run: &Run<'_>, briefing: &Briefing, prior_failures: &[FailureRecord]) -> TaskText {
     let filled = Block::ALL.into_iter().filter(|block| !briefing.block(*block).is_empty());
     let blocks = filled.map(|block| (block.as_str(), headed(block, briefing.block(block)))).collect();
-    TaskText { blocks, facts: facts(run, prior_failures) }
+    let mut facts = facts(run, prior_failures);
+    facts.push_str(&of_images(briefing));
+    TaskText { blocks, facts }
 }
 
 /// A block with a line before it that says what it is; empty where there is nothing.
@@ -176,7 +205,7 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
     for warning in facts.warnings.iter().filter(|warning| warning.code == OTHERS_COMMITS) {
         let told = incoming(&warning.text, LONGEST_INCOMING);
         text.push_str(&format!(
-            "\nOthers pushed to the branch since agentd did; their commits are in the files:\n\n{}\n",
+            "\nOthers pushed to the branch since agentd did; where git can merge them, their commits are in the files:\n\n{}\n",
             fence("commits of others", &told)
         ));
     }
@@ -201,8 +230,24 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
     text
 }
 
+/// Which images there are.
+fn of_images(briefing: &Briefing) -> String {
+    if briefing.images.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\nImages of the texts above. A model that takes them has them before this text, in this order; agent programs find \
+         them in the folder {IMAGES} of $AGENTD_BRIEFING:\n"
+    );
+    for (image, number) in briefing.images.iter().zip(1..) {
+        let BriefedImage { id, name, media_type, file } = image;
+        text.push_str(&format!("{number}. {name} ({media_type}, {} bytes), {id}\n", file.bytes));
+    }
+    text
+}
+
 /// Puts the whole briefing, untold parts included, where agent programs can read it.
-pub fn for_programs(briefing: &Briefing, sandbox: &RunSandbox) -> Result<(), Stop> {
+pub fn for_programs(briefing: &Briefing, images: &[Image], sandbox: &RunSandbox) -> Result<(), Stop> {
     let mut text = String::new();
     for block in Block::ALL.into_iter().filter(|block| !briefing.block(*block).is_empty()) {
         text.push_str(&format!(
@@ -223,6 +268,17 @@ pub fn for_programs(briefing: &Briefing, sandbox: &RunSandbox) -> Result<(), Sto
     let folder = sandbox.briefing();
     let written = files::create_private_dir(folder.as_path())
         .and_then(|()| files::write_private(folder.join(FOR_PROGRAMS).as_path(), text.as_bytes()));
+    let written = written.and_then(|()| {
+        let place = folder.join(IMAGES);
+        let named = briefing.images.iter().zip(images).zip(1..);
+        if !images.is_empty() {
+            files::create_private_dir(place.as_path())?;
+        }
+        named.into_iter().try_for_each(|((of, image), number)| {
+            let file = place.join(format!("{number}-{}.{}", of.name, image.kind));
+            files::write_private(file.as_path(), &image.bytes)
+        })
+    });
     written.map_err(|error| {
         Stop::new(StopDetail::OutputWriteFailed, format!("The briefing cannot be written: {error}."))
     })

@@ -109,7 +109,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
     let sandbox = open_sandbox(run, &workspace.worktree).await?;
     workspace.sandbox = Some(Arc::clone(&sandbox));
     if !plan.executors.programs().is_empty() {
-        briefing::for_programs(&briefing, &sandbox)?;
+        briefing::for_programs(&briefing, &background.images, &sandbox)?;
     }
     let worktree = &workspace.worktree;
     let agents = agent_backend::backends(agent_backend::Workplace {

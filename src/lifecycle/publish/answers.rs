@@ -116,7 +116,10 @@ pub async fn tell(run: &Run<'_>, stop: &Stop) -> Result<(), JournalError> {
 }
 
 fn warn(run: &Run<'_>, error: &Error, text: &str) {
-    run.journal.warn(if error.is_locked() { "locked" } else { "not_answered" }, text);
+    match error.is_locked() {
+        true => run.note_locked(error),
+        false => run.journal.warn("not_answered", text),
+    }
 }
 
 struct Answering<'a> {

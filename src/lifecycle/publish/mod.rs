@@ -274,6 +274,7 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
             )
             .await;
         if let Err(error) = asked {
+            run.note_locked(&error);
             run.journal.warn(
                 "approval_not_asked",
                 format!("The approval could not be asked for on the issue: {error}."),
@@ -285,7 +286,10 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
     run.journal.plan_effect(Effect::Labels).await?;
     match end_labels(github, run.context, number, stop).await {
         Ok(set) => run.journal.effect_done(Effect::Labels, set)?,
-        Err(error) => run.journal.effect_failed(Effect::Labels, &error.to_string())?,
+        Err(error) => {
+            run.note_locked(&error);
+            run.journal.effect_failed(Effect::Labels, &error.to_string())?;
+        }
     }
     Ok(())
 }
@@ -304,9 +308,11 @@ async fn comment(
         text.push_str(&shown_lease::parked_line(run.context));
     }
     let of = (&run.context.repo, number);
-    let (comment, _) = status_comment::ensure(github, run.context.state.store(), of, &text)
-        .await
-        .map_err(|error| error.to_string())?;
+    let (comment, _) =
+        status_comment::ensure(github, run.context.state.store(), of, &text).await.map_err(|error| {
+            run.note_locked(&error);
+            error.to_string()
+        })?;
     Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))
 }
 
@@ -324,6 +330,7 @@ pub async fn running_label(run: &Run<'_>) {
         )
         .await;
     if let Err(error) = labelled {
+        run.note_locked(&error);
         tracing::warn!(%error, "the label of a running issue could not be set");
     }
 }

@@ -3,9 +3,11 @@
 //! Takes an instance. Leaves its edits in the worktree and the reason why the flow ended. Each finished visit is
 //! checkpointed and recorded: after a crash the next run goes on behind the last finished visit.
 
+mod conflict;
 pub mod outcomes;
 pub mod polled;
 
+use self::conflict::{After, Conflict};
 use self::polled::Polled;
 use super::instance::Instance;
 use super::run::Run;
@@ -42,7 +44,7 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
     run.extender.begins(&instance.world.0.meter, &run.journal);
     let mut flow = FlowRun::new(&instance.plan, &instance.world, instance.finished.clone());
     let mut next = instance.finished.len() as u32 + 1;
-    let mut issue = Polled::default();
+    let (mut issue, mut conflict) = (Polled::default(), Conflict::default());
     loop {
         if let Err(stop) = play(instance, next).await {
             return close(instance, stop, None);
@@ -50,9 +52,9 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
         if let Err(stop) = issue.look(run).await {
             return close(instance, stop, None);
         }
-        next += 1;
         match flow.advance().await? {
             Progress::Visited(record) => {
+                next += 1;
                 workspace.record_asked(run)?;
                 if let Err(stop) = take_commits(run, workspace).await {
                     run.journal.record(Event::VisitFinished(record))?;
@@ -71,11 +73,20 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                 if let Some(stop) = refused {
                     return close(instance, stop, None);
                 }
+                match conflict.left(run, workspace, flow.ended()).await {
+                    Ok(None) => {}
+                    Ok(Some(stop)) => return close(instance, stop, None),
+                    Err(error) => return close(instance, error.stop()?, None),
+                }
             }
-            Progress::Ended(end) => {
-                outcomes::record(instance, &end.stop).await?;
-                return close(instance, end.stop, end.completion_reason);
-            }
+            Progress::Ended(end) => match conflict.look(instance, &mut flow, &end, next - 1).await {
+                Ok(After::Again) => {}
+                Ok(After::Over) => {
+                    outcomes::record(instance, &end.stop).await?;
+                    return close(instance, end.stop, end.completion_reason);
+                }
+                Err(error) => return close(instance, error.stop()?, None),
+            },
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Answer, Asked, Broken, Place, Post, SentEvent, Wire, openai_wire, pieces, schema_fault,
+    Answer, Asked, Broken, Place, Post, SentEvent, Wire, image_fault, openai_wire, pieces, schema_fault,
     tool_name_is_valid,
 };
 use crate::sim::scenario_file::StopFile;
@@ -347,7 +347,17 @@ impl Check {
                     ));
                 }
             }
-            ("redacted_thinking", "assistant") | ("image" | "document", "user") => {}
+            ("image", "user") => {
+                let source = &block["source"];
+                let part = |name: &str| source[name].as_str().unwrap_or_default();
+                if part("type") != "base64" {
+                    self.say(format!("{place}.source: Input should be base64 here"));
+                }
+                if let Some(fault) = image_fault(part("media_type"), part("data")) {
+                    self.say(format!("{place}.source: {fault}"));
+                }
+            }
+            ("redacted_thinking", "assistant") | ("document", "user") => {}
             _ => self.say(format!("{place}.type: {kind:?} is not allowed in a message of role {role:?}")),
         }
     }

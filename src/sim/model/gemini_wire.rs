@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Answer, Asked, Broken, Place, Post, SentEvent, Wire, pieces, schema_fault};
+use super::{Answer, Asked, Broken, Place, Post, SentEvent, Wire, image_fault, pieces, schema_fault};
 use crate::sim::scenario_file::StopFile;
 
 /// `POST /model/gemini/v1beta/models/MODEL:generateContent`, or `:streamGenerateContent?alt=sse`.
@@ -292,6 +292,15 @@ impl Check {
                 && !signature.as_str().is_some_and(|text| UNSIGNED.contains(&text))
             {
                 self.say(format!("{at}: Thought signature is not valid."));
+            }
+        }
+        if let Some(data) = part.get("inlineData") {
+            let said = |name: &str| data[name].as_str().unwrap_or_default();
+            let fault = image_fault(said("mimeType"), said("data"));
+            let gif = said("mimeType") == "image/gif";
+            if let Some(fault) = fault.or_else(|| gif.then(|| "Unsupported MIME type: image/gif".to_owned()))
+            {
+                self.say(format!("{at}.inline_data: {fault}"));
             }
         }
         if let Some(response) = part.get("functionResponse")

@@ -8,9 +8,11 @@ pub mod script;
 mod serve;
 
 use axum::http::HeaderMap;
+use base64::Engine as _;
 use serde_json::Value;
 
 use super::scenario_file::{StopFile, UsageFile};
+use crate::domain::image::ImageKind;
 
 pub use serve::{Arrived, models, paced, serve};
 
@@ -159,6 +161,29 @@ impl SentEvent {
 pub fn pieces(text: &str) -> Vec<String> {
     let letters: Vec<char> = text.chars().collect();
     letters.chunks(24).map(|piece| piece.iter().collect()).collect()
+}
+
+/// What is wrong with an image: its bytes must be of the type that it is said to be.
+pub fn image_fault(media_type: &str, base64: &str) -> Option<String> {
+    let bytes = match base64::engine::general_purpose::STANDARD.decode(base64) {
+        Ok(bytes) => bytes,
+        Err(error) => return Some(format!("invalid base64 data: {error}")),
+    };
+    match ImageKind::of(&bytes) {
+        None => Some("Could not process image".to_owned()),
+        Some(kind) if kind.media_type() != media_type => {
+            Some(format!("the image appears to be {}, but {media_type} was said", kind.media_type()))
+        }
+        Some(_) => None,
+    }
+}
+
+/// The same for an address that holds the whole of an image.
+pub fn image_url_fault(url: &str) -> Option<String> {
+    match url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
+        Some((media_type, base64)) => image_fault(media_type, base64),
+        None => Some("only images in the address itself are taken here".to_owned()),
+    }
 }
 
 /// Whether a tool's name is one both providers accept.

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
-use super::{Answer, Asked, Broken, Place, Post, SentEvent, Wire, pieces, schema_fault, tool_name_is_valid};
+use super::{
+    Answer, Asked, Broken, Place, Post, SentEvent, Wire, image_url_fault, pieces, schema_fault,
+    tool_name_is_valid,
+};
 use crate::sim::scenario_file::StopFile;
 
 /// `POST /model/openai/v1/chat/completions`.
@@ -263,6 +266,16 @@ impl Check {
         };
         if empty {
             self.say(format!("{at}.content: a string or an array of parts that is not empty is needed"));
+        }
+        for (place, part) in content.as_array().into_iter().flatten().enumerate() {
+            let fault = match part["type"].as_str() {
+                Some("text") => part["text"].as_str().is_none().then(|| "text is missing".to_owned()),
+                Some("image_url") => image_url_fault(part["image_url"]["url"].as_str().unwrap_or_default()),
+                other => Some(format!("{other:?} is no type of a part here")),
+            };
+            if let Some(fault) = fault {
+                self.say(format!("{at}.content[{place}]: {fault}"));
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Answer, Asked, Broken, Place, Post, SentEvent, Wire, openai_wire, pieces, schema_fault,
+    Answer, Asked, Broken, Place, Post, SentEvent, Wire, image_url_fault, openai_wire, pieces, schema_fault,
     tool_name_is_valid,
 };
 use crate::sim::scenario_file::StopFile;
@@ -298,6 +298,13 @@ impl Check {
         };
         if empty {
             self.say(format!("Missing required parameter: '{at}.content'."));
+        }
+        for (place, part) in item["content"].as_array().into_iter().flatten().enumerate() {
+            if part["type"] == "input_image"
+                && let Some(fault) = image_url_fault(part["image_url"].as_str().unwrap_or_default())
+            {
+                self.say(format!("Invalid '{at}.content[{place}].image_url': {fault}"));
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::shapes::{repository_url, time};
+use super::shapes::{repository_url, time, user};
 use crate::domain::percent::percent_encoded;
 use crate::sim::bare;
 use crate::sim::call::{Call, Outcome, Reply};
@@ -41,7 +41,7 @@ pub fn branch(world: &mut World, call: &Call, repo: usize, name: &str) -> Outcom
     let api = repository_url(call, repo);
     Ok(Reply::ok(json!({
         "name": name,
-        "commit": commit_shape(call, repo, &sha).ok_or_else(Reply::not_found)?,
+        "commit": commit_shape(call, (world, repo), &sha).ok_or_else(Reply::not_found)?,
         "_links": {
             "self": format!("{api}/branches/{}", percent_encoded(name)),
             "html": format!("{}/{}/tree/{name}", call.html, repo.full_name()),
@@ -103,10 +103,10 @@ pub fn commit(world: &mut World, call: &Call, repo: usize, name: &str) -> Outcom
     call.needs(world, repo, "contents", "read")?;
     let missing = || Reply::error(422, &format!("No commit found for SHA: {name}"));
     let sha = bare::resolve(&repo.git_dir, name).ok_or_else(missing)?;
-    Ok(Reply::ok(commit_shape(call, repo, &sha).ok_or_else(missing)?))
+    Ok(Reply::ok(commit_shape(call, (world, repo), &sha).ok_or_else(missing)?))
 }
 
-fn commit_shape(call: &Call, repo: &Repository, sha: &str) -> Option<Value> {
+fn commit_shape(call: &Call, (world, repo): (&World, &Repository), sha: &str) -> Option<Value> {
     let facts = bare::commit_facts(&repo.git_dir, sha)?;
     let api = repository_url(call, repo);
     let who = json!({
@@ -114,6 +114,9 @@ fn commit_shape(call: &Call, repo: &Repository, sha: &str) -> Option<Value> {
         "email": facts.mail,
         "date": chrono::DateTime::from_timestamp(facts.at, 0).map(time),
     });
+    // GitHub knows people by the addresses that it gives them.
+    let local = facts.mail.strip_suffix("@users.noreply.github.com");
+    let known = local.and_then(|local| world.find_user(local.rsplit('+').next()?)).map(|one| user(call, one));
     let link = |sha: &String| json!({"sha": sha, "url": format!("{api}/commits/{sha}")});
     Some(json!({
         "sha": sha,
@@ -129,8 +132,8 @@ fn commit_shape(call: &Call, repo: &Repository, sha: &str) -> Option<Value> {
             "tree": {"sha": facts.tree, "url": format!("{api}/git/trees/{}", facts.tree)},
             "comment_count": 0,
         },
-        "author": null,
-        "committer": null,
+        "author": known,
+        "committer": known,
         "parents": facts.parents.iter().map(link).collect::<Vec<_>>(),
     }))
 }

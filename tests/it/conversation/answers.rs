@@ -372,3 +372,25 @@ async fn the_status_comment_shows_the_progress_and_is_made_once_more_where_peopl
     assert!(status().is_none(), "{:?}", status());
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_thread_with_150_replies_the_first_and_the_newest_hundred_are_told_and_the_gap_is_said() {
+    let (world, pull) = reviewed("").await;
+    let before = world.sim.model_requests().len();
+    let thread = review(&world, pull, &json!([on(1, "The first word.")])).remove(0);
+    let first = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads[0].comments[0].comment.id;
+    for number in 1..=150 {
+        let body = json!({ "body": format!("Reply {number}."), "actor": "ada" });
+        admin(&world, "POST", &format!("comments/{first}/replies"), &body);
+    }
+    world.sim.push_replies([answers(&[(&thread, "answered", "Yes.")])]).unwrap();
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let told = world.told(before);
+    let gap = "[\u{2026} 50 more remarks of the thread were not read \u{2026}]";
+    let places = ["The first word.", gap, "Reply 51.", "Reply 150."].map(|part| told.find(part));
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {told}");
+    assert!(!told.contains("Reply 50."), "{told}");
+    assert_eq!(threads(&world, pull)[0].1.len(), 1, "it is answered once");
+    world.finish().await;
+}

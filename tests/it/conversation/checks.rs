@@ -402,3 +402,19 @@ async fn the_checks_of_many_pull_requests_are_asked_for_fifty_at_a_time_and_seld
     daemon.stop().await;
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_check_behind_a_hundred_others_starts_its_run_and_is_told() {
+    let (world, daemon, _) = delivered(2, "").await;
+    let before = asked(&world);
+    for number in 0..130 {
+        let outcome = if number == 129 { "failure" } else { "success" };
+        let one = json!({ "name": format!("check-{number}"), "outcome": outcome });
+        check(&world, "feature/issue-7", &one);
+    }
+    round(&world, before).await;
+    let told = told(&world, before);
+    assert!(told.contains("check-129") && !told.contains("check-128"), "{told}");
+    daemon.stop().await;
+    world.finish().await;
+}

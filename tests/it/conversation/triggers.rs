@@ -383,65 +383,6 @@ async fn c_i37_a_pull_request_that_a_person_made_a_draft_stays_one() {
     world.finish().await;
 }
 
-/// A commit of a person's on the issue's branch, in place of what is there where `forced`.
-fn push(world: &World, path: &str, forced: bool) -> String {
-    let mut commit = json!({
-        "branch": "feature/issue-7", "message": "By hand", "author": "Ada <ada@example.org>", "files": { path: "By hand.\n" },
-    });
-    if forced {
-        commit["onto"] = json!("develop");
-    }
-    admin(world, "POST", "commits", &commit)["sha"].as_str().unwrap().to_owned()
-}
-
-async fn works(more: &str) -> (World, Running) {
-    let mut replies = super::pull_request::replies(3);
-    replies[1].delay_ms = 4_000;
-    let world = labelled_with(replies, more).await;
-    let (world, daemon, pull) = delivered_in(world).await;
-    comment(&world, pull, "ada", "@agentd-demo and another note.");
-    until("a second run", || asked(&world) == 3).await;
-    (world, daemon)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn c_i39_a_commit_that_a_person_pushes_in_a_run_is_merged_and_told() {
-    let (world, daemon) = works(AT_ONCE).await;
-    let theirs = push(&world, "by-hand.md", false);
-    ended(&world, 2).await;
-    let git_dir = world.sim.git_dir(REPO).unwrap();
-    let head = agentd::sim::bare::head(&git_dir, "feature/issue-7").unwrap();
-    assert_ne!(head, theirs);
-    assert_eq!(agentd::sim::bare::ahead_behind(&git_dir, &theirs, &head).map(|(_, behind)| behind), Some(0));
-    for file in ["by-hand.md", "notes/1.md", "notes/2.md"] {
-        assert!(agentd::sim::bare::file(&git_dir, "feature/issue-7", file).is_some(), "{file}");
-    }
-    let shown = text(&world.agentd(&["runs", "report"]).await.stdout);
-    assert!(shown.contains("Ada pushed to the branch: by-hand.md +1"), "{shown}");
-    daemon.stop().await;
-    world.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn c_i38_a_branch_that_a_person_force_pushes_in_a_run_is_not_touched() {
-    let (world, daemon) = works(AT_ONCE).await;
-    let theirs = push(&world, "other.md", true);
-    until_or("attention", || world.labels() == ["agentd:attention"], || format!("{:?}", world.labels()))
-        .await;
-    let git_dir = world.sim.git_dir(REPO).unwrap();
-    assert_eq!(agentd::sim::bare::head(&git_dir, "feature/issue-7").unwrap(), theirs);
-    let result = || crate::outside::solo::newest(&world).join("result.json").exists();
-    until("its result", result).await;
-    let output = crate::outside::solo::left(&world, "result.json");
-    assert_eq!(output["stop_detail"], "branch_moved", "{output:#}");
-    let run = output["run_id"].as_str().unwrap();
-    let kept = world.git(&world.shop(), &["rev-parse", &format!("refs/agentd/displaced/{run}")]).await;
-    let files = world.git(&world.shop(), &["ls-tree", "-r", "--name-only", kept.trim()]).await;
-    assert!(files.contains("notes/2.md"), "{files}");
-    daemon.stop().await;
-    world.finish().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn c_i36_an_issue_that_is_transferred_in_a_run_ends_it_and_nothing_is_written_at_the_new_place() {
     let mut replies = super::pull_request::replies(2);

@@ -61,15 +61,17 @@ async fn a_push_goes_forward_and_never_over_the_work_of_others() {
     let second = commit(&tree, "second").await;
     assert_eq!(checkout.push(&remote, &ours, &second, Some(&first)).await.unwrap(), PushOutcome::Pushed);
     assert_eq!(checkout.remote_branch(&remote, &ours).await.unwrap(), Some(second.clone()));
-    // Our own last push may be replaced, by what was rewritten since.
+    // Not even our own last push is replaced by what was rewritten since.
     ground.git_in(tree.path(), &["commit", "-q", "--amend", "-m", "rewritten"]).await;
     let rewritten = tree.head().await.unwrap().unwrap();
-    assert_eq!(checkout.push(&remote, &ours, &rewritten, Some(&second)).await.unwrap(), PushOutcome::Pushed);
-    // Someone else's commit may not, neither unseen nor seen.
+    let refused = PushOutcome::NotFastForward { remote: second.clone() };
+    assert_eq!(checkout.push(&remote, &ours, &rewritten, Some(&second)).await.unwrap(), refused);
+    ground.git_in(tree.path(), &["reset", "-q", "--keep", second.as_str()]).await;
+    // Nor someone else's commit, unseen or seen.
     let theirs = ground.push_from_elsewhere("feature/issue-7", "theirs").await;
     let third = commit(&tree, "third").await;
     let stale = PushOutcome::Stale { actual: Some(theirs.clone()) };
-    assert_eq!(checkout.push(&remote, &ours, &third, Some(&rewritten)).await.unwrap(), stale);
+    assert_eq!(checkout.push(&remote, &ours, &third, Some(&second)).await.unwrap(), stale);
     assert_eq!(checkout.push(&remote, &ours, &third, None).await.unwrap(), stale, "expected to be absent");
     let refused = PushOutcome::NotFastForward { remote: theirs.clone() };
     assert!(!checkout.has_commit(&theirs).await.unwrap());

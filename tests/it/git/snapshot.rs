@@ -278,6 +278,71 @@ async fn a_submodule_that_moved_on_is_recorded() {
     assert_eq!(ground.git(&["rev-parse", &format!("{commit}:vendor")]).await, moved.as_str());
 }
 
+/// A worktree with a submodule, and a commit that moves it on the way that others have it.
+async fn with_a_moved_submodule(
+    ground: &Ground,
+    from: &str,
+    library: &Ground,
+) -> (Worktree, CommitId, String) {
+    ground.git(&["submodule", "--quiet", "add", from, "vendor"]).await;
+    ground.git(&["commit", "-qm", "library"]).await;
+    let tree = worktree(ground).await;
+    library.git(&["commit", "-q", "--allow-empty", "-m", "next"]).await;
+    let next = library.git(&["rev-parse", "HEAD"]).await;
+    let vendor = ground.at("vendor");
+    ground.git_in(&vendor, &["fetch", "-q", "origin"]).await;
+    ground.git_in(&vendor, &["checkout", "-q", &next]).await;
+    ground.write("theirs.txt", "theirs\n");
+    ground.git(&["add", "-A"]).await;
+    ground.git(&["commit", "-qm", "theirs"]).await;
+    (tree, ground.head("HEAD").await, next)
+}
+
+#[tokio::test]
+async fn a_submodule_that_others_moved_stays_moved_beside_the_work_of_the_run() {
+    for ahead in [false, true] {
+        let ground = Ground::new().await;
+        let library = Ground::named("library").await;
+        let (_served, from) = library.served();
+        let (tree, theirs, next) = with_a_moved_submodule(&ground, &from, &library).await;
+        let stood = ground.git_in(&tree.path().join("vendor"), &["rev-parse", "HEAD"]).await;
+        assert_ne!(stood, next);
+        if ahead {
+            put(&tree, "ours.txt", "ours\n");
+            tree.commit_all(&message("ours"), &ada()).await.unwrap().unwrap();
+            assert_eq!(tree.merge_base_in(&theirs, &ada()).await.unwrap(), Vec::<String>::new());
+        } else {
+            assert_eq!(tree.forward(&theirs).await.unwrap(), agentd::git::merge_base_in::Forward::Went);
+        }
+        put(&tree, "more.txt", "more\n");
+        let commit = tree.commit_all(&message("more"), &ada()).await.unwrap().unwrap();
+        let vendor = async || ground.git(&["rev-parse", &format!("{commit}:vendor")]).await;
+        assert_eq!(vendor().await, next, "ahead: {ahead}");
+        // The folder is as it was, and what the run itself chooses counts again.
+        let folder = tree.path().join("vendor");
+        assert_eq!(ground.git_in(&folder, &["rev-parse", "HEAD"]).await, stood);
+        ground.git_in(&folder, &["commit", "-q", "--allow-empty", "-m", "own"]).await;
+        let own = ground.git_in(&folder, &["rev-parse", "HEAD"]).await;
+        let commit = tree.commit_all(&message("own"), &ada()).await.unwrap().unwrap();
+        assert_eq!(ground.git(&["rev-parse", &format!("{commit}:vendor")]).await, own);
+    }
+}
+
+#[tokio::test]
+async fn a_submodule_that_both_sides_moved_is_a_conflict_that_no_file_shows() {
+    let ground = Ground::new().await;
+    let library = Ground::named("library").await;
+    let (_served, from) = library.served();
+    let (tree, theirs, _) = with_a_moved_submodule(&ground, &from, &library).await;
+    let folder = tree.path().join("vendor");
+    ground.git_in(&folder, &["commit", "-q", "--allow-empty", "-m", "own"]).await;
+    tree.commit_all(&message("own"), &ada()).await.unwrap().unwrap();
+    assert_eq!(tree.merge_base_in(&theirs, &ada()).await.unwrap(), ["vendor"]);
+    assert_eq!(tree.conflicting_submodules().await.unwrap(), ["vendor"]);
+    tree.leave_merge().await.unwrap();
+    assert!(tree.merge_head().is_none());
+}
+
 #[tokio::test]
 async fn many_looks_at_one_worktree_at_once_agree() {
     let ground = Ground::new().await;

@@ -69,6 +69,7 @@ pub fn target(model: &str) -> ModelTarget {
         context_window_buffer: 256,
         max_output_tokens: 16_384,
         temperature: None,
+        images: false,
         price: Some(Price { input: 1.0, output: 2.0, cache_read: 0.1, cache_write: 1.25 }),
     }
 }
