@@ -86,7 +86,7 @@ impl Execution<'_> {
             let tool = tool.ok_or_else(|| Abort::internal("a call passed the gate without its tool"))?;
             seats.push(Seat { ready, tool, started: OnceLock::new() });
         }
-        seats.iter().for_each(|seat| self.touched.mark_call(seat.tool.as_ref()));
+        seats.iter().for_each(|seat| self.touched.mark_call(seat.tool.as_ref(), &seat.ready.arguments));
         if seats.iter().any(|seat| seat.tool.risk() != Risk::Read) {
             self.record.flush().await?;
         }

@@ -24,6 +24,12 @@ pub trait Tool: Send + Sync {
     /// What it can do to the world.
     fn risk(&self) -> Risk;
 
+    /// The only file of the worktree that a call with these arguments can change, from the worktree's folder, with links
+    /// followed; `None` = it can change others, or it is not known. It is believed of agentd's own tools only.
+    fn only_file(&self, _arguments: &Value) -> Option<String> {
+        None
+    }
+
     /// Queue it waits in; `None` = the default queue.
     fn queue(&self) -> Option<&str> {
         None

@@ -22,6 +22,14 @@ const LONGEST_OWN: u64 = 1 << 20;
 const KIND: u32 = 0o170_000;
 const FILE_KIND: u32 = 0o100_000;
 
+/// What became of files of commits that an index did not have.
+pub(super) struct Tracked {
+    /// Whether some were added.
+    pub taken: bool,
+    /// Those that it still does not have, because they are not there.
+    pub absent: Vec<String>,
+}
+
 impl Worktree {
     /// The file with the patterns, written once. It also has the patterns of the user's own configuration, because git
     /// reads only one such file.
@@ -123,37 +131,40 @@ impl Worktree {
     }
 
     /// Adds to an index the files that the `known` commits have and that still exist. If they are ignored as well, git
-    /// would pass over them, and they would seem to be deleted. Says whether there were any.
-    pub(super) async fn take_tracked(&self, index: &AbsPath, known: Vec<CommitId>) -> Result<bool, GitError> {
+    /// would pass over them, and they would seem to be deleted.
+    pub(super) async fn take_tracked(
+        &self,
+        index: &AbsPath,
+        known: Vec<CommitId>,
+    ) -> Result<Tracked, GitError> {
         let (place, root) = (index.clone(), self.path().clone());
         let missing = self.checkout().library(move |repository| {
             let index = open_index(&place)?;
-            let mut missing = String::new();
+            let (mut missing, mut absent) = (String::new(), Vec::new());
             for tracked in tracked(repository, &known)? {
                 for entry in tracked.iter().filter(|entry| entry.mode & KIND == FILE_KIND) {
                     let path = String::from_utf8_lossy(&entry.path).into_owned();
+                    if index.get_path(path.as_ref(), 0).is_some() {
+                        continue;
+                    }
                     let there = || root.join(&path).as_path().symlink_metadata();
-                    if index.get_path(path.as_ref(), 0).is_none()
-                        && in_real_folders(&root, &path)
+                    match in_real_folders(&root, &path)
                         && there().is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST_FILE)
                     {
-                        missing.push_str(&format!("{path}\0"));
+                        true => missing.push_str(&format!("{path}\0")),
+                        false => absent.push(path),
                     }
                 }
             }
-            Ok(missing)
+            Ok((missing, absent))
         });
-        let missing = missing.await?;
-        if missing.is_empty() {
-            return Ok(false);
+        let (missing, absent) = missing.await?;
+        let taken = !missing.is_empty();
+        if taken {
+            let add = ["update-index", "--add", "-z", "--stdin"];
+            self.call(add).await?.index(index).stdin(missing).done().await?;
         }
-        self.call(["update-index", "--add", "-z", "--stdin"])
-            .await?
-            .index(index)
-            .stdin(missing)
-            .done()
-            .await?;
-        Ok(true)
+        Ok(Tracked { taken, absent })
     }
 
     /// Takes paths out of an index; the files stay.
@@ -168,7 +179,7 @@ impl Worktree {
 }
 
 /// Whether no folder on the way to a file is a link. Behind a link it would be another file.
-fn in_real_folders(root: &AbsPath, path: &str) -> bool {
+pub(super) fn in_real_folders(root: &AbsPath, path: &str) -> bool {
     let folders = path.match_indices('/').map(|(at, _)| root.join(&path[..at]));
     folders.into_iter().all(|folder| folder.as_path().symlink_metadata().is_ok_and(|meta| meta.is_dir()))
 }

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::not_taken::NotTaken;
 use crate::domain::name::CommitId;
+use crate::sys::files::Stamp;
 
 /// What a snapshot found.
 #[derive(Debug, Clone)]
@@ -14,14 +15,25 @@ pub(super) struct Snapshot {
     pub not_taken: Vec<(String, NotTaken)>,
 }
 
+/// What agentd's index of a worktree describes: files are compared with it.
+#[derive(Debug, Clone)]
+pub(super) struct Base {
+    /// The tree of the index.
+    pub tree: String,
+    /// Files of the commits beside it that the index does not have. If one comes back, it is tracked.
+    pub absent: Vec<String>,
+}
+
 /// The last snapshot of a worktree.
 #[derive(Debug, Default)]
 pub(super) struct LastSnapshot(Mutex<Last>);
 
 #[derive(Debug, Default)]
 struct Last {
-    /// A hash of the index, and the tree that was written from it. An index that says the same has the same tree.
-    written: Option<([u8; 32], String)>,
+    /// A hash of the index, and what it describes. An index that says the same has the same tree.
+    written: Option<([u8; 32], Base)>,
+    /// The same for the index that stands there, beside which commits it was written, and which file it is.
+    base: Option<(Vec<CommitId>, Stamp, Base)>,
     /// Only agentd changes files now, and says so.
     at_rest: bool,
     /// What was found since, beside which commits.
@@ -33,20 +45,37 @@ impl LastSnapshot {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tree of an index with this hash.
-    pub(super) fn tree_of(&self, said: &[u8; 32]) -> Option<String> {
-        self.last().written.as_ref().filter(|(known, _)| known == said).map(|(_, tree)| tree.clone())
+    /// What an index with this hash describes.
+    pub(super) fn described(&self, said: &[u8; 32]) -> Option<Base> {
+        self.last().written.as_ref().filter(|(known, _)| known == said).map(|(_, base)| base.clone())
     }
 
-    /// Remembers the tree of an index with this hash.
-    pub(super) fn keep(&self, said: [u8; 32], tree: &str) {
-        self.last().written = Some((said, tree.to_owned()));
+    /// Remembers what an index with this hash describes.
+    pub(super) fn keep(&self, said: [u8; 32], base: &Base) {
+        self.last().written = Some((said, base.clone()));
+    }
+
+    /// What the index describes that stands there, if it is the one that was written beside these commits.
+    pub(super) fn base(&self, beside: &[CommitId], stamp: Option<Stamp>) -> Option<Base> {
+        let last = self.last();
+        let known = last.base.as_ref().filter(|(known, at, _)| known == beside && Some(*at) == stamp);
+        known.map(|(_, _, base)| base.clone())
+    }
+
+    /// Remembers what the index describes that stands there now. `None`: something that only git can compare.
+    pub(super) fn keep_base(&self, beside: Vec<CommitId>, stamp: Option<Stamp>, base: Option<Base>) {
+        self.last().base = stamp.zip(base).map(|(stamp, base)| (beside, stamp, base));
     }
 
     /// From now on only agentd changes files, and says so.
     pub(super) fn rest(&self) {
         let mut last = self.last();
         (last.at_rest, last.found) = (true, None);
+    }
+
+    /// Whether only agentd changes files now.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.last().at_rest
     }
 
     /// Files may have changed.

@@ -23,3 +23,39 @@ impl fmt::Display for NotTaken {
         }
     }
 }
+
+/// Whether git accepts a file or link of that name with `core.protectHFS` and `core.protectNTFS`, which every call
+/// sets. After one refusal `git add` adds nothing.
+pub(super) fn may_be_named(path: &str, link: bool) -> bool {
+    // Most names have nothing of it.
+    let near = |three: &[u8]| three.eq_ignore_ascii_case(b"git");
+    if path.is_ascii() && !path.contains('~') && !path.as_bytes().windows(3).any(near) {
+        return true;
+    }
+    // What HFS+ does not see in a name.
+    let unseen = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    let seen: String = path.chars().filter(|c| !unseen(c)).collect::<String>().to_ascii_lowercase();
+    // NTFS separates at both slashes. It ignores the name of a stream, and dots and spaces at the end.
+    let refused = |part: &str| {
+        let part = part.split(':').next().unwrap_or_default().trim_end_matches([' ', '.']);
+        let modules = part == ".gitmodules" || part.starts_with("gitmod~") || part.starts_with("gi7eba~");
+        part == ".git" || part == "git~1" || (link && modules)
+    };
+    !seen.split(['/', '\\']).any(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_git_s_own_folder_on_some_system_is_not_taken() {
+        let refused =
+            [".GIT ", "docs/.git", "a/.Git./b", "git~1", ".git::$INDEX_ALLOCATION", ".g\u{200c}it/config"];
+        assert_eq!(refused.map(|name| (name, may_be_named(name, false))), refused.map(|name| (name, false)));
+        let taken =
+            ["git", ".gitignore", ".github/ci.yml", "docs/git~10.md", ".git-blame-ignore-revs", "\u{feff}a"];
+        assert_eq!(taken.map(|name| (name, may_be_named(name, false))), taken.map(|name| (name, true)));
+        assert_eq!([true, false].map(|link| may_be_named(".gitmodules", link)), [false, true]);
+    }
+}

@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 use super::blob::LARGEST_FILE;
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
-use super::last_snapshot::Snapshot;
-use super::not_taken::NotTaken;
+use super::last_snapshot::{Base, Snapshot};
+use super::not_taken::{NotTaken, may_be_named};
 use super::output;
 use super::program::Identity;
 use super::submodules::commit_in;
@@ -18,7 +18,7 @@ use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 
 /// agentd's own index of a worktree. The index of the user and the agent is neither read nor changed.
-const INDEX: &str = "agentd-index";
+pub(super) const INDEX: &str = "agentd-index";
 
 /// The mode of a submodule's entry.
 const SUBMODULE: u32 = 0o160_000;
@@ -45,13 +45,23 @@ impl Worktree {
     /// The tree of the present state: every file that is not ignored, tracked or not. Index and HEAD do not change.
     /// Flags that hide files in the worktree's own index have no effect.
     pub async fn tree(&self) -> Result<String, GitError> {
-        Ok(self.record().await?.0)
+        Ok(self.snapshot(false).await?.tree)
     }
 
     /// Lets the first snapshot begin with what git has just checked out, so that it need not read every file again. Only
     /// for files that nobody has worked on: flags in a worktree's index can hide changes.
     pub(super) async fn begin_snapshots(&self) -> Result<(), GitError> {
-        copy(&self.git_dir().join("index"), &self.git_dir().join(INDEX)).await?;
+        let own = self.git_dir().join(INDEX);
+        copy(&self.git_dir().join("index"), &own).await?;
+        // A hook of the repository may have changed what is in the index.
+        let head = self.head().await?.filter(|_| !self.checkout().hooks());
+        let base = match head {
+            Some(head) => {
+                Some(Base { tree: self.checkout().tree_of_commit(&head).await?, absent: Vec::new() })
+            }
+            None => None,
+        };
+        self.last_snapshot().keep_base(self.beside().await?, files::stamp(own.as_path()), base);
         Ok(())
     }
 
@@ -78,7 +88,7 @@ impl Worktree {
 
     /// The tree, and the index that describes it.
     pub(super) async fn record(&self) -> Result<(String, AbsPath), GitError> {
-        let snapshot = self.snapshot().await?;
+        let snapshot = self.snapshot(true).await?;
         Ok((snapshot.tree, self.git_dir().join(INDEX)))
     }
 
@@ -97,9 +107,17 @@ impl Worktree {
         Ok(self.head().await?.into_iter().chain(self.merge_head()).collect())
     }
 
-    async fn snapshot(&self) -> Result<Snapshot, GitError> {
+    /// What is there now. `indexed`: agentd's index describes it afterwards. Once nothing runs any more, git itself looks at
+    /// every file, so that what is judged and published is what is there.
+    async fn snapshot(&self, indexed: bool) -> Result<Snapshot, GitError> {
         let beside = self.beside().await?;
         if let Some(found) = self.last_snapshot().found(&beside) {
+            return Ok(found);
+        }
+        if !indexed
+            && !self.last_snapshot().is_at_rest()
+            && let Some(found) = self.quick_snapshot(&beside).await?
+        {
             return Ok(found);
         }
         let found = self.take_snapshot().await?;
@@ -113,9 +131,14 @@ impl Worktree {
         let work = self.git_dir().join(format!("{INDEX}-{}", uuid::Uuid::new_v4().simple()));
         let recorded = self.record_in(&own, &work).await;
         match recorded {
-            Ok(snapshot) => {
+            Ok((base, not_taken, beside)) => {
+                let stamp = files::stamp(work.as_path());
                 files::rename(work.as_path(), own.as_path())?;
-                Ok(snapshot)
+                let moved =
+                    files::stamp(own.as_path()).filter(|now| stamp.is_some_and(|was| now.is_of(&was)));
+                let tree = base.tree.clone();
+                self.last_snapshot().keep_base(beside, moved, Some(base).filter(|_| not_taken.is_empty()));
+                Ok(Snapshot { tree, not_taken })
             }
             Err(error) => {
                 for leftover in [work.clone(), self.git_dir().join(format!("{}.lock", file_name(&work)))] {
@@ -126,7 +149,12 @@ impl Worktree {
         }
     }
 
-    async fn record_in(&self, own: &AbsPath, work: &AbsPath) -> Result<Snapshot, GitError> {
+    /// Brings the copy of the index to what is there. Gives what it describes, what it leaves out, and beside which commits.
+    async fn record_in(
+        &self,
+        own: &AbsPath,
+        work: &AbsPath,
+    ) -> Result<(Base, Vec<(String, NotTaken)>, Vec<CommitId>), GitError> {
         let known = copy(own, work).await?;
         if !known {
             let base = match self.head().await? {
@@ -149,19 +177,23 @@ impl Worktree {
         }
         self.call(add).await?.index(work).stdin(excluded).done().await?;
         self.follow_submodules(work, links).await?;
-        // Most tool calls change nothing. An equal index has the same tree.
-        let known = self.beside().await?;
-        let mut said = digest(work, &known).await?;
-        if let Some(tree) = self.last_snapshot().tree_of(&said) {
-            return Ok(Snapshot { tree, not_taken });
+        // Most tool calls change nothing. An equal index has the same tree, unless a tracked file came back.
+        let beside = self.beside().await?;
+        let mut said = digest(work, &beside).await?;
+        if let Some(base) = self.last_snapshot().described(&said)
+            && !base.absent.iter().any(|path| self.path().join(path).as_path().symlink_metadata().is_ok())
+        {
+            return Ok((base, not_taken, beside));
         }
-        let dropped = self.drop_excluded(work, known.clone()).await?;
-        if self.take_tracked(work, known.clone()).await? || dropped {
-            said = digest(work, &known).await?;
+        let dropped = self.drop_excluded(work, beside.clone()).await?;
+        let tracked = self.take_tracked(work, beside.clone()).await?;
+        if tracked.taken || dropped {
+            said = digest(work, &beside).await?;
         }
         let tree = self.call(["write-tree"]).await?.index(work).text().await?.trim().to_owned();
-        self.last_snapshot().keep(said, &tree);
-        Ok(Snapshot { tree, not_taken })
+        let base = Base { tree, absent: tracked.absent };
+        self.last_snapshot().keep(said, &base);
+        Ok((base, not_taken, beside))
     }
 
     /// Those of the repositories around that are submodules in HEAD: somebody committed them after the last snapshot. What
@@ -221,7 +253,7 @@ impl Worktree {
 
     /// Changed files that cannot be added. No snapshot and no commit has them.
     pub async fn left_out(&self) -> Result<Vec<(String, NotTaken)>, GitError> {
-        let found = self.snapshot().await?.not_taken;
+        let found = self.snapshot(false).await?.not_taken;
         if found.is_empty() {
             return Ok(found);
         }
@@ -287,19 +319,7 @@ impl Worktree {
     /// its second parent. The branch does not move.
     pub async fn checkpoint(&self, reference: &str, message: &str) -> Result<CommitId, GitError> {
         let tree = self.tree().await?;
-        let commit = self.commit_of(&tree, message, None).await?;
-        self.checkout().set_ref(reference, &commit).await?;
-        Ok(commit)
-    }
-
-    /// Keeps a commit that a checkpoint made on one more ref that is never pushed.
-    pub async fn keep(&self, reference: &str, commit: &CommitId) -> Result<(), GitError> {
-        let (reference, commit) = (reference.to_owned(), commit.clone());
-        let keep = move |repository: &git2::Repository| {
-            repository.reference(&reference, super::checkout::oid(&commit)?, true, "agentd")?;
-            Ok(())
-        };
-        self.checkout().library(keep).await
+        self.keep_tree(&tree, self.beside().await?, (reference, message)).await
     }
 
     /// Removes new files from the worktree. The state with them is kept on `reference`, above what that kept before.
@@ -455,21 +475,6 @@ fn file_name(path: &AbsPath) -> String {
     path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Whether git accepts a file or link of that name with `core.protectHFS` and `core.protectNTFS`, which every call
-/// sets. After one refusal `git add` adds nothing.
-fn may_be_named(path: &str, link: bool) -> bool {
-    // What HFS+ does not see in a name.
-    let unseen = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    let seen: String = path.chars().filter(|c| !unseen(c)).collect::<String>().to_ascii_lowercase();
-    // NTFS separates at both slashes. It ignores the name of a stream, and dots and spaces at the end.
-    let refused = |part: &str| {
-        let part = part.split(':').next().unwrap_or_default().trim_end_matches([' ', '.']);
-        let modules = part == ".gitmodules" || part.starts_with("gitmod~") || part.starts_with("gi7eba~");
-        part == ".git" || part == "git~1" || (link && modules)
-    };
-    !seen.split(['/', '\\']).any(refused)
-}
-
 /// The entries of an index.
 fn staged(index: &AbsPath) -> Result<Listed, GitError> {
     let lost = |error: git2::Error| GitError::Lost(format!("{index}: {}", error.message()));
@@ -508,20 +513,4 @@ pub(super) async fn copy(from: &AbsPath, to: &AbsPath) -> Result<bool, GitError>
         Err(error) => Err(error.into()),
     };
     tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_that_is_git_s_own_folder_on_some_system_is_not_taken() {
-        let refused =
-            [".GIT ", "docs/.git", "a/.Git./b", "git~1", ".git::$INDEX_ALLOCATION", ".g\u{200c}it/config"];
-        assert_eq!(refused.map(|name| (name, may_be_named(name, false))), refused.map(|name| (name, false)));
-        let taken =
-            ["git", ".gitignore", ".github/ci.yml", "docs/git~10.md", ".git-blame-ignore-revs", "\u{feff}a"];
-        assert_eq!(taken.map(|name| (name, may_be_named(name, false))), taken.map(|name| (name, true)));
-        assert_eq!([true, false].map(|link| may_be_named(".gitmodules", link)), [false, true]);
-    }
 }

@@ -50,6 +50,14 @@ pub struct Stamp {
     identity: (u64, u64, i64, i64),
 }
 
+impl Stamp {
+    /// Whether it is of the same file, with the same content, under whatever name.
+    pub fn is_of(&self, other: &Self) -> bool {
+        let file = |stamp: &Self| (stamp.modified, stamp.length, stamp.identity.0, stamp.identity.1);
+        file(self) == file(other)
+    }
+}
+
 /// The stamp of a file as it is now, links not followed; `None` where there is none.
 pub fn stamp(path: &Path) -> Option<Stamp> {
     let meta = path.symlink_metadata().ok()?;

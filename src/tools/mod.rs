@@ -91,6 +91,11 @@ impl Tool for BuiltIn {
         self.risk
     }
 
+    fn only_file(&self, arguments: &Value) -> Option<String> {
+        let named = arguments.get("path").filter(|_| self.risk == Risk::Write)?.as_str()?;
+        Some(self.world.resolve(named).ok()?.relative())
+    }
+
     fn call<'a>(&'a self, _permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
         (self.action)(Arc::clone(&self.world), arguments.clone(), limits)
     }

@@ -13,12 +13,13 @@ use super::instance::Instance;
 use super::run::Run;
 use super::stage::{StageError, Worked, Workspace};
 use crate::domain::event::Event;
-use crate::domain::name::CommitId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::flow::{FlowRun, Progress};
 use crate::engine::journal::JournalError;
 use crate::engine::stop::StopState;
+use crate::engine::touched::Changed;
 use crate::git::sandbox_git::Taken;
+use crate::git::{GitError, Kept};
 
 /// Visits steps until the flow ends; then its tools are closed.
 pub async fn run<'a>(instance: Instance<'a>) -> Result<Worked<'a>, JournalError> {
@@ -38,7 +39,7 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
     let touched = &instance.plan.workplace.touched;
     touched.take();
     let mut kept = match checkpoint(run, workspace, instance.finished.len() as u32, None).await {
-        Ok(commit) => commit,
+        Ok(kept) => kept,
         Err(error) => return close(instance, error.stop()?, None),
     };
     run.extender.begins(&instance.world.0.meter, &run.journal);
@@ -60,10 +61,10 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                     run.journal.record(Event::VisitFinished(record))?;
                     return close(instance, stop, None);
                 }
-                let same = Some(kept.clone()).filter(|_| !touched.take());
-                let refused = match checkpoint(run, workspace, record.visit, same).await {
-                    Ok(commit) => {
-                        kept = commit;
+                let since = Some((&kept, touched.take()));
+                let refused = match checkpoint(run, workspace, record.visit, since).await {
+                    Ok(made) => {
+                        kept = made;
                         None
                     }
                     Err(error) => Some(error.stop()?),
@@ -117,26 +118,30 @@ async fn take_commits(run: &Run<'_>, workspace: &Workspace) -> Result<(), Stop> 
     Ok(())
 }
 
-/// Keeps the worktree as it is on a ref that is never pushed (D13). `same`: what the last one kept, where nothing has
-/// run since that can change files; then the worktree is not looked at. Gives the commit that is kept.
+/// Keeps the worktree as it is on a ref that is never pushed (D13). `since`: the last checkpoint, and what can have changed
+/// files since. What cannot have changed is not looked at, and what is as it was is kept already. Gives where it is kept.
 async fn checkpoint(
     run: &Run<'_>,
     workspace: &Workspace,
     visit: u32,
-    same: Option<CommitId>,
-) -> Result<CommitId, StageError> {
+    since: Option<(&Kept, Changed)>,
+) -> Result<Kept, StageError> {
     let reference = format!("refs/agentd/checkpoints/{}/{visit}", run.lease.run_id);
-    let kept = match same {
-        Some(commit) => workspace.worktree.keep(&reference, &commit).await.map(|()| commit),
-        None => {
+    let kept = match since {
+        Some((last, Changed::Files(files))) if files.is_empty() => Ok(last.clone()),
+        since => {
             let message = format!("After visit {visit} of run {}", run.lease.run_id);
-            workspace.worktree.checkpoint(&reference, &message).await
+            made(workspace, since, reference, &message).await
         }
     };
     match kept {
-        Ok(commit) => {
-            run.journal.record(Event::Checkpoint { visit, reference, commit: commit.clone() })?;
-            Ok(commit)
+        Ok(Kept { reference, commit }) => {
+            run.journal.record(Event::Checkpoint {
+                visit,
+                reference: reference.clone(),
+                commit: commit.clone(),
+            })?;
+            Ok(Kept { reference, commit })
         }
         Err(error) => Err(match run.stop().state() {
             // Git was cancelled with everything else; the edits stay in the worktree.
@@ -147,6 +152,23 @@ async fn checkpoint(
             }
         }),
     }
+}
+
+/// Makes a checkpoint.
+async fn made(
+    workspace: &Workspace,
+    since: Option<(&Kept, Changed)>,
+    reference: String,
+    message: &str,
+) -> Result<Kept, GitError> {
+    let worktree = &workspace.worktree;
+    if let Some((last, Changed::Files(files))) = since
+        && let Some(kept) = worktree.checkpoint_of(last, files, &reference, message).await?
+    {
+        return Ok(kept);
+    }
+    let commit = worktree.checkpoint(&reference, message).await?;
+    Ok(Kept { reference, commit })
 }
 
 /// Records how the flow ended.

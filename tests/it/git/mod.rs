@@ -4,6 +4,7 @@ mod sandbox_git;
 mod hostile;
 mod prepare;
 mod prune;
+mod quick;
 mod remote;
 mod snapshot;
 

@@ -195,10 +195,15 @@ async fn a_visit_that_only_looks_is_kept_without_a_look_at_the_files_and_one_tha
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
     assert_eq!(code, Some(0));
     let run = output["run_id"].as_str().unwrap();
+    let (_, events) = world.json(&["runs", "events"]).await;
+    let made = events.as_array().unwrap().iter().filter(|line| line["kind"] == "checkpoint");
     let mut kept = Vec::new();
-    for visit in 0..5 {
-        let name = format!("refs/agentd/checkpoints/{run}/{visit}");
-        kept.push(world.git(&world.shop(), &["rev-parse", &name]).await.trim().to_owned());
+    for checkpoint in made {
+        let commit = checkpoint["data"]["commit"].as_str().unwrap().to_owned();
+        let reference = checkpoint["data"]["reference"].as_str().unwrap();
+        assert!(reference.starts_with(&format!("refs/agentd/checkpoints/{run}/")), "{reference}");
+        assert_eq!(world.git(&world.shop(), &["rev-parse", reference]).await.trim(), commit);
+        kept.push(commit);
     }
     // Read and plan; edit and test; test again, which may write; read and report.
     let same: Vec<bool> = kept.windows(2).map(|two| two[0] == two[1]).collect();
