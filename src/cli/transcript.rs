@@ -275,8 +275,8 @@ impl Transcript {
                 self.step = None;
                 Vec::new()
             }
-            Event::Committed { head, change, .. } => {
-                let mut text = format!("committed {}: {}", head.short(), rendering::change_line(change));
+            Event::Committed { head, made, change, .. } => {
+                let mut text = rendering::commit_line(head, *made, change);
                 if self.detail == Detail::Dialogue {
                     for file in &change.files {
                         text.push_str(&format!("\n  {} +{} −{}", file.path, file.added, file.removed));

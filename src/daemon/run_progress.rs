@@ -13,7 +13,7 @@ use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingSta
 use crate::domain::money::Money;
 use crate::domain::outgoing::plain_line;
 use crate::lifecycle::run_observer::{Lines, RunObserver};
-use crate::record::summary_text;
+use crate::record::{rendering, summary_text};
 use crate::store::journal_format::JournalLine;
 
 /// Log lines that a listener may be behind before it misses some.
@@ -180,7 +180,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::Parked { code, .. } => format!("parked: {code}"),
         Event::IssueBudget(news) => summary_text::issue_budget(news),
         Event::RemarkTold { id, text: Some(_), .. } => format!("{id} is told"),
-        Event::Committed { head, .. } => format!("committed {}", head.short()),
+        Event::Committed { head, made, change, .. } => rendering::commit_line(head, *made, change),
         Event::Verified(command) => {
             format!("verify {}: {}", command.argv.join(" "), command.outcome())
         }

@@ -10,6 +10,7 @@ use crate::domain::event::Change;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
+use crate::domain::name::CommitId;
 use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
 use crate::domain::policy::{FALLBACK_PUBLIC_REASON, ProposalKind};
 use crate::domain::run_output::RunOutput;
@@ -220,6 +221,16 @@ pub fn change_line(change: &Change) -> String {
         counted(change.files.len(), "file"),
         counted(change.commits as usize, "commit")
     )
+}
+
+/// What the branch has where the work was committed, or where nothing was left to commit.
+pub fn commit_line(head: &CommitId, made: bool, change: &Change) -> String {
+    let (head, changed) = (head.short(), change_line(change));
+    match (made, change.is_empty()) {
+        (true, _) => format!("committed {head}: {changed}"),
+        (false, true) => "nothing to commit: no change".to_owned(),
+        (false, false) => format!("nothing more to commit; the branch is at {head}: {changed}"),
+    }
 }
 
 /// New files that only commands made, as a list; empty where there are none.

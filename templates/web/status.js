@@ -113,7 +113,7 @@ async function drawRuns() {
     const row = make("tr");
     const issue = make("td", run.issue === null || run.issue === undefined ? run.repo : `${run.repo}#${run.issue}`);
     issue.append(make("small", run.title));
-    const outcome = make("td", run.success ? "achieved" : String(run.stop_reason || "").toLowerCase().replaceAll("_", " "), run.success ? "good" : "bad");
+    const outcome = make("td", run.success ? "achieved" : String(run.stop_reason || "").toLowerCase().replaceAll("_", " "), run.success ? "good tight" : "bad tight");
     outcome.append(make("small", run.stop_detail));
     const links = make("td", null, "tight");
     if (run.pr_url) links.append(link(run.pr_url, "pull request"), " · ");

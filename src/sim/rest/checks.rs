@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::shapes::{self, repository_url, time};
+use super::shapes::{self, repository_url, time, user_named};
 use crate::sim::bare;
 use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::{Check, Repository, World};
@@ -100,7 +100,7 @@ pub fn runs(world: &mut World, call: &Call, repo: usize, name: &str) -> Outcome 
         .into_iter()
         .filter(|one| one.run)
         .filter(|one| call.query("check_name").is_none_or(|wanted| wanted == one.name))
-        .map(|one| shape(call, repo, &sha, one))
+        .map(|one| shape(call, world, repo, &sha, one))
         .collect();
     let total = shapes.len();
     let mut reply = call.page(Some(repo.id), shapes)?;
@@ -109,8 +109,8 @@ pub fn runs(world: &mut World, call: &Call, repo: usize, name: &str) -> Outcome 
 }
 
 /// A check run.
-fn shape(call: &Call, repo: &Repository, sha: &str, one: &Check) -> Value {
-    let api = repository_url(call, repo);
+fn shape(call: &Call, world: &World, repo: &Repository, sha: &str, one: &Check) -> Value {
+    let (api, github) = (repository_url(call, repo), user_named(call, world, "github"));
     json!({
         "id": one.id,
         "node_id": format!("CR_{}", one.id),
@@ -135,6 +135,8 @@ fn shape(call: &Call, repo: &Repository, sha: &str, one: &Check) -> Value {
         "check_suite": {"id": one.job.as_ref().map_or(one.id, |job| job.run)},
         "app": one.job.as_ref().map(|_| json!({
             "id": 15368, "slug": "github-actions", "node_id": "A_15368", "name": "GitHub Actions",
+            "owner": github, "description": "", "external_url": "", "html_url": format!("{}/apps/github-actions", call.html),
+            "created_at": time(one.at), "updated_at": time(one.at), "permissions": {"checks": "write"}, "events": [],
         })),
         "pull_requests": [],
     })

@@ -22,7 +22,15 @@ pub fn account(world: &mut World, call: &Call, login: &str) -> Outcome {
     let user = world.find_user(login).ok_or_else(Reply::not_found)?;
     let mut shape = shapes::user(call, user);
     shape["name"] = json!(user.name);
-    shape["email"] = json!(null);
+    for unset in ["bio", "blog", "company", "email", "hireable", "location"] {
+        shape[unset] = json!(null);
+    }
+    for none in ["followers", "following", "public_gists", "public_repos"] {
+        shape[none] = json!(0);
+    }
+    for at in ["created_at", "updated_at"] {
+        shape[at] = json!(shapes::time(world.now()));
+    }
     let mut reply = Reply::ok(shape);
     reply.headers.push(("x-oauth-scopes".to_owned(), "repo".to_owned()));
     Ok(reply)
@@ -31,7 +39,11 @@ pub fn account(world: &mut World, call: &Call, login: &str) -> Outcome {
 /// `GET /repos/{o}/{r}`.
 pub fn show(world: &mut World, call: &Call, repo: usize) -> Outcome {
     call.takes_query(world, &[])?;
-    Ok(Reply::ok(shapes::repository(call, world, &world.repositories[repo])))
+    let mut shape = shapes::repository(call, world, &world.repositories[repo]);
+    for none in ["network_count", "subscribers_count"] {
+        shape[none] = json!(0);
+    }
+    Ok(Reply::ok(shape))
 }
 
 /// `GET …/collaborators/{login}/permission`.

@@ -59,6 +59,46 @@ pub fn repository_url(call: &Call, repo: &Repository) -> String {
     format!("{}/repos/{}", call.api, repo.full_name())
 }
 
+/// What hangs below the API URL of a repository.
+const REPOSITORY_URLS: [(&str, &str); 36] = [
+    ("archive", "/{archive_format}{/ref}"),
+    ("assignees", "/assignees{/user}"),
+    ("blobs", "/git/blobs{/sha}"),
+    ("branches", "/branches{/branch}"),
+    ("collaborators", "/collaborators{/collaborator}"),
+    ("comments", "/comments{/number}"),
+    ("commits", "/commits{/sha}"),
+    ("compare", "/compare/{base}...{head}"),
+    ("contents", "/contents/{+path}"),
+    ("contributors", "/contributors"),
+    ("deployments", "/deployments"),
+    ("downloads", "/downloads"),
+    ("events", "/events"),
+    ("forks", "/forks"),
+    ("git_commits", "/git/commits{/sha}"),
+    ("git_refs", "/git/refs{/sha}"),
+    ("git_tags", "/git/tags{/sha}"),
+    ("hooks", "/hooks"),
+    ("issue_comment", "/issues/comments{/number}"),
+    ("issue_events", "/issues/events{/number}"),
+    ("issues", "/issues{/number}"),
+    ("keys", "/keys{/key_id}"),
+    ("labels", "/labels{/name}"),
+    ("languages", "/languages"),
+    ("merges", "/merges"),
+    ("milestones", "/milestones{/number}"),
+    ("notifications", "/notifications{?since,all,participating}"),
+    ("pulls", "/pulls{/number}"),
+    ("releases", "/releases{/id}"),
+    ("stargazers", "/stargazers"),
+    ("statuses", "/statuses/{sha}"),
+    ("subscribers", "/subscribers"),
+    ("subscription", "/subscription"),
+    ("tags", "/tags"),
+    ("teams", "/teams"),
+    ("trees", "/git/trees{/sha}"),
+];
+
 /// A repository.
 pub fn repository(call: &Call, world: &World, repo: &Repository) -> Value {
     let url = repository_url(call, repo);
@@ -79,16 +119,16 @@ pub fn repository(call: &Call, world: &World, repo: &Repository) -> Value {
         "description": null,
         "fork": false,
         "url": url,
-        "branches_url": format!("{url}/branches{{/branch}}"),
-        "collaborators_url": format!("{url}/collaborators{{/collaborator}}"),
-        "commits_url": format!("{url}/commits{{/sha}}"),
-        "issues_url": format!("{url}/issues{{/number}}"),
-        "labels_url": format!("{url}/labels{{/name}}"),
-        "pulls_url": format!("{url}/pulls{{/number}}"),
         "clone_url": remote,
         "git_url": remote,
+        "ssh_url": remote,
         "svn_url": html,
+        "mirror_url": null,
+        "license": null,
     });
+    for (name, rest) in REPOSITORY_URLS {
+        shape[format!("{name}_url")] = json!(format!("{url}{rest}"));
+    }
     let rest = json!({
         "homepage": null,
         "language": null,

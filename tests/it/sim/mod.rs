@@ -7,6 +7,7 @@ mod hooks;
 mod models;
 mod pulls;
 mod rest;
+mod shapes;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -58,10 +59,15 @@ impl Caller {
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
-    let response = request.send().await.unwrap();
+    let (client, request) = request.build_split();
+    let request = request.unwrap();
+    let (method, path) = (request.method().to_string(), request.url().path().to_owned());
+    let response = client.execute(request).await.unwrap();
     let status = response.status().as_u16();
     let text = response.text().await.unwrap();
-    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    shapes::check(&method, &path, status, &body);
+    (status, body)
 }
 
 #[tokio::test(flavor = "multi_thread")]
