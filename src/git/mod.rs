@@ -24,6 +24,7 @@ pub mod snapshot;
 pub mod scratch;
 pub mod merge_base_in;
 pub mod commit;
+pub mod by_hand;
 pub mod outgoing;
 pub mod sandbox_git;
 pub mod prune;

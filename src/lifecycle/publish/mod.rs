@@ -139,6 +139,12 @@ fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
         StopReason::ObjectiveAchieved | StopReason::BudgetExceeded | StopReason::NoEvidence => {
             Reach::PullRequest
         }
+        // Who works here has it already.
+        StopReason::HumanRequested
+            if stop.is_taken() && !parked::taken_by(run).is_some_and(|over| over.pushes) =>
+        {
+            Reach::Local
+        }
         StopReason::HumanRequested => Reach::Branch,
         StopReason::SystemError => Reach::Local,
     };
@@ -286,6 +292,9 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
     match end_labels(github, run.context, number, stop).await {
         Ok(set) => run.journal.effect_done(Effect::Labels, set)?,
         Err(error) => run.journal.effect_failed(Effect::Labels, &error.to_string())?,
+    }
+    if stop.is_taken() {
+        parked::is_shown(run).await;
     }
     Ok(())
 }

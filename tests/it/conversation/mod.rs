@@ -13,4 +13,6 @@ mod issue_budget;
 mod plan_gate;
 mod pull_request;
 mod questions;
+mod steering;
+mod steering_pairs;
 mod triggers;
