@@ -101,6 +101,30 @@ pub enum Command {
         #[arg(value_name = "TEXT")]
         text: String,
     },
+    /// Take the work on an issue over: the run that works hands it over at the end of its turn; prints the worktree's path.
+    Take {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+    },
+    /// Give the work on an issue back: what you changed is committed in your name, and the agent goes on.
+    GiveBack {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+        /// What the agent is told.
+        #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+        message: Option<String>,
+        /// Nothing goes on: the work ends here.
+        #[arg(long)]
+        end: bool,
+    },
+    /// Open your shell in an issue's worktree: in the sandbox, without any token; read-only while a run works.
+    Shell {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+    },
     /// Answer the question that an issue's agent asked; the work goes on where it stopped.
     Answer {
         /// The issue: 42, '#42', OWNER/NAME#42 or its address.

@@ -17,7 +17,8 @@ use crate::config::Config;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
     Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Progress, Reload,
-    StartRequest, Watched, abandons, approved, approves, clean_ups, extends, starts, unfinished,
+    StartRequest, Watched, abandons, approved, approves, clean_ups, extends, give_backs, starts, takes,
+    takes_as_asked, unfinished,
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
@@ -434,6 +435,9 @@ pub(super) async fn parts_of(
         questions: config.questions.clone(),
         plan: config.plan.clone(),
         extend: extends(&sites),
+        take: takes(&sites),
+        take_as_asked: takes_as_asked(&sites),
+        give_back: give_backs(&sites),
         listen: None,
         reload: None,
         start: starts(sites, observe),

@@ -26,10 +26,12 @@ mod run_command;
 mod run_filter;
 mod runs;
 mod service_unit;
+mod shell_command;
 mod sim_command;
 mod repositories;
 mod steering;
 mod sweep_command;
+mod take_command;
 mod tools_command;
 mod demo;
 mod daemon_command;
@@ -143,6 +145,7 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         cli.command,
         Command::Run(_)
             | Command::Demo(_)
+            | Command::GiveBack { .. }
             | Command::Runs(RunsCommand::Resume(_) | RunsCommand::Replay { .. })
     );
     logging::start(&cli.global, output, told, progress)?;
@@ -165,6 +168,11 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Why { issue, exit_status } => return why_command::why(&context, issue, *exit_status),
         Command::Attach { issue } => return steering::attach(&context, issue),
         Command::Say { issue, text } => steering::say(&context, issue, text),
+        Command::Take { issue } => take_command::take(&context, issue),
+        Command::GiveBack { issue, message, end } => {
+            return take_command::give_back(&context, issue, message.as_deref(), *end);
+        }
+        Command::Shell { issue } => return shell_command::shell(&context, issue),
         Command::Worktrees(WorktreesCommand::List) => worktrees_command::list(&context),
         Command::Worktrees(WorktreesCommand::Prune { dry_run }) => {
             worktrees_command::prune(&context, *dry_run)

@@ -300,6 +300,29 @@ pub fn operator(host: &Host) -> Principal {
     Principal::new(PrincipalSource::Local, &format!("{}@{}", host.uid, host.name), Some(host.user.clone()))
 }
 
+/// A run of an issue that nothing else is said of.
+pub(super) fn plain(number: u64) -> RunRequest {
+    RunRequest {
+        issue: IssueSource::Number(number),
+        source: ObjectiveSource::Cli,
+        principal: operator(&Host::current()),
+        permission: None,
+        asked: None,
+        origin: None,
+        agent: None,
+        publish: None,
+        format: None,
+        parameters: BTreeMap::new(),
+        metadata: Map::new(),
+        resume: None,
+        follow_up: None,
+        new_remarks: Vec::new(),
+        check_reruns: Vec::new(),
+        catches_up: false,
+        dry_run: false,
+    }
+}
+
 fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
     let issue = match (args.issue(), &args.issue_file) {
         (Some(issue), _) => IssueSource::Number(issue.number),
@@ -317,22 +340,14 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
         args.meta.iter().map(|(name, value)| (name.clone(), Value::String(value.clone()))).collect();
     Ok(RunRequest {
         issue,
-        source: ObjectiveSource::Cli,
-        principal: operator(&Host::current()),
-        permission: None,
-        asked: None,
         origin: args.origin.clone(),
         agent: args.agent.clone(),
         publish: args.publish(),
         format,
         parameters: args.uv.iter().cloned().collect(),
         metadata,
-        resume: None,
-        follow_up: None,
-        new_remarks: Vec::new(),
-        check_reruns: Vec::new(),
-        catches_up: false,
         dry_run: args.dry_run,
+        ..plain(0)
     })
 }
 

@@ -257,6 +257,10 @@ impl Transcript {
                 let edited = if plan.edited { ", with changes" } else { "" };
                 self.said(format!("  > {} approved the plan{edited}", plan.by))
             }
+            Event::Taken(over) => self.said(format!("{} takes the work over", over.by)),
+            Event::GivenBack(back) => {
+                self.said(format!("  > {} gave the work back: {}", back.by, one_line(&back.text, 300)))
+            }
             Event::Parked { code, url } => {
                 self.said(format!("parked ({code}) {}", url.as_deref().unwrap_or_default()))
             }

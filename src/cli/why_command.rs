@@ -115,8 +115,7 @@ async fn waits_for(site: &RepositoryContext, number: u64) -> Option<WaitsForPers
     let cell = ParkedCell::new(&site.state, &site.repo, &IssueKey::Number(number));
     let issue = cell.read().await.ok()?;
     let parked = issue.now().filter(|parked| parked.answer.is_none())?;
-    let url = parked.comment.as_ref().and_then(|comment| comment.url.clone());
-    Some(WaitsForPerson { what: parked.waits_for.told(), remedy: parked.waits_for.remedy(number), url })
+    Some(WaitsForPerson::of(parked, number))
 }
 
 /// What is spent of an issue's budget and how much that is, where it is used up.

@@ -9,6 +9,7 @@ use super::error::CommandError;
 use super::output::Tone;
 use super::repositories::{self, OpenOptions};
 use crate::git::prune::{PruneOutcome, Pruned};
+use crate::lifecycle::taken;
 use crate::repository::clean_up::{self, Known};
 use crate::repository::context::RepositoryContext;
 
@@ -83,7 +84,8 @@ fn state(one: &Known) -> String {
 pub fn prune(context: &Context, dry_run: bool) -> Result<(), CommandError> {
     context.block_on(async {
         let site = site(context).await?;
-        let pruned = clean_up::clean_up(&site, Duration::ZERO, dry_run).await?;
+        let pruned =
+            clean_up::clean_up(&site, Duration::ZERO, dry_run, &taken::worktrees(&site).await).await?;
         if context.output.json() {
             let of = |removed: bool| -> Vec<serde_json::Value> {
                 pruned.iter().filter_map(|one| told(one, removed)).collect()

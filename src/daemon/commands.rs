@@ -213,6 +213,13 @@ impl Daemon {
         {
             return Ok(false);
         }
+        // A run that has only just begun cannot be asked yet.
+        if command == Command::Take
+            && self.supervisor.get(issue).is_some()
+            && self.deps.progress.run_of(issue).is_none()
+        {
+            return Ok(false);
+        }
         let judged = Judged { standing: standing.unwrap_or(Standing::Outsider), permission };
         let may = match &command {
             // Any trusted person approves a plan, as by a reaction.
@@ -231,7 +238,7 @@ impl Daemon {
             .await?;
         if may {
             let by = AskedBy { login, id: author_id, at: Some(remark.created), how: AskedHow::Comment };
-            self.follow(command, issue, (id, remark.number), by).await;
+            self.follow(command, issue, (id, remark.number), by, permission).await;
         } else if refuses {
             let has = judged.permission.unwrap_or(ActorPermission::None).as_str();
             let text =
@@ -244,7 +251,14 @@ impl Daemon {
         Ok(true)
     }
 
-    async fn follow(&mut self, command: Command, issue: &IssueRef, (id, on): (RemarkId, u64), by: AskedBy) {
+    async fn follow(
+        &mut self,
+        command: Command,
+        issue: &IssueRef,
+        (id, on): (RemarkId, u64),
+        by: AskedBy,
+        permission: Option<ActorPermission>,
+    ) {
         tracing::info!(%issue, ?command, by = by.login, "a command in a comment");
         let text = match command {
             Command::Run => self.run_for(issue, by).await,
@@ -266,10 +280,8 @@ impl Daemon {
             Command::Answer(text) => self.answer_for(issue, &text).await,
             Command::Reject(why) => self.told_of_plan(issue, Some(&why)).await,
             Command::Say(text) => self.say_for(issue, id, text).await,
-            Command::Take | Command::GiveBack(_) => {
-                "Work cannot be taken over by a command yet. `/agentd stop` ends the run; what it has done stays on the branch."
-                    .to_owned()
-            }
+            Command::Take => self.take_for(issue, &by.login).await,
+            Command::GiveBack(text) => self.give_back_for(issue, &by, permission, on, &text).await,
             Command::Unknown(word) => format!("`{}` is no command. {KNOWN}.", word.replace('`', "'")),
         };
         self.answer(issue, on, &text).await;
@@ -313,6 +325,10 @@ impl Daemon {
         if self.supervisor.get(issue).is_some() {
             return "A run works on it already. When it has ended, `/agentd extend` starts another one on the same \
                     branch, with a fresh budget."
+                .to_owned();
+        }
+        if self.is_taken(issue) {
+            return "A person has the work on this issue; `/agentd give-back TEXT` lets agentd go on."
                 .to_owned();
         }
         let login = by.login.clone();
@@ -383,7 +399,7 @@ impl Daemon {
     }
 
     /// One comment of this kind an issue, edited in place (D84).
-    async fn answer(&self, issue: &IssueRef, on: u64, text: &str) {
+    pub(super) async fn answer(&self, issue: &IssueRef, on: u64, text: &str) {
         let marker = rendering::request_marker(&IssueKey::Number(issue.number), "command");
         if let Err(error) = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await {
             tracing::warn!(%issue, %error, "a command could not be answered");
@@ -397,7 +413,7 @@ impl Judged {
     fn may(self, command: &Command, needs: ActorPermission) -> bool {
         let permitted = self.permission.is_some_and(|permission| permission >= needs);
         match command {
-            Command::Run | Command::Extend(_) | Command::Approve(_) => {
+            Command::Run | Command::Extend(_) | Command::Approve(_) | Command::GiveBack(_) => {
                 permitted && self.standing == Standing::Trusted
             }
             _ => self.standing == Standing::Trusted,

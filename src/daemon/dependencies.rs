@@ -9,7 +9,9 @@ use tokio::sync::Notify;
 
 use super::run_progress::Progress;
 use super::snapshot::Limits;
-use super::supervise::{Abandon, Approve, Approved, CleanUp, Extend, Start, UnfinishedRun};
+use super::supervise::{
+    Abandon, Approve, Approved, CleanUp, Extend, GiveBack, Start, Take, TakeAsAsked, UnfinishedRun,
+};
 use crate::config::checks_file::ChecksTable;
 use crate::config::conversation_file::ConversationTable;
 use crate::config::plan_file::PlanTable;
@@ -100,6 +102,12 @@ pub struct Dependencies {
     pub plan: PlanTable,
     /// How an issue is given more money.
     pub extend: Extend,
+    /// How somebody takes the work on an issue over.
+    pub take: Take,
+    /// How what was asked of a run that ended otherwise is done.
+    pub take_as_asked: TakeAsAsked,
+    /// How work is given back.
+    pub give_back: GiveBack,
     /// Whether a person approved what an issue waits for.
     pub approved: Approved,
     /// How merged worktrees are cleaned up in the background (I5); `None` = they are not.

@@ -9,10 +9,12 @@ use futures::FutureExt as _;
 use super::outcome::RunSummary;
 use super::snapshot;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Extend, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun,
+    Abandon, Approve, Approved, CleanUp, Extend, Gift, GiveBack, Given, RunHandle, Start, StartRequest, Take,
+    TakeAsAsked, UnfinishedRun,
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
+use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
@@ -21,10 +23,12 @@ use crate::issue::approval::{self, NewApproval, NotApproved};
 use crate::issue::cut_off_runs;
 use crate::issue::reference::IssueSource;
 use crate::issue::spending;
+use crate::lifecycle::give_back;
 use crate::lifecycle::lease;
 use crate::lifecycle::pipeline::{self, Finished};
 use crate::lifecycle::request;
 use crate::lifecycle::run_observer::RunObserver;
+use crate::lifecycle::taken;
 use crate::record::summary_text;
 use crate::repository::clean_up;
 use crate::repository::context::RepositoryContext;
@@ -127,6 +131,62 @@ pub fn extends(repositories: &[RepositoryContext]) -> Extend {
     })
 }
 
+/// The repository of an issue, or that it is not configured.
+fn of(
+    repositories: &BTreeMap<RepoName, Arc<RepositoryContext>>,
+    issue: &snapshot::IssueRef,
+) -> Result<(Arc<RepositoryContext>, IssueKey), Refusal> {
+    let found = repositories.get(&issue.repo).cloned();
+    let missing = || {
+        let message = format!("{} is not among the configured repositories.", issue.repo);
+        Refusal::new(StopDetail::ConfigInvalid, message)
+    };
+    Ok((found.ok_or_else(missing)?, IssueKey::Number(issue.number)))
+}
+
+fn by_name(repositories: &[RepositoryContext]) -> Arc<BTreeMap<RepoName, Arc<RepositoryContext>>> {
+    Arc::new(repositories.iter().map(|one| (one.repo.clone(), Arc::new(one.clone()))).collect())
+}
+
+/// Takes work in these repositories over.
+pub fn takes(repositories: &[RepositoryContext]) -> Take {
+    let repositories = by_name(repositories);
+    Arc::new(move |issue, over| {
+        let found = of(&repositories, &issue);
+        async move {
+            let (context, key) = found?;
+            taken::take(&context, &key, &over).await
+        }
+        .boxed()
+    })
+}
+
+/// Does what was asked of runs in these repositories that ended otherwise.
+pub fn takes_as_asked(repositories: &[RepositoryContext]) -> TakeAsAsked {
+    let repositories = by_name(repositories);
+    Arc::new(move |issue, asked| {
+        let found = of(&repositories, &issue);
+        async move {
+            let (context, key) = found?;
+            taken::take_as_asked(&context, &key, &asked).await
+        }
+        .boxed()
+    })
+}
+
+/// Gives work in these repositories back.
+pub fn give_backs(repositories: &[RepositoryContext]) -> GiveBack {
+    let repositories = by_name(repositories);
+    Arc::new(move |issue, giving| {
+        let found = of(&repositories, &issue);
+        async move {
+            let (context, key) = found?;
+            give_back::give_back(&context, &key, &giving).await
+        }
+        .boxed()
+    })
+}
+
 /// Looks for approvals of what runs in these repositories left to a person.
 pub fn approved(repositories: &[RepositoryContext]) -> Approved {
     let repositories: BTreeMap<RepoName, Arc<RepositoryContext>> =
@@ -167,7 +227,7 @@ pub fn clean_ups(repositories: &[RepositoryContext]) -> CleanUp {
         async move {
             for repository in repositories.iter() {
                 let retention = repository.config.worktree.retention.0;
-                match clean_up::clean_up(repository, retention, false).await {
+                match clean_up::clean_up(repository, retention, false, &taken::worktrees(repository).await).await {
                     Ok(pruned) => told(repository, &pruned),
                     Err(refusal) => {
                         tracing::warn!(repo = %repository.repo, %refusal, "merged worktrees were not looked for");

@@ -127,6 +127,8 @@ impl Watch {
             .state
             .issues
             .iter()
+            // Who has the work may have merged it: what follows from that waits until it is given back.
+            .filter(|(_, memory)| !memory.taken)
             .filter_map(|(issue, memory)| Some((*issue, memory.pull?)))
             .filter(|(issue, pull)| !busy.contains(issue) && !listed(*pull))
             .filter(|(_, pull)| self.pulls.is_due(*pull, pause, now))
@@ -158,7 +160,8 @@ impl Watch {
         for (issue, pull) in self.pulls.followed() {
             let memory = self.state.issues.get(&issue);
             let pending = memory.is_some_and(|memory| memory.pending_outcome.is_some());
-            let free = !busy.contains(&issue) && !pending && self.candidate(issue).is_none();
+            let taken = memory.is_some_and(|memory| memory.taken);
+            let free = !busy.contains(&issue) && !pending && !taken && self.candidate(issue).is_none();
             let rested = match looks.many {
                 true => self.pulls.has_rested(pull.number, now),
                 false => self.pulls.is_due(pull.number, looks.pause, now),

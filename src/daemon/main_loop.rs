@@ -488,6 +488,9 @@ impl Daemon {
 
     /// Reads the issue once more and starts the run (S36). False = what was decided on has changed; decide again.
     async fn start(&mut self, issue: &IssueRef) -> bool {
+        if self.is_taken_meanwhile(issue).await {
+            return false;
+        }
         let client = self.quick_client();
         let fresh = match client.issue(&issue.repo, issue.number).await {
             Ok(fresh) => fresh,

@@ -34,6 +34,7 @@ mod start_rules;
 mod status;
 mod supervise;
 mod sweep;
+mod taken;
 mod troubles;
 mod why;
 
@@ -43,7 +44,9 @@ pub mod status_format;
 pub use admission::Admission;
 pub use cron::{CronError, due, next};
 pub use dependencies::{Dependencies, Reload, Watched};
-pub use dispatch::{abandons, approved, approves, clean_ups, extends, starts, unfinished};
+pub use dispatch::{
+    abandons, approved, approves, clean_ups, extends, give_backs, starts, takes, takes_as_asked, unfinished,
+};
 pub use hints::Hints;
 pub use loading::{DaemonFiles, StateError};
 pub use main_loop::{Daemon, DaemonError, DaemonReport};

@@ -37,16 +37,14 @@ impl Daemon {
         ParkedCell::new(&self.deps.state, &issue.repo, &IssueKey::Number(issue.number))
     }
 
-    /// Looks after every issue that waits for a person: those that are asked for, and those that this daemon parked.
+    /// Looks after every issue that waits for a person: those that are asked for, and those that this daemon knows.
     pub(super) async fn heed_parked(&mut self) {
         let mut numbers: Vec<IssueRef> = Vec::new();
         for watch in &self.watches {
             let repo = &watch.watched.name;
-            let known = watch.state.issues.iter().filter(|(_, memory)| {
-                memory.parked.as_ref().is_some_and(super::state_format::Parked::waits_for_person)
-            });
             let asked = watch.candidates().filter_map(|(issue, _)| issue.issue.key.number());
-            let of = known.map(|(number, _)| *number).chain(asked);
+            // People take work over also where nothing waits.
+            let of = watch.state.issues.keys().copied().chain(asked);
             numbers.extend(of.map(|number| IssueRef { repo: repo.clone(), number }));
         }
         numbers.sort();
@@ -64,9 +62,26 @@ impl Daemon {
         }
     }
 
+    /// Whether the daemon goes on with what an issue waits for: somebody asks for it, or this daemon parked it.
+    fn is_waited_for(&self, issue: &IssueRef) -> bool {
+        let mut watches = self.watches.iter().filter(|watch| watch.watched.name == issue.repo);
+        watches.any(|watch| {
+            let parked = watch.state.issues.get(&issue.number).and_then(|memory| memory.parked.as_ref());
+            let known = parked.is_some_and(super::state_format::Parked::waits_for_person);
+            known || watch.candidate(issue.number).is_some()
+        })
+    }
+
     async fn look_after(&mut self, issue: &IssueRef) -> Result<(), NotHeeded> {
         let cell = self.parked_cell(issue);
-        let Some(mut parked) = cell.read().await?.now().cloned() else { return Ok(()) };
+        let known = cell.read().await?;
+        if self.heed_taken(issue, &known).await? {
+            return Ok(());
+        }
+        if !self.is_waited_for(issue) {
+            return Ok(());
+        }
+        let Some(mut parked) = known.now().cloned() else { return Ok(()) };
         let waits = matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. });
         if waits && self.is_unwanted(issue, &cell).await? {
             return Ok(());
@@ -352,6 +367,7 @@ fn reminder(parked: &Parked) -> String {
     let what = match parked.waits_for {
         WaitsFor::Plan { .. } => "The agent's plan still waits for approval",
         WaitsFor::Answer { .. } => "The agent still waits for an answer",
+        WaitsFor::GiveBack(_) => "A person still has the work",
     };
     format!("**{asked}{what}**{link}.{until}\n")
 }

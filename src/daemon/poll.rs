@@ -321,7 +321,7 @@ impl Watch {
                 dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
                 parked: memory.parked,
-                waits_for: self.parked.get(&number).map(|parked| waits_for(parked, number)),
+                waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, number)),
                 is_round: self.pulls.wanted.contains_key(&number),
                 money_used_up: self.money_used_up.get(&number).copied(),
                 disk,
@@ -448,12 +448,6 @@ pub(super) fn seen(snapshot: &IssueSnapshot) -> Seen {
 }
 
 /// Puts an issue into a list, once and without its body.
-/// For what a parked issue waits, for its facts.
-pub(super) fn waits_for(parked: &ParkedNow, number: u64) -> WaitsForPerson {
-    let url = parked.comment.as_ref().and_then(|comment| comment.url.clone());
-    WaitsForPerson { what: parked.waits_for.told(), remedy: parked.waits_for.remedy(number), url }
-}
-
 fn list(issues: &mut Vec<IssueSnapshot>, mut issue: IssueSnapshot) {
     issue.issue.body = String::new();
     issues.retain(|other| other.id != issue.id);

@@ -66,7 +66,8 @@ impl Daemon {
                 let is_written = memory.is_none_or(|memory| memory.pending_outcome.is_none());
                 let waits = memory
                     .and_then(|memory| memory.parked.as_ref())
-                    .is_some_and(|parked| parked.waits_for_person());
+                    .is_some_and(|parked| parked.waits_for_person())
+                    || memory.is_some_and(|memory| memory.taken);
                 let free = is_written
                     && !waits
                     && watch.candidate(number).is_none()

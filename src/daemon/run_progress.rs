@@ -177,6 +177,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::BudgetSoftLimit { kind, .. } => format!("{} is nearly used up", kind.as_str()),
         Event::BudgetExtended { by, budgets } => format!("{by} raised the budgets: {}", budgets.all_shown()),
         Event::QuestionAsked(asked) => format!("asks: {}", asked.question),
+        Event::Taken(over) => format!("{} takes the work over", over.by),
         Event::Parked { code, .. } => format!("parked: {code}"),
         Event::IssueBudget(news) => summary_text::issue_budget(news),
         Event::RemarkTold { id, text: Some(_), .. } => format!("{id} is told"),

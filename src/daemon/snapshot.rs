@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use super::admission::Admission;
 use super::state_format::{BackOff, Parked};
 use crate::config::settings::Daemon;
+use crate::conversation::parked::parked_format::Parked as ParkedNow;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
@@ -128,12 +129,23 @@ pub enum Holder {
 /// For what a parked issue waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitsForPerson {
+    /// The reason's code.
+    pub code: &'static str,
     /// In words.
     pub what: String,
     /// What they do about it.
     pub remedy: String,
     /// Where people were told.
     pub url: Option<String>,
+}
+
+impl WaitsForPerson {
+    /// What is kept of a parked issue, for its facts.
+    pub fn of(parked: &ParkedNow, number: u64) -> Self {
+        let url = parked.comment.as_ref().and_then(|comment| comment.url.clone());
+        let waits_for = &parked.waits_for;
+        Self { code: waits_for.reason(), what: waits_for.told(), remedy: waits_for.remedy(number), url }
+    }
 }
 
 /// All that is known of one issue when it is asked whether to start it.

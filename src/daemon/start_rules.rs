@@ -4,6 +4,9 @@ use super::snapshot::{Asked, Facts, Holder, Poll, Seen, Selection, WaitsForPerso
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 
+/// The code of an issue whose work a person has.
+const GIVE_BACK: &str = "waits_for_give_back";
+
 /// Why an issue is not started. Every code is stable and documented.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
@@ -64,6 +67,8 @@ pub enum Reason {
     },
     /// A person has to do something first.
     WaitsForAnswer {
+        /// The reason's code: for an answer, or for work to be given back.
+        code: &'static str,
         /// What, in words.
         what: String,
         /// What they do about it.
@@ -117,7 +122,7 @@ impl Reason {
             Self::Blocked(_) => "blocked_by_open",
             Self::SubIssuesOpen(_) => "sub_issues_open",
             Self::BackingOff { .. } => "backing_off",
-            Self::WaitsForAnswer { .. } => "waits_for_answer",
+            Self::WaitsForAnswer { code, .. } => code,
             Self::IssueBudgetSpent { .. } => "issue_budget_spent",
             Self::DiskFull { .. } => "disk_full",
             Self::Stopping => "stopping",
@@ -378,6 +383,12 @@ pub fn outlook(facts: &Facts, all: (usize, usize), repository: (usize, usize), d
             Holder::Elsewhere(holder) => format!("{holder} works on it"),
         });
     }
+    // Whatever its labels say: a person has the work.
+    if let Some(WaitsForPerson { what, remedy, .. }) =
+        facts.waits_for.as_ref().filter(|waits| waits.code == GIVE_BACK)
+    {
+        return Outlook::NeedsYou(what.clone(), remedy.clone());
+    }
     let is_open = matches!(facts.seen, Seen::Issue { open: true, .. });
     if is_open && facts.has_label(&facts.labels.done) && !facts.has_label(&facts.labels.trigger) {
         let done = &facts.labels.done;
@@ -468,8 +479,9 @@ fn not_backing_off(facts: &Facts, _: Slots) -> Result<String, Reason> {
 
 fn answered(facts: &Facts, _: Slots) -> Result<String, Reason> {
     match &facts.waits_for {
-        Some(WaitsForPerson { what, remedy, url }) => {
-            Err(Reason::WaitsForAnswer { what: what.clone(), remedy: remedy.clone(), url: url.clone() })
+        Some(waits) => {
+            let WaitsForPerson { code, what, remedy, url } = waits.clone();
+            Err(Reason::WaitsForAnswer { code, what, remedy, url })
         }
         None => Ok("nobody is waited for".to_owned()),
     }

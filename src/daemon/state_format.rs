@@ -99,6 +99,9 @@ pub struct IssueMemory {
     /// Its last run ended because its money was used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_money: Option<OutOfMoney>,
+    /// A person has its work, or asked its run for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
     /// The run that the next one goes on with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<RunId>,

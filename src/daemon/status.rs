@@ -12,7 +12,7 @@ use crate::conversation::parked::parked_format::{Parked, WaitsFor};
 fn asked(parked: &Parked) -> AskedStatus {
     let (question, options) = match &parked.waits_for {
         WaitsFor::Answer { question, .. } => (question.question.clone(), question.options.clone()),
-        WaitsFor::Plan { .. } => (parked.waits_for.told(), Vec::new()),
+        WaitsFor::Plan { .. } | WaitsFor::GiveBack(_) => (parked.waits_for.told(), Vec::new()),
     };
     AskedStatus {
         question,

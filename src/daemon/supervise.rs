@@ -9,19 +9,24 @@ use tokio::task::{Id, JoinSet};
 
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
+use crate::conversation::parked::parked_format::{Asked as AskedOfRun, GivingBack};
 use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
+use crate::domain::refusal::Refusal;
 use crate::domain::remark::Remark;
 use crate::domain::run::{Principal, RunId};
 use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::taken::TakenOver;
 use crate::engine::shared_cap_format::Extension;
 use crate::github::IssueSnapshot;
 use crate::issue::approval::NewApproval;
 use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::reference::Asked;
 use crate::lifecycle::extender::Extender;
+use crate::lifecycle::give_back::GaveBack;
+use crate::lifecycle::taken::Took;
 use crate::sys::shutdown::Shutdown;
 
 /// Starts a run. The command line provides it.
@@ -38,6 +43,17 @@ pub type Approve =
 /// Gives an issue more money. Gives what it may cost then, or why nothing was changed, both for people. The command line
 /// provides it.
 pub type Extend = Arc<dyn Fn(IssueRef, Gift) -> BoxFuture<'static, Result<Given, String>> + Send + Sync>;
+
+/// Takes the work on an issue over for somebody, or asks its run. The command line provides it.
+pub type Take = Arc<dyn Fn(IssueRef, TakenOver) -> BoxFuture<'static, Result<Took, Refusal>> + Send + Sync>;
+
+/// Does what was asked of a run that ended otherwise; `None` = there is nothing to do. The command line provides it.
+pub type TakeAsAsked =
+    Arc<dyn Fn(IssueRef, AskedOfRun) -> BoxFuture<'static, Result<Option<Took>, Refusal>> + Send + Sync>;
+
+/// Gives the work on an issue back. The command line provides it.
+pub type GiveBack =
+    Arc<dyn Fn(IssueRef, GivingBack) -> BoxFuture<'static, Result<GaveBack, Refusal>> + Send + Sync>;
 
 /// Money for an issue.
 #[derive(Debug, Clone)]

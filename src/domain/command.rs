@@ -43,7 +43,8 @@ pub const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the is
                          one as much again of each budget or starts another one, `/agentd extend 5` gives 5 USD more, \
                          `/agentd stop` asks the present one for its last report, `/agentd approve` (with a hash where \
                          several things wait) lets what waits for an approval go on, `/agentd reject TEXT` has it made anew, \
-                         `/agentd answer TEXT` answers a question, `/agentd say TEXT` tells the run something";
+                         `/agentd answer TEXT` answers a question, `/agentd say TEXT` tells the run something, \
+                         `/agentd take` hands the work over to you, `/agentd give-back TEXT` gives it back";
 
 impl Command {
     /// The command of a comment; `None` = it is conversation. Only the first line says so: not a quote, not a code block.

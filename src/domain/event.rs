@@ -26,6 +26,7 @@ use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::seal::SignedSeal;
 use super::stop::Stop;
+use super::taken::{GivenBack, TakenOver};
 use super::trace::{
     ChecksRun, ContextGuardEvaluated, GuardrailDecision, Item, PromptSnapshot, ReportCaptured,
     RequestPrepared, SessionClosed, SessionOpened, SuspendedProposal, ToolsChanged,
@@ -303,6 +304,10 @@ pub enum Event {
     PlanPosted(PlanPosted),
     /// The run carries out a plan of the run that it goes on with.
     PlanApproved(Box<PlanApproved>),
+    /// A person takes the work over: the flow ends at the border of its turn.
+    Taken(TakenOver),
+    /// The run goes on with work that a person had taken over.
+    GivenBack(Box<GivenBack>),
     /// The issue waits for a person.
     Parked {
         /// For what: `question_pending`, `plan_pending` or `taken`.
@@ -446,6 +451,8 @@ impl Event {
             Self::QuestionAnswered(..) => &[Facts, Progress],
             Self::PlanPosted(..) => &[Progress],
             Self::PlanApproved(..) => &[Progress],
+            Self::Taken(..) => &[Facts, Progress, DaemonProgress],
+            Self::GivenBack(..) => &[Progress],
             Self::Parked { .. } => &[Record, Progress, DaemonProgress],
             Self::Resumed { .. } => &[Progress],
             Self::SandboxChosen(..) => &[Facts],
@@ -500,8 +507,7 @@ pub struct LeaseTaken {
     pub runtime_version: String,
 }
 
-/// Which revision of an issue's text a run works on: the one at the time when a person with permission asked for the
-/// run.
+/// Which revision of an issue's text a run works on: that of the time when somebody with permission asked for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextRevision {
     /// How the run was asked for.

@@ -9,6 +9,7 @@ use super::question::{Answered, Question};
 use super::run::{VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::stop::{Stop, StopDetail};
+use super::taken::TakenOver;
 
 /// What the events of one run say. Same events, same facts.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +53,8 @@ pub struct RunFacts {
     pub question: Option<Question>,
     /// What somebody answered to the run that this one goes on with.
     pub answered: Option<Answered>,
+    /// Who took the work over.
+    pub taken: Option<TakenOver>,
     /// The flow's end.
     pub flow_end: Option<FlowEnd>,
     /// The state of the branch after the commit stage.
@@ -177,6 +180,7 @@ impl RunFacts {
             }
             Event::QuestionAsked(question) => self.question = Some(question),
             Event::QuestionAnswered(answered) => self.answered = Some(answered),
+            Event::Taken(over) => self.taken = Some(over),
             Event::IssueBudget(news) => {
                 if let Some(started) = &mut self.started
                     && news.state == IssueBudgetState::Extended

@@ -44,6 +44,7 @@ pub mod report;
 pub mod trace;
 pub mod seal;
 pub mod constraint;
+pub mod taken;
 pub mod verify_command;
 pub mod event;
 pub mod facts;

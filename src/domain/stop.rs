@@ -197,6 +197,11 @@ impl Stop {
         self.detail.parks()
     }
 
+    /// Whether a person took the work over.
+    pub fn is_taken(&self) -> bool {
+        self.detail == StopDetail::Taken
+    }
+
     /// `success ⇔ OBJECTIVE_ACHIEVED` (C-05).
     pub fn success(&self) -> bool {
         self.reason() == StopReason::ObjectiveAchieved

@@ -155,7 +155,8 @@ impl<'a> ToolHandler<'a> {
         behind.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
         let gate =
             world.gate(record.clone(), scope, &behind)?.with_loop_limits(settings.loop_guard).with_protocol();
-        let interrupts = Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) };
+        let interrupts =
+            Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter), whole_turns: false };
         Ok(Self {
             world,
             settings,

@@ -327,7 +327,9 @@ impl Session<'_> {
                 reply_validation::name_calls(&mut reply, taken);
                 // A provider that counts nothing has not counted.
                 reply.usage = reply.usage.map(believable).filter(|usage| usage.total_tokens > 0);
-                let phase = match (self.is_final(), self.world.stop.asked()) {
+                // A turn comes to its end before a person takes the work over.
+                let asked = self.world.stop.asked().filter(|stop| !stop.is_taken());
+                let phase = match (self.is_final(), asked) {
                     (true, _) => Phase::Final,
                     (false, Some(_)) => Phase::Stopping,
                     (false, None) => Phase::Open,

@@ -212,7 +212,11 @@ impl FlowWorld {
     }
 
     pub(super) fn interrupts(&self) -> Interrupts {
-        Interrupts { stop: self.0.stop.clone(), meter: std::sync::Arc::clone(&self.0.meter) }
+        Interrupts {
+            stop: self.0.stop.clone(),
+            meter: std::sync::Arc::clone(&self.0.meter),
+            whole_turns: false,
+        }
     }
 }
 

@@ -380,7 +380,7 @@ async fn run_one(
         queues.of(&call.name, seat.tool.queue()).map_err(|error| Abort::internal(error.to_string()))?;
     let seat_in_queue = tokio::select! {
         biased;
-        () = interrupts.stop.wait_asked() => return Ok(None),
+        () = interrupts.wait_cut_short() => return Ok(None),
         acquired = queue.acquire_owned() => acquired.map_err(|_| Abort::internal("a tool queue was closed"))?,
     };
     record.note(Event::ToolStarted {

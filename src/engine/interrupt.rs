@@ -22,6 +22,8 @@ pub struct Interrupts {
     pub stop: StopSignal,
     /// The budgets.
     pub meter: Arc<Meter>,
+    /// Whether what has begun comes to its own end where a person takes the work over.
+    pub whole_turns: bool,
 }
 
 /// Why a wait ended before its work did.
@@ -44,7 +46,10 @@ impl Interrupts {
         let grace_over = async {
             match grace {
                 Some(grace) => {
-                    self.stop.wait_asked().await;
+                    match grace.is_zero() {
+                        true => self.stop.wait_asked().await,
+                        false => self.wait_cut_short().await,
+                    }
                     tokio::time::sleep(grace).await;
                 }
                 None => std::future::pending().await,
@@ -56,6 +61,14 @@ impl Interrupts {
             done = work => Ok(done),
             stop = self.meter.time_over() => Err(Interrupt::End(stop.into())),
             () = grace_over => Err(Interrupt::GraceOver),
+        }
+    }
+
+    /// Waits until a stop is asked for that the present turn is not finished for.
+    pub async fn wait_cut_short(&self) {
+        self.stop.wait_asked().await;
+        if self.whole_turns && self.stop.is_taken() {
+            std::future::pending::<()>().await;
         }
     }
 

@@ -342,7 +342,11 @@ impl<'a> Session<'a> {
             guard.append_images(request.background.images.len());
         }
         Ok(Self {
-            interrupts: Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) },
+            interrupts: Interrupts {
+                stop: world.stop.clone(),
+                meter: Arc::clone(&world.meter),
+                whole_turns: true,
+            },
             nearest_rules: NearestRules::new(Arc::clone(&request.background.folder_rules)),
             live: (0..settings.targets.len()).collect(),
             ceiling: settings.max_turns,
@@ -440,6 +444,10 @@ impl<'a> Session<'a> {
         loop {
             self.checkpoint()?;
             let asked = self.world.stop.asked();
+            if let Some(stop) = asked.as_ref().filter(|stop| stop.is_taken()) {
+                // Nobody is asked for a report: a person goes on from here.
+                return Err(stop.clone().into());
+            }
             if self.turn >= self.ceiling {
                 return Err(asked.map_or_else(|| self.without_report(None), Abort::from));
             }
@@ -524,9 +532,11 @@ impl<'a> Session<'a> {
 
     /// Writes report, guardrail, conversation and closing event. From here on the caller always gets the outcome.
     async fn close(mut self, ended: Result<ModelReport, Abort>) -> SessionOutcome {
-        // Whoever asked to stop outranks every other end (C-08, C-26).
-        let asked =
-            self.world.stop.asked().map(Abort::from).or(self.out_of_money.take()).map(Abort::into_failure);
+        // Whoever asked to stop outranks every other end (C-08, C-26). A report that is there already counts, though, where a
+        // person takes the work over: they have it at the visit's end.
+        let reported = ended.is_ok();
+        let asked = self.world.stop.asked().filter(|stop| !(reported && stop.is_taken()));
+        let asked = asked.map(Abort::from).or(self.out_of_money.take()).map(Abort::into_failure);
         let clean = |mut failure: SessionFailure| {
             failure.error_message = self.record.redact(&failure.error_message);
             failure

@@ -51,7 +51,8 @@ pub async fn call_tool(
     let record = world.record(ids.clone());
     let outputs = StoredOutputs::new(ids.session, Arc::clone(&world.journal));
     let mut gate = world.gate(record.clone(), scope, tools)?;
-    let interrupts = Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) };
+    let interrupts =
+        Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter), whole_turns: false };
     let proposal =
         Proposal { arguments: arguments::parse(&call.arguments), call: call.clone(), report: ReportCall::No };
     let ready = match interrupts.watch(None, gate.judge_single(TURN, &proposal)).await {

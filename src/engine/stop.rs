@@ -72,6 +72,11 @@ impl StopSignal {
         }
     }
 
+    /// Whether a person takes the work over, and nothing stronger was asked for.
+    pub fn is_taken(&self) -> bool {
+        matches!(self.state(), StopState::Graceful(stop) if stop.is_taken())
+    }
+
     /// Waits until a stop is asked for, in either form. Waits for ever when nobody is left who could ask.
     pub async fn wait_asked(&self) {
         self.wait(|state| *state != StopState::Running).await;

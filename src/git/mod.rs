@@ -28,6 +28,7 @@ mod quick_snapshot;
 pub mod scratch;
 pub mod merge_base_in;
 pub mod commit;
+pub mod by_hand;
 pub mod outgoing;
 pub mod sandbox_git;
 pub mod prune;

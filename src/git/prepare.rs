@@ -271,7 +271,7 @@ impl Checkout {
         let way = self.way(path, all)?;
         match &way {
             Way::Reuse(entry, _) => {
-                is_on_branch(plan, path, entry)?;
+                is_on_branch(&plan.branch, path, entry)?;
                 if self.local_branch(&plan.branch).await?.is_none() {
                     let commit = self.last_known(plan, entry).await?;
                     let (path, branch) = (path.to_string(), plan.branch.to_string());
@@ -592,8 +592,8 @@ impl Worktree {
 }
 
 /// Whether a worktree that is there is what it should be.
-fn is_on_branch(plan: &WorktreePlan, path: &AbsPath, entry: &Entry) -> Result<(), WorktreeError> {
-    if entry.is_on(&plan.branch) {
+pub(super) fn is_on_branch(branch: &BranchName, path: &AbsPath, entry: &Entry) -> Result<(), WorktreeError> {
+    if entry.is_on(branch) {
         return Ok(());
     }
     let path = path.to_string();
@@ -605,7 +605,7 @@ fn is_on_branch(plan: &WorktreePlan, path: &AbsPath, entry: &Entry) -> Result<()
         Head::Detached(commit) => format!("the commit {}", commit.get(..10).unwrap_or(commit)),
         Head::Broken => "a HEAD that cannot be read".to_owned(),
     };
-    Err(WorktreeError::OtherBranch { path, on, branch: plan.branch.to_string() })
+    Err(WorktreeError::OtherBranch { path, on, branch: branch.to_string() })
 }
 
 /// Takes a worktree that is there and is what it should be.

@@ -63,6 +63,15 @@ impl Entry {
             .find(|(file, _)| self.dir.join(file).as_path().exists())
             .map(|(_, name)| name)
     }
+
+    /// The same of what ends with a commit on the branch. agentd makes merges, too, and commits them with the work that
+    /// follows.
+    pub(super) fn unfinished_commit(&self) -> Option<&'static str> {
+        [("MERGE_HEAD", "merge"), ("CHERRY_PICK_HEAD", "cherry-pick"), ("REVERT_HEAD", "revert")]
+            .into_iter()
+            .find(|(file, _)| self.dir.join(file).as_path().exists())
+            .map(|(_, name)| name)
+    }
 }
 
 /// What is found at the worktree's path.

@@ -10,6 +10,8 @@ pub mod stop_request;
 pub mod run;
 pub mod issue_budget;
 pub mod parked;
+pub mod taken;
+pub mod give_back;
 mod said;
 mod comment_state;
 mod shown_progress;

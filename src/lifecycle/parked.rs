@@ -3,7 +3,9 @@
 use chrono::TimeDelta;
 
 use super::run::Run;
-use crate::conversation::parked::parked_format::{Answer, Over, Parked, ParkedIssue as Kept, Told, WaitsFor};
+use crate::conversation::parked::parked_format::{
+    Answer, Over, Parked, ParkedIssue as Kept, Taken, Told, WaitsFor,
+};
 use crate::conversation::parked::{self, ParkedCell};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
@@ -11,6 +13,7 @@ use crate::domain::plan::{PlanApproved, PlanPosted, PlanVerdict, ProposedPlan, p
 use crate::domain::question::{Answered, Question};
 use crate::domain::run::{RunId, VisitRecord};
 use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::taken::{GivenBack, TakenOver};
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::engine::journal::JournalError;
 use crate::record::rendering;
@@ -30,11 +33,12 @@ pub(super) async fn may_ask(run: &Run<'_>) -> bool {
 }
 
 /// Takes up what lets the run go on, where it goes on with a parked one. It is the run's from here on, and in its journal; what
-/// was decided on a plan is in the visit that proposed it. Gives the answer to a question.
+/// was decided on a plan is in the visit that proposed it. Gives what the step that goes on is told: the answer to a question, or
+/// what a person made of the work.
 pub(super) async fn take_up(
     run: &Run<'_>,
     finished: &mut [VisitRecord],
-) -> Result<Option<Answered>, JournalError> {
+) -> Result<Option<String>, JournalError> {
     if run.context.replay.is_some() {
         // The recorded briefing has the answer, and the recorded visits what was decided.
         return Ok(None);
@@ -45,11 +49,13 @@ pub(super) async fn take_up(
     let taken = cell(run)
         .update(move |issue| {
             let parked = issue.parked.as_mut()?;
+            // Whichever run begins after a person gave the work back goes on with it.
+            let given_back = matches!(parked.waits_for, WaitsFor::GiveBack(_));
             let goes_on = |run_id: RunId| Some(run_id) == before || Some(run_id) == resumed;
             // A run that was killed after it had taken it up is gone on with as well.
             let is_before = match &parked.over {
-                None => goes_on(parked.run_id),
-                Some(Over::TakenUp(run_id)) => goes_on(*run_id),
+                None => given_back || goes_on(parked.run_id),
+                Some(Over::TakenUp(run_id)) => goes_on(*run_id) || (given_back && goes_on(parked.run_id)),
                 Some(Over::Ended(_)) => false,
             };
             if is_before && finishes {
@@ -80,8 +86,9 @@ pub(super) async fn take_up(
             let answered = Answered { run_id: parked.run_id, text, by, permission, at };
             run.journal.record(Event::QuestionAnswered(answered.clone()))?;
             tell_answered(run, &parked, &answer).await;
-            Ok(Some(answered))
+            Ok(Some(told_answer(&answered)))
         }
+        WaitsFor::GiveBack(taken) => given_back(run, &parked, taken, &answer, finished).map(Some),
     }
 }
 
@@ -135,9 +142,80 @@ async fn tell_answered(run: &Run<'_>, parked: &Parked, answer: &Answer) {
     }
 }
 
-/// The answer as the step that asked is told it; `None` = there is none.
-pub(super) fn told(answered: Option<&Answered>) -> Option<String> {
-    answered.map(|answered| fence("answer", &incoming(&answered.text, LONGEST_INCOMING)))
+/// The answer as the step that asked is told it.
+fn told_answer(answered: &Answered) -> String {
+    format!(
+        "The answer to your question:\n\n{}",
+        fence("answer", &incoming(&answered.text, LONGEST_INCOMING))
+    )
+}
+
+/// Work that a person gave back is the run's from here on. Gives what the run is told of it.
+fn given_back(
+    run: &Run<'_>,
+    parked: &Parked,
+    taken: &Taken,
+    answer: &Answer,
+    finished: &mut [VisitRecord],
+) -> Result<String, JournalError> {
+    let given = taken.given.as_ref();
+    let back = GivenBack {
+        run_id: parked.run_id,
+        by: answer.by.clone(),
+        permission: answer.permission,
+        at: answer.at,
+        text: answer.text.clone(),
+        from: taken.head.clone(),
+        to: given.map_or_else(|| taken.head.clone(), |given| given.head.clone()),
+        changed: given.map(|given| given.changed.clone()).unwrap_or_default(),
+    };
+    let told = told_given_back(&back, taken.before.as_ref());
+    if let Some(WaitsFor::Plan { plan, .. }) = &taken.before {
+        // What was planned before somebody else worked on it is planned anew, and approved as any plan.
+        let words = "Your plan was not decided on: a person took the work over meanwhile. Make it again for the files as they \
+                     are now.";
+        plan.decide(finished, PlanVerdict::Rejected, words);
+    }
+    run.journal.record(Event::GivenBack(Box::new(back)))?;
+    Ok(told)
+}
+
+/// What a person made of the work, for a model.
+fn told_given_back(back: &GivenBack, before: Option<&WaitsFor>) -> String {
+    let (by, permission) = (&back.by, back.permission.map_or("", |permission| permission.as_str()));
+    let mut text = format!(
+        "A person took this work over and gives it back: {by} (trusted). What they changed is in the files here, and counts.\n"
+    );
+    if let Some(WaitsFor::Answer { question, .. }) = before {
+        let asked = fence("your question", &incoming(&question.question, LONGEST_INCOMING));
+        text.push_str(&format!("\nYou had asked something, which was not answered otherwise:\n\n{asked}\n"));
+    }
+    if !back.text.is_empty() {
+        let source = format!(
+            "give-back of {by} (trusted{}{permission})",
+            if permission.is_empty() { "" } else { ", " }
+        );
+        text.push_str(&format!(
+            "\nWhat they say:\n\n{}\n",
+            fence(&source, &incoming(&back.text, LONGEST_INCOMING))
+        ));
+    }
+    let changed = match back.changed.is_empty() {
+        true => "No file was changed.".to_owned(),
+        false => fence("changes", &incoming(&back.changed.join("\n"), LONGEST_INCOMING)),
+    };
+    text.push_str(&format!("\nWhat they changed:\n\n{changed}"));
+    text
+}
+
+/// Whether the run goes on with work that a person gave back, where this one left it: then the files are as that person wants
+/// them, whatever was kept of them before.
+pub(super) async fn is_given_back(run: &Run<'_>, before: RunId) -> bool {
+    let Ok(issue) = cell(run).read().await else { return false };
+    issue.parked.as_ref().is_some_and(|parked| {
+        let given = matches!(&parked.waits_for, WaitsFor::GiveBack(taken) if taken.given.is_some());
+        given && parked.run_id == before
+    })
 }
 
 /// Parks the issue of a run that ends for a person: for what it waits is on disk before people are told, and they are told
@@ -145,6 +223,9 @@ pub(super) fn told(answered: Option<&Answered>) -> Option<String> {
 pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalError> {
     if !stop.parks() || run.context.replay.is_some() {
         return Ok(stop.clone());
+    }
+    if stop.is_taken() {
+        return hand_over(run, stop).await;
     }
     let Some(news) = news(run, stop) else { return Ok(stop.clone()) };
     let (own, before) = (run.lease.run_id, run.lease.predecessor.as_ref().map(|before| before.run_id));
@@ -230,6 +311,44 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
     Ok(stop.clone())
 }
 
+/// Parks the issue for the person who takes the work over. There is nobody to be asked: the status comment says who has it.
+async fn hand_over(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalError> {
+    let branch = run.lease.mapping.branch.clone();
+    let tip = run.context.checkout.local_branch(&branch).await;
+    let (Some(TakenOver { by, .. }), Ok(Some(head))) = (taken_by(run), tip) else {
+        let message = format!("{} Where the branch {branch} stands cannot be told.", stop.message);
+        return Ok(Stop::new(StopDetail::GitError, message));
+    };
+    let taken = Taken { by, branch, head, is_done: false, before: None, giving_back: None, given: None };
+    let parked = Parked::taken(run.lease.run_id, taken, run.context.clock.now());
+    let code = parked.waits_for.code().to_owned();
+    let keep = move |issue: &mut Kept| {
+        issue.asked = None;
+        issue.parked = Some(parked.clone());
+    };
+    cell(run).update(keep).await?;
+    run.journal.record(Event::Parked { code, url: None })?;
+    Ok(stop.clone())
+}
+
+/// Who takes the work over: from this run, or from the killed run whose end this one brings about.
+pub(super) fn taken_by(run: &Run<'_>) -> Option<TakenOver> {
+    let before = run.lease.predecessor.as_ref();
+    run.journal.facts().taken.clone().or_else(|| before?.facts.taken.clone())
+}
+
+/// People were told who has the work.
+pub(super) async fn is_shown(run: &Run<'_>) {
+    let shown = |issue: &mut Kept| {
+        if issue.taken().is_some() {
+            issue.parked.iter_mut().for_each(|parked| parked.is_posted = true);
+        }
+    };
+    if let Err(error) = cell(run).update(shown).await {
+        tracing::warn!(%error, "that people know who has the work could not be noted");
+    }
+}
+
 /// For what people are asked.
 enum News {
     Question(Question),
@@ -254,13 +373,14 @@ async fn post(run: &Run<'_>, parked: &Parked) -> Result<Option<Told>, crate::git
     let text = match &parked.waits_for {
         WaitsFor::Plan { plan, .. } => parked::plan_text(parked, plan, &config.plan, key),
         WaitsFor::Answer { .. } => parked::question_text(parked, &config.questions, key),
+        WaitsFor::GiveBack(_) => return Ok(None),
     };
     let marker = parked.waits_for.key();
     let marker = rendering::request_marker(key, &marker);
     let found = match &parked.waits_for {
         // People may have edited a plan that is there already: it stays theirs.
         WaitsFor::Plan { .. } => github.find_comment(repo, issue, &marker).await?,
-        WaitsFor::Answer { .. } => None,
+        WaitsFor::Answer { .. } | WaitsFor::GiveBack(_) => None,
     };
     let comment = match found {
         Some(found) => found,

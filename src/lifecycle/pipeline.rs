@@ -72,7 +72,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         said::open(&run).await;
         let output = tokio::select! {
             output = stages(&run) => output.unwrap_or_else(|error| run.output_lost(&error)),
-            never = stop_request::listen(lease.journal.dir(), observer.stop()) => match never {},
+            never = stop_request::listen(&run, observer.stop()) => match never {},
             never = budget_extension::listen(&run) => match never {},
             never = shown_progress::show(&run) => match never {},
         };

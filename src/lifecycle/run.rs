@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::comment_state::StatusComment;
@@ -15,6 +15,7 @@ use crate::domain::budget::BudgetKind;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
+use crate::domain::taken::TakenOver;
 use crate::engine::clock::RunClock;
 use crate::engine::journal::JournalError;
 use crate::engine::session_trace::WITHHELD;
@@ -43,6 +44,7 @@ pub struct Run<'a> {
     /// Its repository.
     pub context: &'a RepositoryContext,
     stop: StopSignal,
+    taken: OnceLock<TakenOver>,
     pub(super) extender: Extender,
     /// The budgets that people were told of already; one asks at a time.
     pub(super) told: tokio::sync::Mutex<Vec<BudgetKind>>,
@@ -62,6 +64,7 @@ impl<'a> Run<'a> {
             clock,
             context,
             stop: observer.signal(),
+            taken: OnceLock::new(),
             extender: observer.extender(),
             told: tokio::sync::Mutex::default(),
             status_comment: tokio::sync::Mutex::default(),
@@ -79,6 +82,16 @@ impl<'a> Run<'a> {
     /// Whether someone asked to stop.
     pub fn stop(&self) -> StopSignal {
         self.stop.clone()
+    }
+
+    /// Somebody takes the work over: the first one counts.
+    pub fn is_taken_by(&self, over: TakenOver) {
+        let _first = self.taken.set(over);
+    }
+
+    /// Who takes the work over.
+    pub fn taken_by(&self) -> Option<&TakenOver> {
+        self.taken.get()
     }
 
     /// The abort, if one was asked for. It comes before any other end of the run (C-08).

@@ -4,34 +4,44 @@ use std::convert::Infallible;
 
 use futures::StreamExt as _;
 
+use super::run::Run;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::taken::TakenOver;
 use crate::engine::stop::StopHandle;
 use crate::store::port::{Cell, StoreError};
 use crate::store::run_dir::RunDir;
 
 const LAST_REPORT: &str = "stop\n";
 const AT_ONCE: &str = "abort\n";
+/// Begins the word of somebody who takes the work over; who it is follows as JSON.
+const TAKE: &str = "take ";
 
 /// What is asked of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopRequest {
     /// One last report, then the end (C-26).
     LastReport,
     /// The end at once.
     AtOnce,
+    /// The end at the border of the turn: a person goes on.
+    Take(TakenOver),
 }
 
 /// Asks. The run hears of it within a moment if it lives.
-pub fn ask(dir: &RunDir, request: StopRequest) -> Result<(), StoreError> {
+pub fn ask(dir: &RunDir, request: &StopRequest) -> Result<(), StoreError> {
     let word = match request {
-        StopRequest::LastReport => LAST_REPORT,
-        StopRequest::AtOnce => AT_ONCE,
+        StopRequest::LastReport => LAST_REPORT.to_owned(),
+        StopRequest::AtOnce => AT_ONCE.to_owned(),
+        StopRequest::Take(over) => {
+            format!("{TAKE}{}\n", serde_json::to_string(over).unwrap_or_default())
+        }
     };
-    dir.store().put(&cell(dir), Some(word))
+    dir.store().put(&cell(dir), Some(&word))
 }
 
 /// Passes stop requests on to the run's own signal. Never returns.
-pub(super) async fn listen(dir: &RunDir, stop: &StopHandle) -> Infallible {
+pub(super) async fn listen(run: &Run<'_>, stop: &StopHandle) -> Infallible {
+    let dir = run.journal.dir();
     let mut asked = dir.store().watch(&cell(dir));
     while let Some(word) = asked.next().await {
         match word.as_deref() {
@@ -41,11 +51,29 @@ pub(super) async fn listen(dir: &RunDir, stop: &StopHandle) -> Infallible {
             Some(LAST_REPORT) => {
                 stop.ask(Stop::new(StopDetail::UserStop, "A person asked the run to stop."));
             }
+            Some(word) => {
+                let over = word.strip_prefix(TAKE).and_then(|over| serde_json::from_str(over.trim()).ok());
+                if let Some(over) = over {
+                    let message = taken(&over, run);
+                    run.is_taken_by(over);
+                    stop.ask(Stop::new(StopDetail::Taken, message));
+                }
+            }
             // Nobody asked.
-            _ => {}
+            None => {}
         }
     }
     std::future::pending().await
+}
+
+/// How people are told that somebody has the work.
+fn taken(over: &TakenOver, run: &Run<'_>) -> String {
+    let number = &run.plan.issue.key;
+    format!(
+        "{} took the work over, on the branch {}. To give it back: the comment `/agentd give-back TEXT`, or \
+         `agentd give-back {number}` on agentd's machine.",
+        over.by, run.lease.mapping.branch
+    )
 }
 
 /// Forgets what was asked of a run that has ended.

@@ -60,7 +60,10 @@ pub async fn verify<'a>(mut committed: Committed<'a>) -> Result<Verified<'a>, Jo
 }
 
 fn stopped_by_a_person(stop: &Stop) -> bool {
-    matches!(stop.detail, StopDetail::Shutdown | StopDetail::UserStop | StopDetail::UserAbort)
+    matches!(
+        stop.detail,
+        StopDetail::Shutdown | StopDetail::UserStop | StopDetail::UserAbort | StopDetail::Taken
+    )
 }
 
 /// Runs the verify commands one after the other (D83). They run even if the wall time is used up, so that finished work is

@@ -6,6 +6,7 @@
 
 use super::commit::others;
 use super::lease::recovery::Predecessor;
+use super::parked;
 use super::plan::Plan;
 use super::run::Run;
 use super::stage::{Stage, StageError, Worked};
@@ -158,6 +159,9 @@ async fn bring_back(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecesso
     let Some((visit, commit)) = &predecessor.facts.checkpoint else { return Ok(()) };
     if predecessor.facts.committed.is_some() {
         // Its flow was over and its work committed: there is nothing half done.
+        return Ok(());
+    }
+    if parked::is_given_back(run, predecessor.run_id).await {
         return Ok(());
     }
     let rescue = format!("refs/agentd/rescue/{}", predecessor.run_id);

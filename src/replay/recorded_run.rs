@@ -372,6 +372,7 @@ fn from_outside(detail: StopDetail) -> bool {
             | StopDetail::LabelRemoved
             | StopDetail::Interrupted
             | StopDetail::MaxWallTime
+            | StopDetail::Taken
     )
 }
 

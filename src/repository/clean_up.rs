@@ -39,11 +39,12 @@ pub async fn list(context: &RepositoryContext) -> Result<Vec<Known>, Refusal> {
 }
 
 /// Removes worktrees that are merged, clean and were last worked on at least `age` ago. The others stay, each with its
-/// reason.
+/// reason; `taken` = those that people work in, with who that is.
 pub async fn clean_up(
     context: &RepositoryContext,
     age: Duration,
     dry_run: bool,
+    taken: &BTreeMap<String, String>,
 ) -> Result<Vec<Pruned>, Refusal> {
     let known = list(context).await?;
     let mut held = BTreeMap::new();
@@ -51,7 +52,8 @@ pub async fn clean_up(
     let mut leases = Vec::new();
     for one in &known {
         let name = &one.listed.name;
-        if let Some(why) = reason_to_hold(one, context.clock.now(), age) {
+        let why = taken.get(name).cloned();
+        if let Some(why) = why.or_else(|| reason_to_hold(one, context.clock.now(), age)) {
             held.insert(name.clone(), why);
         } else if !dry_run {
             match context.take(context.lease_of(name), "worktrees prune", LASTS).await {

@@ -4,5 +4,6 @@ pub mod cargo_home;
 pub mod toolchains;
 pub mod egress_proxy;
 pub mod run_sandbox;
+mod shell;
 pub mod upstream;
 pub mod agent_backend;

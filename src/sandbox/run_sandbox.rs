@@ -21,6 +21,7 @@ use crate::domain::sandbox::SandboxFacts;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::GitError;
+use crate::git::program::Identity;
 use crate::git::remote::{Remote, RemoteAuth};
 use crate::git::sandbox_git::{Base, SandboxGit, Taken};
 use crate::git::worktree::Worktree;
@@ -124,25 +125,14 @@ impl RunSandbox {
             made.and_then(|()| toolchains::copy_versions(&context.env, place.as_path()))
                 .map_err(|error| failed(error.to_string()))?;
         }
-        let mut made = Self::unconfined(folder, worktree);
-        made.link = std::fs::read(worktree.path().join(".git").as_path()).ok();
+        let mut made = Self::around(folder, worktree);
         let wanted = definition.boundaries.sandbox.enabled;
         match find(&context.env, &context.config.sandbox).await {
             Ok(mechanism) if wanted || programs.iter().any(|program| program.sandboxed) => {
                 made.open_proxies(needs, (journal, context), &mechanism)?;
                 made.cargo_home(context).await.map_err(|error| failed(error.to_string()))?;
-                let mut objects = Vec::new();
-                if mechanism.can_show_otherwise() {
-                    let identity = context.identity().await.map_err(|error| failed(error.to_string()))?;
-                    let own = worktree.sandbox_git(&made.folder, &identity, &base(origin, context)).await;
-                    let own = own.map_err(|error| failed(error.to_string()))?;
-                    made.git = Some(own.0);
-                    objects = own.1;
-                }
-                if mechanism.refuses() {
-                    let above = context.checkout.known_files(&LOOKED_FOR_ABOVE).await;
-                    objects.extend(above.map_err(|error| failed(error.to_string()))?);
-                }
+                let identity = context.identity().await.map_err(|error| failed(error.to_string()))?;
+                let objects = made.show_git(&mechanism, &identity, origin, context).await.map_err(&failed)?;
                 made.confine(context, mechanism, objects, &definition.boundaries.sandbox).await?;
             }
             Ok(_) => made.without = Some("the definition does not want one".to_owned()),
@@ -195,6 +185,39 @@ impl RunSandbox {
         Ok(made)
     }
 
+    /// Around a worktree, with no sandbox yet.
+    pub(super) fn around(folder: AbsPath, worktree: &Worktree) -> Self {
+        let link = std::fs::read(worktree.path().join(".git").as_path()).ok();
+        Self { link, ..Self::unconfined(folder, worktree) }
+    }
+
+    /// Makes git work inside, in a directory of its own, where that can be shown. Gives what has to be readable.
+    pub(super) async fn show_git(
+        &mut self,
+        mechanism: &Mechanism,
+        identity: &Identity,
+        origin: &Origin,
+        context: &RepositoryContext,
+    ) -> Result<Vec<AbsPath>, String> {
+        let mut objects = Vec::new();
+        if mechanism.can_show_otherwise() {
+            let own = self.worktree.sandbox_git(&self.folder, identity, &base(origin, context)).await;
+            let (git, readable) = own.map_err(|error| error.to_string())?;
+            self.git = Some(git);
+            objects = readable;
+        }
+        if mechanism.refuses() {
+            let above = context.checkout.known_files(&LOOKED_FOR_ABOVE).await;
+            objects.extend(above.map_err(|error| error.to_string())?);
+        }
+        Ok(objects)
+    }
+
+    /// The sandbox itself, if there is one.
+    pub(super) fn confined(&self) -> Option<ProcessSandbox> {
+        self.confined.clone()
+    }
+
     fn unconfined(folder: AbsPath, worktree: &Worktree) -> Self {
         Self {
             folder,
@@ -212,7 +235,7 @@ impl RunSandbox {
     }
 
     /// Makes the sandbox; `readable` = what programs may read besides their tools.
-    async fn confine(
+    pub(super) async fn confine(
         &mut self,
         context: &RepositoryContext,
         mechanism: Mechanism,
@@ -509,6 +532,7 @@ impl RunSandbox {
             shown_read_only,
             pipes: Vec::new(),
             network: self.commands.network.clone(),
+            terminal: false,
         }
     }
 

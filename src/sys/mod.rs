@@ -18,6 +18,7 @@ pub mod memory;
 pub mod paths;
 pub mod private_place;
 pub mod socket;
+pub mod terminal;
 pub mod tls;
 pub mod pipes;
 pub mod worktree_path;

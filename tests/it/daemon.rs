@@ -128,6 +128,16 @@ impl Yard {
             questions: Default::default(),
             plan: Default::default(),
             extend: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
+            take: Arc::new(|_, _| std::future::ready(Ok(agentd::lifecycle::taken::Took::Busy)).boxed()),
+            take_as_asked: Arc::new(|_, _| std::future::ready(Ok(None)).boxed()),
+            give_back: Arc::new(|_, _| {
+                let not_here = "not here";
+                std::future::ready(Err(agentd::domain::refusal::Refusal::new(
+                    StopDetail::InvalidInput,
+                    not_here,
+                )))
+                .boxed()
+            }),
             progress: agentd::daemon::Progress::default(),
             listen: None,
             reload: None,

@@ -36,7 +36,7 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
     let request = if abort { StopRequest::AtOnce } else { StopRequest::LastReport };
-    stop_request::ask(dir, request).map_err(|error| CommandError::failed(error.to_string()))?;
+    stop_request::ask(dir, &request).map_err(|error| CommandError::failed(error.to_string()))?;
     let watch = Stopwatch::start();
     let (facts, standing) = context.block_on(async {
         loop {
@@ -71,7 +71,7 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
 }
 
 /// Continues a run that was stopped or killed, as a new run on the same branch (D61).
-pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
+pub(in crate::cli) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
     let (facts, standing) = finished(dir)?;
     if standing == Standing::Running {
         return Err(CommandError::invalid(format!("run {} has not ended", dir.run_id))

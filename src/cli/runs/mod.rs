@@ -1,14 +1,14 @@
 //! `agentd runs …`: looks at runs, checks them, compares them, and acts on them.
 
-mod control;
 mod choice;
+mod control;
 mod golden_file;
 mod inspection;
 mod listing;
 mod log;
 mod replay;
 
-pub(super) use control::{approve, not_decided};
+pub(super) use control::{approve, not_decided, resume as go_on};
 pub(super) use log::follow;
 
 use super::args::RunsCommand;

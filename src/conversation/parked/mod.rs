@@ -17,6 +17,8 @@ use crate::domain::name::RepoName;
 use crate::domain::outgoing::defused;
 use crate::domain::plan::ProposedPlan;
 use crate::domain::question::Question;
+use crate::domain::refusal::Refusal;
+use crate::domain::stop::StopDetail;
 use crate::domain::untrusted::{LONGEST_INCOMING, incoming};
 use crate::store::port::{Cell, Store, StoreError};
 use crate::store::run_dir::StateDir;
@@ -67,6 +69,21 @@ impl ParkedCell {
             made.ok_or_else(|| of.failed("write", &"nothing was made"))
         };
         self.joined(tokio::task::spawn_blocking(work).await)
+    }
+
+    /// Refuses a run while a person has the work.
+    ///
+    /// # Errors
+    /// That somebody has it, or that this cannot be told.
+    pub async fn refuse_taken(&self, key: &IssueKey) -> Result<(), Refusal> {
+        let issue = self.read().await.map_err(|error| {
+            let message = format!("Whether a person has the work is not known: {error}.");
+            Refusal::new(StopDetail::OutputWriteFailed, message)
+        })?;
+        let Some((_, taken)) = issue.taken() else { return Ok(()) };
+        let message = format!("{} has the work on issue {key}, on the branch {}.", taken.by, taken.branch);
+        Err(Refusal::new(StopDetail::BranchBusy, message)
+            .hint(format!("agentd give-back {key} [-m TEXT] lets agentd go on, --end does not")))
     }
 
     fn parsed(&self, text: Option<String>) -> Result<ParkedIssue, StoreError> {

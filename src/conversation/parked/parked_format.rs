@@ -4,10 +4,12 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::call_text::one_line;
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::plan::{PlanVerdict, ProposedPlan};
 use crate::domain::policy::ActorPermission;
 use crate::domain::question::Question;
 use crate::domain::run::RunId;
+use crate::domain::taken::TakenOver;
 
 /// Version of the file.
 pub const SCHEMA: &str = "agentd.parked.v1";
@@ -26,6 +28,9 @@ pub struct ParkedIssue {
     /// Plans that were rejected since one was approved.
     #[serde(default)]
     pub rejected: u32,
+    /// A run was asked to hand its work over, and the issue is not the person's yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
     /// For what it waits, or waited last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
@@ -33,7 +38,14 @@ pub struct ParkedIssue {
 
 impl Default for ParkedIssue {
     fn default() -> Self {
-        Self { schema_version: SCHEMA.to_owned(), questions: 0, plans: 0, rejected: 0, parked: None }
+        Self {
+            schema_version: SCHEMA.to_owned(),
+            questions: 0,
+            plans: 0,
+            rejected: 0,
+            asked: None,
+            parked: None,
+        }
     }
 }
 
@@ -90,6 +102,76 @@ pub enum WaitsFor {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         void_told: Option<DateTime<Utc>>,
     },
+    /// A person has the work, and gives it back.
+    GiveBack(Box<Taken>),
+}
+
+/// Work that a person has: nothing starts on the issue, and agentd touches no file of its worktree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Who: a login, or `local:UID`.
+    pub by: String,
+    /// The issue's branch.
+    pub branch: BranchName,
+    /// Where the branch stood.
+    pub head: CommitId,
+    /// Whether the last run had reached its objective: then another one begins, and goes on with none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_done: bool,
+    /// What was waited for when it was taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<WaitsFor>,
+    /// What a comment asked for and is not carried out yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub giving_back: Option<GivingBack>,
+    /// Where the branch stood when it was given back, and what differs, a line a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<Given>,
+}
+
+/// A run that was asked to hand its work over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The run.
+    pub run_id: RunId,
+    /// For whom.
+    pub over: TakenOver,
+}
+
+/// Who gives work back, and with which words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivingBack {
+    /// A login, or `local:UID`.
+    pub by: String,
+    /// Database id of the account; 0 = the local user.
+    #[serde(default)]
+    pub by_id: u64,
+    /// What they may do in the repository; absent = it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission: Option<ActorPermission>,
+    /// When they said it.
+    pub at: DateTime<Utc>,
+    /// What the agent is told; may be empty.
+    #[serde(default)]
+    pub text: String,
+    /// Whether nothing goes on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends: bool,
+    /// Number of the issue or the pull request on which they said it; absent = on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<u64>,
+}
+
+/// What a person made of the work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Given {
+    /// Where the branch stands.
+    pub head: CommitId,
+    /// A line a file.
+    pub changed: Vec<String>,
+    /// Database id of the account that gave it back; 0 = the local user.
+    #[serde(default)]
+    pub by_id: u64,
 }
 
 impl WaitsFor {
@@ -100,6 +182,7 @@ impl WaitsFor {
             Self::Plan { plan, .. } => {
                 format!("the plan of the step \"{}\" waits for approval", plan.step_id)
             }
+            Self::GiveBack(taken) => format!("{} has the work, on the branch {}", taken.by, taken.branch),
         }
     }
 
@@ -108,6 +191,7 @@ impl WaitsFor {
         match self {
             Self::Answer { .. } => format!("agentd answer {issue} TEXT"),
             Self::Plan { .. } => format!("agentd approve {issue}, or agentd reject {issue} TEXT"),
+            Self::GiveBack(_) => format!("agentd give-back {issue}, or the comment `/agentd give-back TEXT`"),
         }
     }
 
@@ -116,6 +200,7 @@ impl WaitsFor {
         match self {
             Self::Answer { number, .. } => format!("question-{number}"),
             Self::Plan { number, .. } => format!("plan-{number}"),
+            Self::GiveBack(_) => "taken".to_owned(),
         }
     }
 
@@ -124,6 +209,15 @@ impl WaitsFor {
         match self {
             Self::Answer { .. } => "question_pending",
             Self::Plan { .. } => "plan_pending",
+            Self::GiveBack(_) => "taken",
+        }
+    }
+
+    /// Why the issue does not run meanwhile, as `agentd why` names it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Answer { .. } | Self::Plan { .. } => "waits_for_answer",
+            Self::GiveBack(_) => "waits_for_give_back",
         }
     }
 }
@@ -167,9 +261,49 @@ pub enum Over {
     Ended(String),
 }
 
+impl Parked {
+    /// Work of this run that a person has. Nobody was told yet.
+    pub fn taken(run_id: RunId, taken: Taken, since: DateTime<Utc>) -> Self {
+        Self {
+            run_id,
+            waits_for: WaitsFor::GiveBack(Box::new(taken)),
+            since,
+            deadline: None,
+            asked: None,
+            comment: None,
+            is_posted: false,
+            reminded: false,
+            answer: None,
+            over: None,
+        }
+    }
+}
+
 impl ParkedIssue {
+    /// Who has the work, and the run it was taken from. Nothing starts, and agentd touches no file of the worktree.
+    pub fn taken(&self) -> Option<(&Parked, &Taken)> {
+        let parked =
+            self.parked.as_ref().filter(|parked| parked.over.is_none() && parked.answer.is_none())?;
+        match &parked.waits_for {
+            WaitsFor::GiveBack(taken) => Some((parked, taken)),
+            WaitsFor::Answer { .. } | WaitsFor::Plan { .. } => None,
+        }
+    }
+
+    /// The same, where it can be changed.
+    pub fn taken_mut(&mut self) -> Option<&mut Taken> {
+        self.taken()?;
+        match &mut self.parked.as_mut()?.waits_for {
+            WaitsFor::GiveBack(taken) => Some(taken),
+            WaitsFor::Answer { .. } | WaitsFor::Plan { .. } => None,
+        }
+    }
+
     /// For what the issue waits now.
     pub fn now(&self) -> Option<&Parked> {
-        self.parked.as_ref().filter(|parked| parked.is_posted && parked.over.is_none())
+        self.parked.as_ref().filter(|parked| {
+            let is_told = parked.is_posted || matches!(parked.waits_for, WaitsFor::GiveBack(_));
+            is_told && parked.over.is_none()
+        })
     }
 }

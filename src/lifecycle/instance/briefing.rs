@@ -9,7 +9,6 @@ use crate::domain::briefing::{BRIEFING_FILE, Block, BriefedImage, Briefing, Brie
 use crate::domain::event::Event;
 use crate::domain::image::Image;
 use crate::domain::name::CommitId;
-use crate::domain::question::Answered;
 use crate::domain::remark::RemarkId;
 use crate::domain::run_output::FailureRecord;
 use crate::domain::stop::{Stop, StopDetail};
@@ -18,7 +17,6 @@ use crate::engine::journal::Journal as _;
 use crate::engine::nearest_rules::Background;
 use crate::engine::task_text::TaskText;
 use crate::lifecycle::commit::others::OTHERS_COMMITS;
-use crate::lifecycle::parked;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::StageError;
 use crate::sandbox::run_sandbox::RunSandbox;
@@ -43,12 +41,12 @@ pub struct Briefed {
 pub async fn freeze(
     run: &Run<'_>,
     first_visit: u32,
-    answered: Option<&Answered>,
+    answered: Option<String>,
 ) -> Result<Briefed, StageError> {
     let recorded = run.context.replay.as_ref().and_then(|recorded_run| recorded_run.briefing().cloned());
     let briefing = match recorded {
         Some(recorded) => recorded,
-        None => read(run, parked::told(answered)).await?,
+        None => read(run, answered).await?,
     };
     let bytes = serde_json::to_vec_pretty(&briefing).map_err(|error| {
         Stop::new(StopDetail::Internal, format!("The briefing cannot be written: {error}."))
@@ -180,8 +178,7 @@ pub fn headed(block: Block, text: &str) -> String {
             "The issue has a pull request already; the work is on this branch. This run is about these remarks. Say of each that \
              is in no thread what came of it in the same `threads` of the last report, with its id as `thread`:"
         }
-        Block::Answer => "The answer to your question:",
-        Block::RepositoryRules | Block::PullRequestTemplate => return text.to_owned(),
+        Block::Answer | Block::RepositoryRules | Block::PullRequestTemplate => return text.to_owned(),
     };
     format!("{heading}\n\n{text}")
 }

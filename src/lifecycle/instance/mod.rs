@@ -31,7 +31,6 @@ use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Asked, Event, RunStarted};
 use crate::domain::failures;
 use crate::domain::policy::PolicyPrincipal;
-use crate::domain::question::Answered;
 use crate::domain::run::VisitRecord;
 use crate::domain::run_output::{FailureRecord, RunOutput};
 use crate::domain::shown_markdown::shown_line;
@@ -102,8 +101,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
     let Begun { inherited, finished, prior_failures, given, may_ask, answered } = begin(run).await?;
     let first_visit = u32::try_from(finished.len()).unwrap_or(u32::MAX).saturating_add(1);
-    let Briefed { briefing, background } =
-        Box::pin(briefing::freeze(run, first_visit, answered.as_ref())).await?;
+    let Briefed { briefing, background } = Box::pin(briefing::freeze(run, first_visit, answered)).await?;
     let caps = budget_extension::caps(run, &given)?;
     let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(caps);
     let sandbox = open_sandbox(run, &workspace.worktree).await?;
@@ -200,8 +198,8 @@ pub struct Begun {
     given: Given,
     /// Whether the agent may ask people.
     may_ask: bool,
-    /// What somebody answered to the run that it goes on with.
-    answered: Option<Answered>,
+    /// What its first step is told of what a person did to the run that it goes on with.
+    answered: Option<String>,
 }
 
 /// Records that the run begins, under which rules, and what it takes over.

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use self::recovery::Predecessor;
 use super::origin::Resolved;
 use super::plan::Plan;
+use crate::conversation::parked::ParkedCell;
 use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::issue::Issue;
 use crate::domain::issue::{IssueKey, ObjectiveSource};
@@ -96,7 +97,16 @@ impl Lease {
 pub async fn check(plan: &Plan, context: &RepositoryContext) -> Result<(), Refusal> {
     match context.look(context.lease(&plan.issue.key)).await?.and_then(|lease| lease.holder) {
         Some(holder) => Err(busy(NotTaken::Busy(Some(Box::new(holder))), plan)),
-        None => Ok(()),
+        None => not_taken(plan, context).await,
+    }
+}
+
+/// Refuses an issue whose work a person has. A replay works elsewhere.
+async fn not_taken(plan: &Plan, context: &RepositoryContext) -> Result<(), Refusal> {
+    let key = &plan.issue.key;
+    match context.replay {
+        Some(_) => Ok(()),
+        None => ParkedCell::new(&context.state, &context.repo, key).refuse_taken(key).await,
     }
 }
 
@@ -125,6 +135,8 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         Ok(held) => held,
         Err(error) => return Err(busy(error, plan)),
     };
+    // Nobody takes it over while the lease is held.
+    not_taken(plan, context).await?;
     let last = held.record().and_then(mapping_of);
     let resumed = plan.request.resume;
     let daemon = plan.request.source != ObjectiveSource::Cli;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::domain::budget::Spend;
+use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::name::RepoName;
 use crate::domain::run::{Carried, RunId};
@@ -57,6 +58,9 @@ pub async fn resumed(
         let facts = run_facts::read(&dir)?;
         let Some(end) = facts.end.clone().filter(|end| !end.success()) else { return Ok(None) };
         let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
+        // A person who gives work back has it gone on with, however the run ended that it was taken from.
+        let taken = facts.flow_end.as_ref().is_some_and(|end| end.stop.is_taken());
+        let facts = if taken { reopened(facts) } else { facts };
         Ok(Some(Predecessor { run_id, facts, killed: end.detail == StopDetail::Interrupted }))
     });
     work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })?
@@ -70,12 +74,16 @@ fn with_work(
     mut run_id: RunId,
     mut facts: RunFacts,
 ) -> Result<(RunId, RunFacts), JournalError> {
+    let mut resumed = false;
     while facts.checkpoint.is_none() && facts.flow_end.is_none() {
+        resumed |= facts.other.iter().any(|(_, event)| matches!(event, Event::Resumed { .. }));
         let Some(before) = facts.lease.as_ref().and_then(|lease| lease.previous_run) else { break };
         (run_id, facts) = (before, run_facts::read(&state.run(repo, before))?);
     }
     let cut_off = |end: &Stop| end.success() || end.detail == StopDetail::Interrupted;
-    let whole = facts.end.as_ref().is_none_or(cut_off) || is_unpublished(&facts);
+    // What somebody let a parked run go on with was in the hands of the run that died.
+    let parked = resumed && facts.flow_end.as_ref().is_some_and(|end| end.stop.parks());
+    let whole = !parked && (facts.end.as_ref().is_none_or(cut_off) || is_unpublished(&facts));
     Ok((run_id, if whole { facts } else { reopened(facts) }))
 }
 

@@ -139,6 +139,12 @@ fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
         StopReason::ObjectiveAchieved | StopReason::BudgetExceeded | StopReason::NoEvidence => {
             Reach::PullRequest
         }
+        // Who works here has it already.
+        StopReason::HumanRequested
+            if stop.is_taken() && !parked::taken_by(run).is_some_and(|over| over.pushes) =>
+        {
+            Reach::Local
+        }
         StopReason::HumanRequested => Reach::Branch,
         StopReason::SystemError => Reach::Local,
     };
@@ -290,6 +296,9 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
             run.note_locked(&error);
             run.journal.effect_failed(Effect::Labels, &error.to_string())?;
         }
+    }
+    if stop.is_taken() {
+        parked::is_shown(run).await;
     }
     Ok(())
 }

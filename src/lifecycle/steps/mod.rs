@@ -181,6 +181,11 @@ fn close(
     run.extender.ends();
     let spend = instance.world.0.meter.spend();
     instance.workspace.record_asked(run)?;
+    if stop.is_taken()
+        && let Some(over) = run.taken_by()
+    {
+        run.journal.record(Event::Taken(over.clone()))?;
+    }
     run.journal.record(Event::FlowEnded { stop: stop.clone(), completion_reason, spend })?;
     Ok(stop)
 }

@@ -60,7 +60,11 @@ pub(super) fn arguments(
     order: Order,
 ) -> Vec<OsString> {
     let mut args = Arguments::default();
-    args.words(["--die-with-parent", "--new-session", "--unshare-all", "--cap-drop", "ALL"]);
+    args.words(["--die-with-parent", "--unshare-all", "--cap-drop", "ALL"]);
+    // The filter keeps programs from typing into a terminal that they have; without one they have none.
+    if !(walls.terminal && command.filter) {
+        args.words(["--new-session"]);
+    }
     if command.can.refuse_namespaces {
         args.words(["--unshare-user", "--disable-userns"]);
     }

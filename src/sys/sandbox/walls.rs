@@ -25,6 +25,8 @@ pub struct Walls {
     pub pipes: Vec<AbsPath>,
     /// What is left of the network.
     pub network: Network,
+    /// Whether its program has the terminal of whoever started it. Nothing inside can type into that.
+    pub terminal: bool,
 }
 
 /// What is left of the network.

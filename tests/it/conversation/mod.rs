@@ -16,4 +16,6 @@ mod parked;
 mod plan_gate;
 mod pull_request;
 mod questions;
+mod steering;
+mod steering_pairs;
 mod triggers;

@@ -1,0 +1,158 @@
+//! `agentd take · give-back`: a person at agentd's machine works on an issue in agentd's place.
+
+use std::time::Duration;
+
+use super::context::Context;
+use super::daemon_command::{daemon_files, daemon_lives, open_options};
+use super::error::CommandError;
+use super::issue_arg::IssueArg;
+use super::repositories::{self, OpenOptions};
+use super::run_command;
+use super::runs;
+use crate::conversation::parked::parked_format::GivingBack;
+use crate::domain::issue::IssueKey;
+use crate::domain::run::RunId;
+use crate::domain::taken::TakenOver;
+use crate::lifecycle::give_back::{self, GaveBack};
+use crate::lifecycle::taken::{self, Took};
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
+use crate::sys::host::Host;
+use crate::sys::shutdown::Shutdown;
+
+const PAUSE: Duration = Duration::from_millis(200);
+
+async fn open(context: &Context, issue: &IssueArg) -> Result<RepositoryContext, CommandError> {
+    let shutdown = Shutdown::new();
+    let options = OpenOptions { fresh: false, needs_github: false, ..open_options(&shutdown) };
+    let site = repositories::one(context, &options).await?;
+    repositories::check_host(issue, &site)?;
+    Ok(site)
+}
+
+fn local() -> String {
+    format!("local:{}", Host::current().uid)
+}
+
+/// Takes the work over, waits until the run that works has handed it over, and prints where it is.
+pub fn take(context: &Context, issue: &IssueArg) -> Result<(), CommandError> {
+    let context = &context.for_issue(issue)?;
+    let (key, number) = (IssueKey::Number(issue.number), issue.number);
+    context.block_on(async {
+        let site = open(context, issue).await?;
+        let over = TakenOver { by: local(), pushes: false };
+        let has = loop {
+            match taken::take(&site, &key, &over).await? {
+                Took::Has(has) => break has,
+                Took::Busy => tokio::time::sleep(PAUSE).await,
+                Took::Asked(run_id) => {
+                    context.output.note(format!(
+                        "run {run_id} hands the work over at the end of its turn; Ctrl-C does not take that back"
+                    ));
+                    while holds(&site, &key, run_id).await? {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        };
+        if context.output.json() {
+            return context.output.document(&serde_json::json!({
+                "issue": number, "run_id": has.run_id, "by": has.by, "branch": has.branch,
+                "worktree": has.worktree.as_path(), "is_pushed": has.is_pushed,
+            }));
+        }
+        context.output.whole_line(&has.worktree.to_string())?;
+        context.output.note(format!(
+            "It is yours, on the branch {}: nothing starts on issue {number} meanwhile. agentd give-back {number} -m TEXT \
+             lets agentd go on.",
+            has.branch
+        ));
+        Ok(())
+    })?
+}
+
+/// Whether this run still has the issue.
+async fn holds(site: &RepositoryContext, key: &IssueKey, run_id: RunId) -> Result<bool, CommandError> {
+    let lease = site.look(site.lease(key)).await?.filter(|lease| lease.holder.is_some());
+    let mapping = lease.and_then(|lease| lease.record).as_ref().and_then(mapping_of);
+    Ok(mapping.is_some_and(|mapping| mapping.run_id == run_id))
+}
+
+/// Gives the work back, and has it gone on with: by the daemon, or here. Gives the exit code.
+pub fn give_back(
+    context: &Context,
+    issue: &IssueArg,
+    message: Option<&str>,
+    ends: bool,
+) -> Result<u8, CommandError> {
+    let context = &context.for_issue(issue)?;
+    let (key, number) = (IssueKey::Number(issue.number), issue.number);
+    let done = context.block_on(async {
+        let site = open(context, issue).await?;
+        let giving = GivingBack {
+            by: local(),
+            by_id: 0,
+            permission: None,
+            at: site.clock.now(),
+            text: message.unwrap_or_default().trim().to_owned(),
+            ends,
+            on: None,
+        };
+        let goes_on = !ends && daemon_goes_on(context, &site, number).await;
+        let back = give_back::give_back(&site, &key, &giving).await?;
+        Ok::<_, CommandError>((site, back, goes_on))
+    })?;
+    let (site, back, goes_on) = done?;
+    let here = !ends && !goes_on;
+    tell(context, number, &back, (ends, goes_on))?;
+    if !here {
+        return Ok(0);
+    }
+    let base = site.checkout.root().clone();
+    match back.is_done {
+        true => run_command::resume(context, |_| Vec::new(), &site.repo, &base, run_command::plain(number)),
+        false => runs::go_on(context, &site.state.run(&site.repo, back.run_id)),
+    }
+}
+
+/// Whether a daemon works here that sees the issue: its trigger label is on.
+async fn daemon_goes_on(context: &Context, site: &RepositoryContext, number: u64) -> bool {
+    let Ok(files) = daemon_files(context) else { return false };
+    let status = files.load_status().ok().flatten().filter(|status| !status.stopping && daemon_lives(&files));
+    let watched = status.is_some_and(|status| status.repositories.iter().any(|of| of.repo == site.repo));
+    let (true, Some(github)) = (watched, &site.github) else { return false };
+    let trigger = &site.config.github.labels.trigger;
+    github.issue(&site.repo, number).await.is_ok_and(|issue| issue.issue.open && issue.has_label(trigger))
+}
+
+fn tell(
+    context: &Context,
+    number: u64,
+    back: &GaveBack,
+    (ends, goes_on): (bool, bool),
+) -> Result<(), CommandError> {
+    let out = context.output;
+    if out.json() {
+        // Of work that is gone on with here, the run's own output is the document.
+        return match ends || goes_on {
+            true => out.document(&serde_json::json!({
+                "issue": number, "run_id": back.run_id, "commit": back.commit, "head": back.head,
+                "changed": back.changed, "goes_on": goes_on,
+            })),
+            false => Ok(()),
+        };
+    }
+    if let Some(commit) = &back.commit {
+        out.line(format!("Committed in your name: {}", commit.short()))?;
+    }
+    for line in &back.changed {
+        out.whole_line(&format!("  {line}"))?;
+    }
+    match (ends, goes_on) {
+        (true, _) => {
+            out.line(format!("Nothing goes on with issue {number}; the branch is at {}.", back.head.short()))
+        }
+        (false, true) => out.line("The daemon goes on with it at its next look."),
+        (false, false) => Ok(()),
+    }
+}

@@ -1,0 +1,234 @@
+//! A person gives work back: what they changed is committed in their name, what they pushed is brought in, and a run goes on.
+//!
+//! Each part finds what is done already, and only the last one lets a run go on: killed anywhere, it is done again.
+
+use super::taken::{LASTS, cell, unreadable, write};
+use crate::config::config_file::Auto;
+use crate::conversation::parked::parked_format::{Answer, Given, GivingBack, Over, ParkedIssue, Taken};
+use crate::domain::issue::IssueKey;
+use crate::domain::issue_state::IssueState;
+use crate::domain::mapping::worktree_of;
+use crate::domain::name::CommitId;
+use crate::domain::outgoing::commit_text;
+use crate::domain::refusal::Refusal;
+use crate::domain::run::RunId;
+use crate::domain::stop::StopDetail;
+use crate::git::by_hand::Brought;
+use crate::git::commit::CommitMessage;
+use crate::git::prepare::WorktreeError;
+use crate::git::worktree::Worktree;
+use crate::repository::context::RepositoryContext;
+use crate::store::port::NotTaken;
+
+/// Changed files that the agent is told of by name.
+const MOST_FILES: usize = 50;
+
+/// Work that was given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GaveBack {
+    /// The run that it was taken from, or the last one.
+    pub run_id: RunId,
+    /// Whether that run had reached its objective: then another one begins, and goes on with none.
+    pub is_done: bool,
+    /// Where the branch stands.
+    pub head: CommitId,
+    /// What the person had left uncommitted, if anything.
+    pub commit: Option<CommitId>,
+    /// What differs from where it was taken, a line a file.
+    pub changed: Vec<String>,
+}
+
+fn invalid(message: String) -> Refusal {
+    Refusal::new(StopDetail::InvalidInput, message)
+}
+
+fn conflict(message: String) -> Refusal {
+    Refusal::new(StopDetail::MappingConflict, message)
+}
+
+/// Gives the work on an issue back. What stands in the way is the error, and then nothing but commits was made.
+pub async fn give_back(
+    context: &RepositoryContext,
+    key: &IssueKey,
+    giving: &GivingBack,
+) -> Result<GaveBack, Refusal> {
+    taken(context, key).await?;
+    let held = match context.take(context.lease(key), "agentd give-back", LASTS).await {
+        Ok(held) => held,
+        Err(NotTaken::Busy(holder)) => {
+            let who = holder.map_or_else(|| "another process".to_owned(), |holder| holder.to_string());
+            let message = format!("The work on issue {key} cannot be given back while {who} uses it.");
+            return Err(Refusal::new(StopDetail::BranchBusy, message).hint("try again in a moment"));
+        }
+        Err(NotTaken::Store(error)) => return Err(unreadable(error)),
+    };
+    let given = under_lease(context, key, giving).await;
+    if let Err(error) = held.release() {
+        tracing::warn!(%error, "the lease was let go without saying so in its file");
+    }
+    given
+}
+
+/// Who has the work, and the run.
+async fn taken(context: &RepositoryContext, key: &IssueKey) -> Result<(RunId, Taken), Refusal> {
+    let issue = cell(context, key).read().await.map_err(unreadable)?;
+    let taken = issue.taken().map(|(parked, taken)| (parked.run_id, taken.clone()));
+    taken.ok_or_else(|| {
+        let nobody = format!("Nobody has taken the work on issue {key} over.");
+        invalid(nobody).hint(format!("agentd take {key}; agentd why {key} says what becomes of it"))
+    })
+}
+
+async fn under_lease(
+    context: &RepositoryContext,
+    key: &IssueKey,
+    giving: &GivingBack,
+) -> Result<GaveBack, Refusal> {
+    let (run_id, taken) = taken(context, key).await?;
+    let lfs = context.config.worktree.lfs == Auto::Auto;
+    let (root, name) = (context.worktree_root(), worktree_of(key));
+    let found = context.checkout.worktree_by_hand((&root, &name), &taken.branch, lfs).await;
+    let worktree = found.map_err(|error| not_usable(&error))?.ok_or_else(|| {
+        let path = root.join(&name);
+        invalid(format!("The worktree {path} is gone."))
+            .hint(format!("make it again: git worktree add {path} {}", taken.branch))
+    })?;
+    worktree.something_ran();
+    let commit = commit(context, key, &worktree, giving).await?;
+    bring_in(context, &worktree).await?;
+    let head = worktree.head().await?.unwrap_or_else(|| taken.head.clone());
+    let changed = worktree.changed_lines(&taken.head, MOST_FILES).await?;
+    let back = GaveBack { run_id, is_done: taken.is_done, head, commit, changed };
+    if giving.ends {
+        end(context, key, (&taken, &back), giving).await?;
+    }
+    let (given, giving) = (back.clone(), giving.clone());
+    let keep = move |issue: &mut ParkedIssue| {
+        issue.asked = None;
+        let Some(taken) = issue.taken_mut() else { return };
+        taken.giving_back = None;
+        taken.given =
+            Some(Given { head: given.head.clone(), changed: given.changed.clone(), by_id: giving.by_id });
+        let Some(parked) = issue.parked.as_mut() else { return };
+        if giving.ends {
+            parked.over = Some(Over::Ended("user_stop".to_owned()));
+        } else {
+            let (text, by) = (giving.text.clone(), giving.by.clone());
+            let permission = giving.permission;
+            parked.answer = Some(Answer { text, by, permission, at: giving.at, plan: None });
+        }
+    };
+    cell(context, key).update(keep).await.map_err(unreadable)?;
+    Ok(back)
+}
+
+fn not_usable(error: &WorktreeError) -> Refusal {
+    let detail = if error.is_conflict() { StopDetail::MappingConflict } else { StopDetail::GitError };
+    Refusal::new(detail, format!("The work cannot be given back: {error}."))
+}
+
+/// Commits what the person left, as their own git would.
+async fn commit(
+    context: &RepositoryContext,
+    key: &IssueKey,
+    worktree: &Worktree,
+    giving: &GivingBack,
+) -> Result<Option<CommitId>, Refusal> {
+    let left = worktree.not_carried().await?;
+    if !left.is_empty() {
+        let message = format!("No commit here would have this: {}.", left.join("; "));
+        return Err(conflict(message).hint(
+            "commit and push what is in a submodule in its own repository, or put it back; have git ignore the rest, or move it away",
+        ));
+    }
+    if worktree.status().await?.is_empty() {
+        return Ok(None);
+    }
+    let Some(person) = worktree.person(|name| context.env.get(name).map(str::to_owned)).await? else {
+        let message = format!("Git does not know in whose name to commit what is in {}.", worktree.path());
+        return Err(invalid(message)
+            .hint("git config --global user.name NAME")
+            .hint("git config --global user.email ADDRESS")
+            .hint("or commit it yourself there, and give it back then"));
+    };
+    let suffix = key.number().map(|number| format!(" (#{number})")).unwrap_or_default();
+    let message = CommitMessage {
+        subject: format!("Changes by hand{suffix}"),
+        body: commit_text(&giving.text, None),
+        trailers: Vec::new(),
+    };
+    worktree.commit_all(&message, &person).await.map_err(|error| {
+        Refusal::new(
+            StopDetail::GitError,
+            format!("What is in {} could not be committed: {error}.", worktree.path()),
+        )
+    })
+}
+
+/// Has what was pushed to the branch meanwhile in it.
+async fn bring_in(context: &RepositoryContext, worktree: &Worktree) -> Result<(), Refusal> {
+    let Some(remote) = context.authorised_remote().await? else { return Ok(()) };
+    let branch = worktree.branch();
+    let Some(tip) = context.remote_tip(&remote, branch, true).await? else { return Ok(()) };
+    let Some(head) = worktree.head().await? else { return Ok(()) };
+    let checkout = &context.checkout;
+    if checkout.is_ancestor(&tip, &head).await? {
+        return Ok(());
+    }
+    let path = worktree.path();
+    if let Some(pushed) = checkout.last_pushed(&remote, branch).await?
+        && !checkout.is_ancestor(&pushed, &tip).await?
+    {
+        let message = format!(
+            "The branch {branch} on the remote is at {}, without what agentd pushed last ({}). What is here is at {}.",
+            tip.short(),
+            pushed.short(),
+            head.short()
+        );
+        return Err(conflict(message).hint(format!(
+            "to go on with what is there: git -C {path} reset --hard {}; to go on with both: git -C {path} merge {}",
+            tip.short(),
+            tip.short()
+        )));
+    }
+    let message = CommitMessage {
+        subject: format!("Merge {branch} of the remote"),
+        body: String::new(),
+        trailers: Vec::new(),
+    };
+    match worktree.bring_in(&tip, &message, &context.identity().await?).await? {
+        Brought::There | Brought::Merged => Ok(()),
+        Brought::Conflicts(files) => {
+            let message = format!(
+                "What was pushed to {branch} ({}) conflicts with what is here in {}. Nothing is lost: both are as they were.",
+                tip.short(),
+                files.join(", ")
+            );
+            Err(conflict(message).hint(format!(
+                "git -C {path} merge {}, then work the conflict out, commit, and give it back again",
+                tip.short()
+            )))
+        }
+    }
+}
+
+/// Nothing goes on: the issue says so, as after a run that a person ended.
+async fn end(
+    context: &RepositoryContext,
+    key: &IssueKey,
+    (taken, back): (&Taken, &GaveBack),
+    giving: &GivingBack,
+) -> Result<(), Refusal> {
+    let is_pushed = context.last_seen(&taken.branch).await?.as_ref() == Some(&back.head);
+    let place = if is_pushed { "" } else { "; the remote does not have all of it" };
+    let trigger = &context.config.github.labels.trigger;
+    let text = format!(
+        "**{} gave the work on this issue back, and nothing goes on.**\n\nIt is on the branch `{}` ({}){place}. For another run on \
+         it, put the label `{trigger}` on again.\n",
+        giving.by,
+        taken.branch,
+        back.head.short()
+    );
+    let state = IssueState::after(StopDetail::UserStop).unwrap_or(IssueState::Attention);
+    Ok(write(context, key, &text, state).await?)
+}
