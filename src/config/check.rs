@@ -24,6 +24,8 @@ use crate::domain::rules::Globs;
 
 /// Longest label name that GitHub takes, in characters.
 const LONGEST_LABEL: usize = 50;
+/// Most worktrees of a pool.
+const MOST_WARM: u32 = 64;
 
 /// What an agent may be called; follows a quoted name in a message.
 pub(super) const AGENT_NAME_RULE: &str =
@@ -457,6 +459,18 @@ impl Checker<'_> {
             self.inside(Path::new(path), "worktree.sparse");
         }
         self.positive(worktree.setup_timeout, "worktree.setup_timeout");
+        let few = worktree.pool <= MOST_WARM;
+        self.require(
+            few,
+            "worktree.pool",
+            format!("is more than {MOST_WARM}; each takes the room of a checkout"),
+        );
+        let apart = worktree.pool == 0 || !worktree.hooks;
+        self.require(
+            apart,
+            "worktree.pool",
+            "does not go with worktree.hooks: the repository's hooks would run before there is an issue; set one of them",
+        );
     }
 
     fn inside(&mut self, path: &Path, key: &str) {

@@ -414,6 +414,8 @@ table! {
         pub lfs: Auto = Auto::Auto,
         /// Folders of a sparse checkout; empty = all.
         pub sparse: Vec<String> = Vec::new(),
+        /// How many worktrees the daemon keeps checked out for the next issues. Each is used by one issue.
+        pub pool: u32 = 0,
         /// How long a finished worktree is kept.
         pub retention: Span = seconds(7 * 86_400),
         /// Whether the repository's own git hooks run.

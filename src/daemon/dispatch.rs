@@ -33,6 +33,7 @@ use crate::record::summary_text;
 use crate::repository::clean_up;
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
+use crate::repository::worktree_pool;
 
 /// Runs in these repositories; `watch` makes the listener of each run (progress, logs).
 pub fn starts(
@@ -47,7 +48,12 @@ pub fn starts(
         async move {
             let repo = &request.issue.issue.repo;
             match (repository, request.issue.issue.key.number()) {
-                (Some(repository), Some(number)) => run_one(&request, number, &repository, &watch).await,
+                (Some(repository), Some(number)) => {
+                    let ended = run_one(&request, number, &repository, &watch).await;
+                    // It may have taken a worktree of the pool. The next run does not wait for another one.
+                    tokio::spawn(async move { worktree_pool::fill(&repository).await });
+                    ended
+                }
                 _ => {
                     let message = format!("{repo} is not among the configured repositories.");
                     let stop = Stop::new(StopDetail::ConfigInvalid, message);
@@ -219,7 +225,7 @@ fn refusal(refused: &NotApproved) -> String {
     text
 }
 
-/// Cleans up merged worktrees in these repositories after the retention time.
+/// Cleans up merged worktrees in these repositories after the retention time, and fills their pools.
 pub fn clean_ups(repositories: &[RepositoryContext]) -> CleanUp {
     let repositories: Arc<[RepositoryContext]> = repositories.to_vec().into();
     Arc::new(move || {
@@ -233,6 +239,7 @@ pub fn clean_ups(repositories: &[RepositoryContext]) -> CleanUp {
                         tracing::warn!(repo = %repository.repo, %refusal, "merged worktrees were not looked for");
                     }
                 }
+                worktree_pool::fill(repository).await;
             }
         }
         .boxed()

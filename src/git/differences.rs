@@ -37,10 +37,11 @@ pub(super) struct Differences {
     pub sparse: bool,
 }
 
-/// What differs between the index and the files below `root`. `None`: something is there of which only git can tell what
-/// becomes of it.
-pub(super) fn differences(root: &AbsPath, index: &AbsPath) -> Option<Differences> {
-    let written = time_of(&index.as_path().symlink_metadata().ok()?)?;
+/// What differs between the index and the files below `root`. A file that was not written before `since` was may differ; that
+/// is the index, or something written later, when the files were still as the index has them. `None`: something is there of which
+/// only git can tell what becomes of it.
+pub(super) fn differences(root: &AbsPath, index: &AbsPath, since: &AbsPath) -> Option<Differences> {
+    let written = time_of(&since.as_path().symlink_metadata().ok()?)?;
     let entries: Vec<IndexEntry> = Index::open(index.as_path()).ok()?.iter().collect();
     let flagged = |entry: &IndexEntry, flag: IndexEntryExtendedFlag| entry.flags_extended & flag.bits() != 0;
     if entries.iter().any(|e| e.flags & ODD != 0 || flagged(e, IndexEntryExtendedFlag::INTENT_TO_ADD)) {

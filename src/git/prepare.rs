@@ -6,6 +6,7 @@ use std::fs;
 use super::checkout::{Checkout, RefConflict};
 use super::error::GitError;
 use super::merge_base_in::Forward;
+use super::pool::is_member;
 use super::remote::Remote;
 use super::requirements::Population;
 use super::worktree::Worktree;
@@ -18,7 +19,7 @@ use crate::sys::worktree_path::TEMPORARY_PREFIX;
 
 /// This file is in the administrative directory while files are checked out. If it is found later, the checkout is
 /// repeated.
-const PREPARING: &str = "agentd-preparing";
+pub(super) const PREPARING: &str = "agentd-preparing";
 
 /// What a worktree is to be.
 #[derive(Debug, Clone)]
@@ -286,9 +287,8 @@ impl Checkout {
                     return Err(elsewhere(plan, self.root()));
                 }
                 for entry in all.iter().filter(|entry| entry.is_on(&plan.branch)) {
-                    if let Some(place) =
-                        entry.path.as_ref().filter(|place| *place != path && entry.is_alive())
-                    {
+                    let taken = |place: &&AbsPath| *place != path && !is_member(&plan.root, place);
+                    if let Some(place) = entry.path.as_ref().filter(taken).filter(|_| entry.is_alive()) {
                         return Err(elsewhere(plan, place));
                     }
                 }
@@ -379,7 +379,7 @@ impl Checkout {
     }
 
     /// Keeps the worktrees and temporary files out of git, for this repository alone.
-    fn keep_out_of_git(&self, root: &AbsPath) -> Result<(), WorktreeError> {
+    pub(super) fn keep_out_of_git(&self, root: &AbsPath) -> Result<(), FileError> {
         let exclude = self.common_dir().join("info").join("exclude");
         files::create_dir(self.common_dir().join("info").as_path())?;
         if let Ok(inside) = root.as_path().strip_prefix(resolved(self.root()).as_path()) {
@@ -431,7 +431,8 @@ impl Checkout {
         path: &AbsPath,
         remote_tip: Option<&CommitId>,
     ) -> Result<Attached, WorktreeError> {
-        // Entries on the branch whose places are gone.
+        // Members of the pool that a killed process was about to take, and entries on the branch whose places are gone.
+        self.remove_half_taken(&plan.root).await?;
         for entry in entries(self)?.iter().filter(|entry| entry.is_on(&plan.branch)) {
             if entry.path.as_ref() != Some(path) {
                 self.set_entry_aside(entry)?;
@@ -475,6 +476,10 @@ impl Checkout {
         };
         if !self.has_commit(&plan.base).await? && local.is_none() && remote_tip.is_none() {
             return Err(GitError::Missing { what: format!("the commit {}", plan.base) }.into());
+        }
+        let start = local.is_none().then(|| remote_tip.unwrap_or(&plan.base));
+        if let Some(git_dir) = self.take_member(plan, path, start).await? {
+            return Ok(Attached { git_dir, state, warnings });
         }
         self.call(&args).await?.with_hooks(false).done().await?;
         let made = entries(self)?.into_iter().find(|entry| entry.path.as_ref() == Some(path));
@@ -635,7 +640,7 @@ fn elsewhere(plan: &WorktreePlan, place: &AbsPath) -> WorktreeError {
 }
 
 /// Whether the directory of a worktree has nothing but the link to its repository.
-fn holds_only_link(path: &AbsPath) -> bool {
+pub(super) fn holds_only_link(path: &AbsPath) -> bool {
     fs::read_dir(path.as_path()).is_ok_and(|all| all.flatten().all(|entry| entry.file_name() == ".git"))
 }
 

@@ -152,7 +152,7 @@ impl Worktree {
         let (look, absent) = (place.clone(), base.absent);
         let differs = blocking(move || {
             let back = |path: &String| look.root.join(path).as_path().symlink_metadata().is_ok();
-            if absent.iter().any(back) { None } else { differences(&look.root, &index) }
+            if absent.iter().any(back) { None } else { differences(&look.root, &index, &index) }
         });
         let Some(differs) = differs.await? else { return Ok(None) };
         let mut told = HashMap::new();

@@ -10,7 +10,7 @@ use super::parked;
 use super::plan::Plan;
 use super::run::Run;
 use super::stage::{Stage, StageError, Worked};
-use crate::config::config_file::{Auto, Publish};
+use crate::config::config_file::Publish;
 use crate::domain::event::Event;
 use crate::domain::mapping::{branch_of, worktree_of};
 use crate::domain::name::CommitId;
@@ -21,7 +21,6 @@ use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
 use crate::git::merge_base_in::Forward;
 use crate::git::prepare::{WorktreeError, WorktreePlan};
-use crate::git::requirements::Population;
 use crate::git::worktree::Worktree;
 use crate::repository::context::RepositoryContext;
 use crate::repository::worktree_setup;
@@ -50,18 +49,13 @@ pub async fn check(plan: &Plan, origin: &Origin, context: &RepositoryContext) ->
 
 /// The worktree that an issue is to have.
 async fn wanted(plan: &Plan, origin: &Origin, context: &RepositoryContext) -> Result<WorktreePlan, Refusal> {
-    let settings = &context.config.worktree;
     Ok(WorktreePlan {
         root: context.worktree_root(),
         name: worktree_of(&plan.issue.key),
         branch: branch_of(&plan.issue.key),
         base: origin.commit.clone(),
         remote: context.authorised_remote().await?,
-        population: Population {
-            submodules: settings.submodules == Auto::Auto,
-            lfs: settings.lfs == Auto::Auto,
-            sparse: settings.sparse.clone(),
-        },
+        population: context.population(),
     })
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::last_known_good::LastKnownGood;
 use super::resources::{self, blocking};
+use crate::config::config_file::Auto;
 use crate::config::env::Env;
 use crate::config::settings::{Config, Repository};
 use crate::domain::host_paths::{HostPaths, Shown};
@@ -19,6 +20,7 @@ use crate::git::checkout::Checkout;
 use crate::git::error::GitError;
 use crate::git::program::Identity;
 use crate::git::remote::{Remote, RemoteAuth};
+use crate::git::requirements::Population;
 use crate::github;
 use crate::record::sinks::Sinks;
 use crate::replay::recorded_run::RecordedRun;
@@ -99,6 +101,16 @@ impl RepositoryContext {
     /// The directory that holds the worktrees.
     pub fn worktree_root(&self) -> AbsPath {
         self.checkout.root().join(&self.config.worktree.root)
+    }
+
+    /// How worktrees are checked out.
+    pub fn population(&self) -> Population {
+        let settings = &self.config.worktree;
+        Population {
+            submodules: settings.submodules == Auto::Auto,
+            lfs: settings.lfs == Auto::Auto,
+            sparse: settings.sparse.clone(),
+        }
     }
 
     /// Places of this machine that nothing names that leaves it.

@@ -12,3 +12,4 @@ pub mod host_command;
 pub mod worktree_setup;
 pub mod base_tree;
 pub mod clean_up;
+pub mod worktree_pool;

@@ -2,6 +2,7 @@
 
 mod sandbox_git;
 mod hostile;
+mod pool;
 mod prepare;
 mod prune;
 mod quick;

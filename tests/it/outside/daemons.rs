@@ -495,3 +495,31 @@ async fn a_sweep_takes_every_open_issue_that_matches_within_its_cap() {
     assert_eq!(world.sim.pulls("demo/shop").len(), 2);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worktree_pool_is_filled_while_nothing_happens_and_the_run_works_in_one_of_it() {
+    use std::os::unix::fs::MetadataExt as _;
+    let world = World::new(1).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[worktree]\npool = 2\n"));
+    let worktrees = world.shop().join(".worktrees");
+    let ready = || {
+        let entries = std::fs::read_dir(world.shop().join(".git/worktrees")).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.path().join("agentd-pool-ready").exists()).count()
+    };
+    let daemon = Running::start(&world, &[]);
+    until("a pool", || ready() == 2).await;
+    let members = std::fs::read_dir(worktrees.join(".pool")).unwrap().flatten();
+    let members: Vec<u64> = members.map(|entry| entry.metadata().unwrap().ino()).collect();
+    labelled(&world);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    world.assert_one_of_each();
+    assert!(members.contains(&worktrees.join("issue-7").metadata().unwrap().ino()), "made anew");
+    until("a full pool again", || ready() == 2).await;
+    let (_, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert!(!pruned.to_string().contains("pool"), "{pruned:#}");
+    assert_eq!(ready(), 2);
+    let out = daemon.stop().await;
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    world.finish().await;
+}
