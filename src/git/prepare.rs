@@ -448,11 +448,9 @@ impl Checkout {
             Some(local) => {
                 if let Some(remote) = remote_tip
                     && !self.is_ancestor(remote, local).await?
+                    && self.forward(plan, local, remote).await?
                 {
-                    if self.forward(plan, local, remote).await? {
-                        warnings
-                            .push(format!("{branch} was brought forward to the remote's {}", remote.short()));
-                    }
+                    warnings.push(format!("{branch} was brought forward to the remote's {}", remote.short()));
                 }
                 warnings.push(format!(
                     "the branch {branch} was there without a worktree; the work goes on on it"

@@ -336,10 +336,7 @@ async fn a_step_that_escalates_asks_people_and_goes_on_with_their_answer() {
         let path = format!("shop/.agent/resolver/{file}");
         let text = std::fs::read_to_string(world.dir.path().join(&path)).unwrap();
         // Only a step that verifies may escalate.
-        let at = match text.find("\"verification.issue\": {") {
-            Some(at) => at,
-            None => 0,
-        };
+        let at = text.find("\"verification.issue\": {").unwrap_or_default();
         let (before, after) = text.split_at(at);
         world.write(&path, &format!("{before}{}", after.replacen(from, to, if at == 0 { 9 } else { 1 })));
     }
