@@ -195,7 +195,7 @@ async fn waiting_plan(cell: &ParkedCell) -> Result<Option<(Parked, ProposedPlan)
     let kept = cell.read().await.map_err(failed)?;
     Ok(kept.now().filter(|parked| parked.answer.is_none()).and_then(|parked| match &parked.waits_for {
         WaitsFor::Plan { plan, .. } => Some((parked.clone(), plan.clone())),
-        WaitsFor::Answer { .. } => None,
+        WaitsFor::Answer { .. } | WaitsFor::GiveBack(_) => None,
     }))
 }
 
