@@ -84,7 +84,8 @@ async fn a_plan_that_waits_for_approval_is_made_again_after_a_person_had_the_wor
     until_labels(&world, &["agentd", "agentd:needs-input"]).await;
     let before = asked(&world);
     comment(&world, 7, "ada", "/agentd take");
-    until("it is taken", || !said(&world, 7, "has the work now").is_empty()).await;
+    // The run that made the plan may still be on its way out: then it is taken a moment later.
+    until("it is taken", || super::pull_request::status(&world)["parked"][0]["code"] == "taken").await;
     comment(&world, 7, "ada", "/agentd approve");
     comment(&world, 7, "ada", "/agentd give-back I looked at it.");
     let again = || said(&world, 7, "issue-7:plan-2 ");
