@@ -7,10 +7,10 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::standing::People;
-use crate::domain::event::{AskedHow, TextChange, TextRevision};
 use crate::domain::issue::Issue;
 use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
+use crate::domain::text_revision::{AskedHow, TextChange, TextRevision};
 use crate::github::{Client, Edit, Rename, TextHistory};
 use crate::issue::reference::Asked;
 use crate::record::summary_text::counted;

@@ -2,10 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::event::AskedHow;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::policy::ActorPermission;
 use crate::domain::run::{Principal, PrincipalSource};
+use crate::domain::text_revision::AskedHow;
 use crate::github::{Actor, Client, Error, IssueSnapshot, Labelling};
 use crate::issue::reference::Asked;
 

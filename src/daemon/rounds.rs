@@ -10,10 +10,10 @@ use super::state_format::AskedBy;
 use crate::conversation::inbox::inbox_format::{Heard, Inbox};
 use crate::conversation::inbox::rounds::{Due, Rules, Starter};
 use crate::conversation::standing::People;
-use crate::domain::event::AskedHow;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::remark::{Remark, RemarkId, Standing};
+use crate::domain::text_revision::AskedHow;
 use crate::github::{Error, Present, Pull};
 use crate::store::port::StoreError;
 

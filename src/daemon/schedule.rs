@@ -116,7 +116,7 @@ mod tests {
                 labelled: None,
                 asked: crate::issue::reference::Asked {
                     by: Some("ann".into()),
-                    how: crate::domain::event::AskedHow::Label,
+                    how: crate::domain::text_revision::AskedHow::Label,
                     at: now(),
                 },
             }),

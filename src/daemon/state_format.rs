@@ -6,13 +6,13 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::pulls::Cause;
-use crate::domain::event::AskedHow;
 use crate::domain::head_check::CheckRerun;
 use crate::domain::issue_state::IssueState;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
+use crate::domain::text_revision::AskedHow;
 use crate::github::{IssueSnapshot, PageCache};
 
 /// Version of the file.

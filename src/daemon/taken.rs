@@ -5,12 +5,12 @@ use super::parked::NotHeeded;
 use super::snapshot::IssueRef;
 use super::state_format::AskedBy;
 use crate::conversation::parked::parked_format::{GivingBack, Parked, ParkedIssue, Taken, WaitsFor};
-use crate::domain::event::AskedHow;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::branch_of;
 use crate::domain::policy::ActorPermission;
 use crate::domain::refusal::Refusal;
 use crate::domain::taken::TakenOver;
+use crate::domain::text_revision::AskedHow;
 use crate::lifecycle::give_back::GaveBack;
 use crate::lifecycle::taken::Took;
 

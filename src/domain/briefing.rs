@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
-use super::event::AskedHow;
 use super::head_check::CheckRead;
 use super::remark::{RemarkId, Standing};
+use super::text_revision::AskedHow;
 use super::words::words;
 
 /// `schema` of every [`Briefing`].

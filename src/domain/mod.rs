@@ -41,6 +41,7 @@ pub mod fingerprint;
 pub mod artifact;
 pub mod ledger_entry;
 pub mod report;
+pub mod text_revision;
 pub mod trace;
 pub mod seal;
 pub mod constraint;

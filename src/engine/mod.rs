@@ -42,6 +42,7 @@ pub mod tool_catalog;
 pub mod pacing;
 pub mod reply_validation;
 pub mod session;
+pub mod session_outcome;
 pub mod single_call;
 pub mod task_text;
 pub mod variables;

@@ -28,6 +28,7 @@ use super::redaction_program::RedactionProgram;
 pub use super::reply_validation::SessionMode;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
 use super::said::SaidSince;
+use super::session_outcome::SessionOutcome;
 use super::session_trace::{SessionIds, SessionTrace, clean_claims, cleaned, prompt_mark};
 use super::shared_cap::SharedCaps;
 use super::stop::StopSignal;
@@ -39,20 +40,17 @@ use super::tool_output::{StoredOutputs, ToolOutputReader};
 use super::tool_schema::ArgumentSchemas;
 use super::touched::Touched;
 use super::turn_end::TurnEnd;
-use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::message::{Message, TokenUsage};
 use crate::domain::model_target::SessionSettings;
 use crate::domain::money::Money;
-use crate::domain::output_schema::ExtractionStrategy;
 use crate::domain::redaction::Redactor;
-use crate::domain::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
+use crate::domain::report::{ProposedClaim, ReportSource};
 use crate::domain::run::ForcedFinal;
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::StopDetail;
 use crate::domain::trace::{
-    Exclusion, GuardrailDecision, GuardrailOutcome, ItemRole, ManifestInput, Pointer, ReportCaptured,
-    SessionClosed, SessionFailure, SessionOpened,
+    Exclusion, ItemRole, ManifestInput, Pointer, SessionClosed, SessionFailure, SessionOpened,
 };
 
 /// Errors looked back on in a synthetic report.
@@ -166,64 +164,6 @@ impl SessionWorld {
 
 /// Looks up the citations of a visit's claims. Gives a sentence for each claim that does not hold.
 pub type ClaimCheck = Arc<dyn Fn(u32, Vec<ProposedClaim>) -> BoxFuture<'static, Vec<String>> + Send + Sync>;
-
-/// The result of a session. There is always a report (A-035…A-038).
-#[derive(Debug, Clone, PartialEq)]
-pub struct SessionOutcome {
-    /// Redacted.
-    pub report: FinalReport,
-    /// Where it came from.
-    pub source: ReportSource,
-    /// How its object was found, where the model wrote it as text (D5).
-    pub extraction: Option<ExtractionStrategy>,
-    /// What the model says came of it.
-    pub outcome: Option<ReportOutcome>,
-    /// What it claims; redacted.
-    pub claims: Vec<ProposedClaim>,
-    /// Why the session did not succeed. `None` when the model gave the report and nothing else ended it.
-    pub failure: Option<SessionFailure>,
-    /// Accepted turns.
-    pub turns: u32,
-    /// Model requests.
-    pub attempts: u32,
-    /// Why the final turn was forced, if it was.
-    pub forced_final: Option<ForcedFinal>,
-    /// The conversation at its end, not redacted, for a session that continues it (D4).
-    pub messages: Vec<Message>,
-    /// The conversation as it is kept.
-    pub conversation: Option<Artifact>,
-    /// Sum over all attempts whose tokens are known.
-    pub usage: TokenUsage,
-    /// Known cost of all attempts.
-    pub cost: Money,
-    /// Whether some attempt's cost is unknown.
-    pub cost_unknown: bool,
-}
-
-impl SessionOutcome {
-    /// Records the report, a long one in a file, and whether it had a secret in it (P-043).
-    pub(super) async fn capture(&self, record: &SessionTrace, turn: u32, leaked: bool) -> Result<(), Abort> {
-        record.note_with_next(Event::GuardrailDecided(Box::new(GuardrailDecision {
-            timestamp: record.clock().now_ms(),
-            turn,
-            guardrail_name: "secret_leak".to_owned(),
-            decision: if leaked { GuardrailOutcome::Triggered } else { GuardrailOutcome::Pass },
-            reason: leaked.then(|| "the report held a secret; it was redacted".to_owned()),
-            metadata: None,
-        })))?;
-        let (report, kept) = record.report(&self.report).await?;
-        record.note_with_next(Event::ReportCaptured(Box::new(ReportCaptured {
-            session: record.ids().session,
-            visit: record.ids().visit,
-            turn,
-            source: self.source,
-            report,
-            kept,
-            outcome: self.outcome,
-            claims: self.claims.clone(),
-        })))
-    }
-}
 
 /// A session under way.
 pub(super) struct Session<'a> {
@@ -666,38 +606,5 @@ fn unopened(
         usage: TokenUsage::default(),
         cost: Money::ZERO,
         cost_unknown: false,
-    }
-}
-
-impl SessionOutcome {
-    /// The conversation so far, as the opening of a session that continues it (D4): without the system message, and
-    /// with an answer to every call.
-    pub fn history(&self) -> Vec<Message> {
-        let mut history: Vec<Message> = self
-            .messages
-            .iter()
-            .filter(|message| !matches!(message, Message::System { .. }))
-            .cloned()
-            .collect();
-        if let Some(Message::Assistant { tool_calls, .. }) = history.last() {
-            let unanswered: Vec<String> = tool_calls.iter().map(|call| call.id.clone()).collect();
-            history.extend(unanswered.into_iter().map(|tool_call_id| Message::Tool {
-                tool_call_id,
-                content: "The session ended with this reply.".to_owned(),
-            }));
-        }
-        history
-    }
-
-    /// The stop reason of a run that ends with this session: completed, or the failure (C-05).
-    pub fn stop(&self) -> Stop {
-        match (&self.failure, self.forced_final) {
-            (Some(failure), _) => failure.stop.clone(),
-            (None, None) => Stop::new(StopDetail::Completed, "The final report is there."),
-            (None, Some(_)) => Stop::new(
-                StopDetail::CompletedForcedFinal,
-                "The final report was given on a forced final turn.",
-            ),
-        }
     }
 }

@@ -16,9 +16,8 @@ use super::journal::JournalError;
 use super::nearest_rules::Background;
 use super::not_done::NotDone;
 use super::report::{Prepared, ReportShape};
-use super::session::{
-    PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
-};
+use super::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_session};
+use super::session_outcome::SessionOutcome;
 use super::session_trace::{SessionIds, SessionTrace};
 use super::task_text::TaskText;
 use super::tool_list::ToolProvider;

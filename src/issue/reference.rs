@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::event::AskedHow;
 use crate::domain::issue::Issue;
+use crate::domain::text_revision::AskedHow;
 
 /// Who asked for a run on the tracker.
 #[derive(Debug, Clone, PartialEq, Eq)]

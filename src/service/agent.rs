@@ -21,7 +21,8 @@ use crate::domain::run::{ForcedFinal, Principal, Warning};
 use crate::domain::trace::SessionFailure;
 use crate::engine::abort::Abort;
 use crate::engine::report::ReportShape;
-use crate::engine::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session};
+use crate::engine::session::{PromptIdentity, SessionMode, SessionRequest, run_session};
+use crate::engine::session_outcome::SessionOutcome;
 use crate::engine::tool_list::{ToolProvider, ToolSource};
 use crate::sys::clock::Stopwatch;
 

@@ -7,10 +7,10 @@ use super::source::{Source, shown as time_shown};
 use crate::conversation::standing::{Judged, People};
 use crate::domain::briefing::{Block, BriefedText, Fate};
 use crate::domain::canonical::sha256_hex;
-use crate::domain::event::TextChange;
 use crate::domain::fold::folded;
 use crate::domain::remark::Standing;
 use crate::domain::shown_markdown::{QUOTE_BEGINS, QUOTE_ENDS, shown, shown_line};
+use crate::domain::text_revision::TextChange;
 use crate::domain::untrusted::{Incoming, LONGEST_INCOMING, fence_with, without_marks};
 
 /// Longest title shown to a model, in characters.

@@ -24,9 +24,9 @@ use self::received::Received;
 use self::source::shown;
 use super::standing::People;
 use crate::domain::briefing::{BRIEFING_SCHEMA, Block, BriefedImage, Briefing, BriefingTime};
-use crate::domain::event::AskedHow;
 use crate::domain::redaction::Redactor;
 use crate::domain::refusal::Refusal;
+use crate::domain::text_revision::AskedHow;
 use crate::github::Client;
 use crate::repository::context::RepositoryContext;
 

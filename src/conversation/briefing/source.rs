@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::event::TextRevision;
 use crate::domain::issue::Issue;
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::Origin;
 use crate::domain::redaction::Redactor;
 use crate::domain::remark::RemarkId;
+use crate::domain::text_revision::TextRevision;
 use crate::issue::reference::Asked;
 use crate::store::port::Blobs;
 

@@ -135,7 +135,7 @@ fn shape(call: &Call, world: &World, repo: &Repository, sha: &str, one: &Check) 
         "check_suite": {"id": one.job.as_ref().map_or(one.id, |job| job.run)},
         "app": one.job.as_ref().map(|_| json!({
             "id": 15368, "slug": "github-actions", "node_id": "A_15368", "name": "GitHub Actions",
-            "owner": github, "description": "", "external_url": "", "html_url": format!("{}/apps/github-actions", call.html),
+            "owner": github, "description": "", "external_url": call.html, "html_url": format!("{}/apps/github-actions", call.html),
             "created_at": time(one.at), "updated_at": time(one.at), "permissions": {"checks": "write"}, "events": [],
         })),
         "pull_requests": [],

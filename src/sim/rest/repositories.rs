@@ -54,9 +54,8 @@ pub fn permission(world: &mut World, call: &Call, repo: usize, login: &str) -> O
     call.login()?;
     let user = world.find_user(login).ok_or_else(|| Reply::error(404, &format!("{login} is not a user")))?;
     let role = world.role(&user.login, repo);
-    Ok(Reply::ok(json!({
-        "permission": role.permission(),
-        "role_name": role.name(),
-        "user": shapes::user(call, user),
-    })))
+    let mut account = shapes::user(call, user);
+    account["role_name"] = json!(role.name());
+    account["permissions"] = shapes::permissions(role);
+    Ok(Reply::ok(json!({ "permission": role.permission(), "role_name": role.name(), "user": account })))
 }

@@ -146,18 +146,23 @@ pub fn repository(call: &Call, world: &World, repo: &Repository) -> Value {
         "created_at": time(repo.created_at),
         "updated_at": time(repo.created_at),
         "pushed_at": time(repo.created_at),
-        "permissions": {
-            "admin": role >= Role::Admin,
-            "maintain": role >= Role::Maintain,
-            "push": role >= Role::Write,
-            "triage": role >= Role::Triage,
-            "pull": role >= Role::Read,
-        },
+        "permissions": permissions(role),
         "allow_squash_merge": true, "allow_merge_commit": true, "allow_rebase_merge": false,
         "delete_branch_on_merge": false,
     });
     extend(&mut shape, rest);
     shape
+}
+
+/// What a role may do.
+pub fn permissions(role: Role) -> Value {
+    json!({
+        "admin": role >= Role::Admin,
+        "maintain": role >= Role::Maintain,
+        "push": role >= Role::Write,
+        "triage": role >= Role::Triage,
+        "pull": role >= Role::Read,
+    })
 }
 
 fn extend(shape: &mut Value, more: Value) {

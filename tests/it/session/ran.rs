@@ -9,7 +9,7 @@ use agentd::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingSt
 use agentd::domain::message::Message;
 use agentd::domain::model_target::SessionSettings;
 use agentd::engine::model::ModelRequest;
-use agentd::engine::session::SessionOutcome;
+use agentd::engine::session_outcome::SessionOutcome;
 use serde_json::Value;
 use tokio::time::Instant;
 

@@ -175,7 +175,12 @@ impl Shape {
 /// Reads a schema in its own language, without what is said for people.
 fn shapes(text: &str) -> BTreeMap<String, Shape> {
     let said = Regex::new(r#"(?s)""".*?"""|"(?:[^"\\\n]|\\.)*"|#[^\n]*|directive @[^\n]*"#).unwrap();
-    let text = said.replace_all(text, "");
+    // A text is a value, but for what is said of a thing.
+    let without = |found: &regex::Captures<'_>| match found[0].strip_prefix('"') {
+        Some(rest) if !rest.starts_with("\"\"") => "0",
+        _ => "",
+    };
+    let text = said.replace_all(text, without);
     let remarked = Regex::new(r"@\w+(\([^)]*\))?").unwrap();
     let text = remarked.replace_all(&text, "");
     let token = Regex::new(r"[A-Za-z_][A-Za-z_0-9]*|-?[0-9]+|[!\[\](){}:=|&]").unwrap();
