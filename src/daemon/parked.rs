@@ -16,7 +16,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::plan::PlanVerdict;
 use crate::domain::question::Question;
 use crate::domain::remark::{Remark, Standing};
-use crate::github::Error;
+use crate::github::{Error, Fetched};
 use crate::record::rendering;
 use crate::store::port::StoreError;
 
@@ -83,7 +83,7 @@ impl Daemon {
         }
         let Some(mut parked) = known.now().cloned() else { return Ok(()) };
         let waits = matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. });
-        if waits && self.is_unwanted(issue, &cell).await? {
+        if waits && self.is_unwanted(issue, &parked, &cell).await? {
             return Ok(());
         }
         // An approval may become void until a run goes on with it.
@@ -104,8 +104,16 @@ impl Daemon {
                 parked.answer = self.decide(issue, &mut parked, answer, &cell).await?;
             }
         }
+        let client = self.quick_client();
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
         if parked.answer.is_some() {
+            if parked.unlabelled && watch.candidate(issue.number).is_none() {
+                // No list has it.
+                let fresh = client.issue(&issue.repo, issue.number).await?;
+                let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
+                watch.recover(fresh);
+            }
+            let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
             let memory = watch.state.issues.entry(issue.number).or_default();
             memory.resume = Some(parked.run_id);
             memory.back_off = None;
@@ -141,17 +149,32 @@ impl Daemon {
     }
 
     /// Whether the issue was closed, or its trigger label taken off: then nothing is waited for any more.
-    async fn is_unwanted(&mut self, issue: &IssueRef, cell: &ParkedCell) -> Result<bool, NotHeeded> {
+    async fn is_unwanted(
+        &mut self,
+        issue: &IssueRef,
+        parked: &Parked,
+        cell: &ParkedCell,
+    ) -> Result<bool, NotHeeded> {
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(false) };
         if watch.candidate(issue.number).is_some() || !watch.is_fresh() {
             return Ok(false);
         }
+        let known = watch.unlisted.get(&issue.number).cloned();
         let client = self.quick_client();
         let labels = self.deps.labels.clone();
-        let why = match client.issue(&issue.repo, issue.number).await {
-            Ok(fresh) if !fresh.issue.open => "issue_closed",
-            Ok(fresh) if !fresh.has_label(&labels.trigger) => "label_removed",
-            Ok(_) => return Ok(false),
+        // What did not change costs nothing.
+        let why = match client.issue_if_changed(&issue.repo, issue.number, known.as_deref()).await {
+            Ok(Fetched::Unchanged) => return Ok(false),
+            Ok(Fetched::Fresh(fresh, _)) if !fresh.issue.open => "issue_closed",
+            Ok(Fetched::Fresh(fresh, _)) if !parked.unlabelled && !fresh.has_label(&labels.trigger) => {
+                "label_removed"
+            }
+            Ok(Fetched::Fresh(_, etag)) => {
+                if let (Some(watch), Some(etag)) = (self.watch_of(&issue.repo), etag) {
+                    watch.unlisted.insert(issue.number, etag);
+                }
+                return Ok(false);
+            }
             Err(error) if error.is_absent() => "issue_closed",
             Err(error) => return Err(error.into()),
         };

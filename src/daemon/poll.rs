@@ -53,6 +53,8 @@ pub(super) struct Watch {
     pub parked: BTreeMap<u64, ParkedNow>,
     /// The reactions to plans that wait for approval.
     pub plan_reactions: KnownReactions,
+    /// Tags of parked issues that no list has.
+    pub unlisted: BTreeMap<u64, String>,
     /// Issues whose budget is used up: spent, and the budget.
     pub money_used_up: BTreeMap<u64, (Money, Money)>,
     /// Requests for lists that the last look made.
@@ -149,6 +151,7 @@ impl Watch {
             looked_at: None,
             parked: BTreeMap::new(),
             plan_reactions: KnownReactions::new(),
+            unlisted: BTreeMap::new(),
             money_used_up: BTreeMap::new(),
             requests: 0,
             seen_at: None,

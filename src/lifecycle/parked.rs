@@ -234,6 +234,8 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
     let asked = run.plan.request.asked.as_ref().and_then(|asked| asked.by.clone());
     let deadline = TimeDelta::from_std(table.timeout.0).ok().and_then(|time| now.checked_add_signed(time));
     let is_new = before.is_none();
+    let trigger = &run.context.config.github.labels.trigger;
+    let unlabelled = !run.plan.issue.labels.iter().any(|label| label.eq_ignore_ascii_case(trigger));
     let note = move |issue: &mut Kept| {
         // What a killed run had begun to post keeps its number, and so does a plan that is waited for still.
         let known = issue.parked.take().filter(|parked| {
@@ -274,6 +276,7 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
             asked: asked.clone(),
             comment: None,
             is_posted: false,
+            unlabelled,
             reminded: false,
             answer: None,
             over: None,

@@ -70,6 +70,9 @@ pub struct Parked {
     /// Whether people were told, as far as there is a place for that. Before, the run still works at it.
     #[serde(default)]
     pub is_posted: bool,
+    /// Whether no label asked for the run: a follow-up run needs none, and taking it off ends nothing.
+    #[serde(default)]
+    pub unlabelled: bool,
     /// Whether people were reminded.
     #[serde(default)]
     pub reminded: bool,

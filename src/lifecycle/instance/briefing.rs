@@ -113,7 +113,10 @@ fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Res
 
 async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageError> {
     let (plan, mapping) = (run.plan, &run.lease.mapping);
-    let about: Vec<RemarkId> = plan.request.new_remarks.iter().map(|remark| remark.id).collect();
+    let mut about: Vec<RemarkId> = plan.request.new_remarks.iter().map(|remark| remark.id).collect();
+    if about.is_empty() {
+        about = before(run).await.map(|briefing| briefing.about).unwrap_or_default();
+    }
     let head: Option<CommitId> = run.journal.facts().first_head.clone();
     let source = Source {
         issue: &plan.issue,
@@ -135,6 +138,14 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
         answer: answer.as_deref(),
     };
     briefing::freeze(source, run.context, &plan.redactor).await.map_err(|refusal| refusal.stop.into())
+}
+
+/// The briefing of the run that this one goes on with: what that was about is not answered yet.
+async fn before(run: &Run<'_>) -> Option<Briefing> {
+    let before = run.lease.predecessor.as_ref()?;
+    let place = run.context.state.run(&run.context.repo, before.run_id).path.join(BRIEFING_FILE);
+    let read = tokio::task::spawn_blocking(move || std::fs::read(place).ok());
+    serde_json::from_slice(&read.await.ok().flatten()?).ok()
 }
 
 /// The briefing that the run began with; `None` = it has none.

@@ -191,3 +191,23 @@ async fn a_link_of_an_image_that_leads_elsewhere_is_not_followed() {
     assert_eq!(loaded(&world), 1, "the link itself, and nothing behind it");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_program_finds_the_images_in_the_folder_of_its_briefing() {
+    use crate::agents::bench::{FIX, fixer, script};
+    let world = World::new(0).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let with = overlay.replacen("model = \"recorded-model\"", "model = \"recorded-model\"\nimages = true", 1);
+    world.write("overlay.toml", &with);
+    let png = attach(&world, PNG);
+    comment(&world, "ada", &format!("![x]({png})"));
+    let program = format!(
+        "#!/bin/sh\ncat >/dev/null\n{FIX}\ncd \"$AGENTD_BRIEFING/images\" && for file in *; do echo \"IMAGE $file $(wc -c < \"$file\")\"; done\n"
+    );
+    fixer(&world, "command", &json!({ "argv": [script(&world, "fix.sh", &program)], "sandbox": "off" }));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let wanted = format!("IMAGE 1-{}.png {}", png.rsplit('/').next().unwrap(), PNG.len());
+    assert!(output.to_string().contains(&wanted), "{wanted}: {output:#}");
+    world.finish().await;
+}

@@ -58,6 +58,8 @@ async fn c_i39_a_commit_that_a_person_pushes_in_a_run_is_merged_and_told() {
     let shown = text(&world.agentd(&["runs", "report"]).await.stdout);
     assert!(shown.contains("ada pushed to the branch: by-hand.md +1"), "{shown}");
     daemon.stop().await;
+    let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+    assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
     world.finish().await;
 }
 
@@ -187,5 +189,39 @@ async fn work_that_was_displaced_is_merged_with_what_others_pushed_by_the_next_r
     for path in ["notes/1.md", "notes/2.md", "notes/4.md"] {
         assert!(file(&world, path).is_some(), "{path}");
     }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_for_which_no_visit_is_left_ends_the_run_and_the_files_are_clean() {
+    let (world, daemon) =
+        works_on(resolving("Both.\n"), &format!("{AT_ONCE}[budgets]\nmax_steps = 1\n")).await;
+    let theirs = push(&world, "notes/2.md", false);
+    until_or("attention", || world.labels() == ["agentd:attention"], || format!("{:?}", world.labels()))
+        .await;
+    until("its result", || newest(&world).join("result.json").exists()).await;
+    assert_eq!(left(&world, "result.json")["stop_detail"], "branch_moved");
+    assert_eq!(head(&world), theirs);
+    let worktree = world.shop().join(".worktrees/issue-7");
+    assert_eq!(world.git(&worktree, &["status", "--porcelain"]).await, "");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_visit_that_asks_about_the_conflict_is_waited_for_and_the_conflict_is_worked_out_afterwards() {
+    let mut replies = resolving("Both.\n");
+    let ask = calls(&[("agent__ask", json!({ "question": "Whose words stay?" }))]);
+    replies.insert(2, ReplyFile { when: replies[2].when.clone(), times: Some(1), ..ask });
+    let (world, daemon) = works_on(replies, AT_ONCE).await;
+    let theirs = push(&world, "notes/2.md", false);
+    until_or("a question", || world.labels() == ["agentd:needs-input"], || format!("{:?}", world.labels()))
+        .await;
+    assert_eq!(head(&world), theirs, "nothing was pushed");
+    comment(&world, 7, "ada", "/agentd answer Both.");
+    until_or("done", || world.labels() == ["agentd:done"], || format!("{:?}", world.labels())).await;
+    assert!(contains(&world, &theirs));
+    assert_eq!(file(&world, "notes/2.md").as_deref(), Some(b"Both.\n".as_slice()));
+    daemon.stop().await;
     world.finish().await;
 }

@@ -208,3 +208,30 @@ async fn the_machine_s_user_answers_a_run_of_the_foreground_and_goes_on_with_it(
     assert!(asked(&world)[1].contains("dollars"));
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_run_asks_and_goes_on_with_the_answer_though_no_label_asked_for_it() {
+    use super::pull_request::{comment, delivered_in, labelled_with, replies, runs, said};
+    let mut replies = replies(3);
+    replies[1] = ReplyFile { when: replies[1].when.clone(), times: Some(1), ..question() };
+    let (world, daemon, pull) =
+        delivered_in(labelled_with(replies, "[conversation]\nquiet_period = \"1s\"\n").await).await;
+    let mention = comment(&world, pull, "ada", "@agentd-demo please mend the discount.");
+    let parked = || labels(&world) == ["agentd:needs-input"] && told(&world, "issue-7:question-1 ") == 1;
+    until_or("parked", parked, || format!("{:?} {:#?}", labels(&world), comments(&world))).await;
+    super::pull_request::ticks(&world, 3).await;
+    assert_eq!(labels(&world), ["agentd:needs-input"], "it is waited for");
+    assert_eq!(runs(&world), 2);
+    let before = world.sim.model_requests().len();
+    world.sim.add_comment("demo/shop", 7, "ada", "2");
+    until_labels(&world, &["agentd:done"]).await;
+    assert_eq!(runs(&world), 3);
+    let next = world.told(before);
+    assert!(next.contains("The answer to your question") && next.contains("dollars"), "{next}");
+    assert!(next.contains("please mend the discount"), "{next}");
+    // What the follow-up run was about has its answer.
+    let name = format!("comment-{mention}");
+    until("its answer", || said(&world, pull, &name).len() == 1).await;
+    daemon.stop().await;
+    world.finish().await;
+}
