@@ -1,0 +1,3 @@
+//! Several nodes that share their work: the model of their protocols.
+
+mod model;
