@@ -164,6 +164,10 @@ pub enum Command {
     /// Look at runs and act on them.
     #[command(subcommand, subcommand_required = true)]
     Runs(RunsCommand),
+    /// Several nodes that share their work over NATS.
+    #[cfg(feature = "nats")]
+    #[command(subcommand, subcommand_required = true)]
+    Cluster(super::cluster::ClusterCommand),
     /// Calls that wait for a person's approval.
     #[command(subcommand, subcommand_required = true)]
     Approvals(ApprovalsCommand),

@@ -27,7 +27,7 @@ use crate::domain::name::RepoName;
 use crate::domain::run_output::rfc3339;
 use crate::domain::stop::StopDetail;
 use crate::http::{self, Chat, Front, Listening};
-use crate::lifecycle::plan::check_definitions;
+use crate::lifecycle::plan::{check_definitions, on_files};
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::finish;
 use crate::repository::context::RepositoryContext;
@@ -289,6 +289,7 @@ pub(super) async fn parts(
     shutdown: &Shutdown,
     chats: &Chats,
 ) -> Result<(Dependencies, Option<FileWatch>), CommandError> {
+    on_files(&context.config()?)?;
     let sites = repositories::all(context, &open_options(shutdown)).await?;
     if let Err(error) = usable(&sites.open).await {
         context.output.note(format!("not usable yet: {error}"));
@@ -406,6 +407,7 @@ pub(super) async fn parts_of(
     (progress, observe): (Progress, Observe),
 ) -> Result<Dependencies, CommandError> {
     let config = context.config()?;
+    on_files(&config)?;
     let mut repositories = Vec::new();
     let repositories::Repositories { open: sites, later, client } = sites;
     for site in &sites {

@@ -11,6 +11,8 @@ mod approvals_text;
 mod chat_command;
 mod config_command;
 mod clones;
+#[cfg(feature = "nats")]
+pub mod cluster;
 mod context;
 mod doctor;
 mod extend_command;
@@ -156,6 +158,8 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Policy(command) => policy_command::run(&context, command),
         Command::Init(args) => init::run(&context, args),
         Command::Doctor => return doctor::run(&context),
+        #[cfg(feature = "nats")]
+        Command::Cluster(command) => return cluster::run(&context, command),
         Command::Run(args) => return run_command::run(&context, args),
         Command::Demo(args) => return demo::run(&context, args),
         Command::Daemon(args) => return daemon_command::daemon(&context, args.once),

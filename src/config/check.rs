@@ -69,16 +69,17 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     checker.checks(&file.checks);
     checker.questions(&file.questions);
     checker.plan(&file.plan);
+    checker.cluster(&file.cluster);
     ConfigError::all(checker.found)
 }
 
-struct Checker<'a> {
+pub(super) struct Checker<'a> {
     tree: &'a Tree,
     found: Vec<ConfigError>,
 }
 
 impl Checker<'_> {
-    fn require(&mut self, holds: bool, key: &str, message: impl Into<String>) {
+    pub(super) fn require(&mut self, holds: bool, key: &str, message: impl Into<String>) {
         if !holds {
             self.found.push(ConfigError::Invalid {
                 at: self.tree.source(key),
@@ -88,11 +89,11 @@ impl Checker<'_> {
         }
     }
 
-    fn at_least_one(&mut self, value: u64, key: &str) {
+    pub(super) fn at_least_one(&mut self, value: u64, key: &str) {
         self.require(value >= 1, key, format!("must be at least 1, but is {value}"));
     }
 
-    fn positive(&mut self, value: super::duration::Span, key: &str) {
+    pub(super) fn positive(&mut self, value: super::duration::Span, key: &str) {
         self.require(!value.0.is_zero(), key, format!("must be longer than {value}"));
     }
 
@@ -308,7 +309,7 @@ impl Checker<'_> {
     }
 
     /// A placeholder is looked at when it is resolved.
-    fn address(&mut self, url: &str, key: &str) {
+    pub(super) fn address(&mut self, url: &str, key: &str) {
         let fits = url.contains("${") || is_http(url);
         self.require(fits, key, format!("\"{url}\" is not an http(s) address"));
     }

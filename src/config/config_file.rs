@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::checks_file::ChecksTable;
+pub use super::cluster_file::ClusterTable;
 pub use super::commit_file::CommitTable;
 pub use super::conversation_file::ConversationTable;
 use super::duration::Span;
@@ -76,6 +77,8 @@ table! {
         pub questions: QuestionsTable = QuestionsTable::default(),
         /// Whether a plan has to be approved before it is carried out.
         pub plan: PlanTable = PlanTable::default(),
+        /// Several nodes that share their work.
+        pub cluster: ClusterTable = ClusterTable::default(),
     }
 }
 

@@ -133,6 +133,7 @@ impl Config {
             checks: file.checks.clone(),
             questions: file.questions.clone(),
             plan: file.plan.clone(),
+            cluster: file.cluster.clone(),
             mcp_servers: file
                 .mcp
                 .servers

@@ -5,6 +5,7 @@
 
 mod table_file;
 pub mod checks_file;
+pub mod cluster_file;
 mod commit_file;
 pub mod conversation_file;
 pub mod plan_file;
@@ -28,6 +29,7 @@ pub mod trust;
 
 mod chat;
 mod check;
+mod cluster_check;
 mod known_keys;
 mod secret;
 mod tree;

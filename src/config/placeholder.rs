@@ -172,7 +172,8 @@ pub(super) fn is_deferred(key: &str) -> bool {
     ["providers.", "mcp.servers.", "rest.tools.", "sandbox.endpoints.", "chat.users["]
         .iter()
         .any(|prefix| key.starts_with(prefix))
-        || ["github.token", "github.app.private_key", "daemon.webhook_secret", "daemon.token"].contains(&key)
+        || ["github.token", "github.app.private_key", "daemon.webhook_secret", "daemon.token", "cluster.nkey"]
+            .contains(&key)
 }
 
 /// `NAME=value` lines; `#` comments, blank lines, a leading `export` and quotes around the value are allowed.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use crate::domain::redaction::Redactor;
 
 /// Keys that hold nothing but secrets, wherever they stand.
-const SECRET_KEYS: [&str; 4] = ["api_key", "token", "private_key", "webhook_secret"];
+const SECRET_KEYS: [&str; 5] = ["api_key", "token", "private_key", "webhook_secret", "nkey"];
 
 /// Header names whose whole value is a credential.
 const SECRET_HEADERS: [&str; 5] = ["authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"];

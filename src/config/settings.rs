@@ -9,8 +9,9 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::config_file::{
-    ChatTable, ChecksTable, CommitTable, ConfigFile, ConversationTable, PlanTable, PolicyTable, Publish,
-    QuestionsTable, RecordTable, RedactionTable, RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
+    ChatTable, ChecksTable, ClusterTable, CommitTable, ConfigFile, ConversationTable, PlanTable, PolicyTable,
+    Publish, QuestionsTable, RecordTable, RedactionTable, RepositoryTable, SweepSelect, VerifyTable,
+    WorktreeTable,
 };
 use super::error::ConfigError;
 use super::layer::Layer;
@@ -70,6 +71,8 @@ pub struct Config {
     pub questions: QuestionsTable,
     /// Whether a plan has to be approved before it is carried out.
     pub plan: PlanTable,
+    /// Several nodes that share their work; see [`Config::cluster_nkey`].
+    pub cluster: ClusterTable,
     /// The agent program for agents whose definition names no backend; `None` = agentd's own session.
     pub program: Option<AgentProgram>,
     /// MCP servers, by name; their placeholders are resolved when a server is started.
@@ -387,6 +390,16 @@ impl Config {
             return Err(self.invalid(secret.key(), &message));
         }
         Ok(value)
+    }
+
+    /// The seed of this node's nkey, where it has one.
+    ///
+    /// # Errors
+    /// [`ConfigError::MissingVariable`].
+    pub fn cluster_nkey(&self) -> Result<Option<SecretString>, ConfigError> {
+        let text = &self.file.cluster.nkey;
+        let given = !text.trim().is_empty();
+        given.then(|| self.tree.placeholder("cluster.nkey", text).secret()).transpose()
     }
 
     /// A provider by the name that targets use, resolved.

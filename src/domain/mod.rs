@@ -80,3 +80,4 @@ pub mod flow;
 pub mod step_executors;
 pub mod step_context;
 pub mod routing;
+pub mod cluster;

@@ -1,8 +1,10 @@
-//! agentd's state: one port, the files behind it, and what stands on the port, such as the hash-chained journal.
+//! agentd's state: one port, files or a NATS server behind it, and what stands on the port, such as the hash-chained journal.
 
-// The port, and its implementation.
+// The port, and its implementations.
 pub mod port;
 mod files;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod run_dir;
 // What stands on it.
 pub mod journal;

@@ -1,8 +1,8 @@
 //! The port to agentd's state, in four parts: logs, cells, blobs, and who holds what.
 //!
-//! Files are its one implementation today (`files/`). Another one implements these traits, passes
-//! `tests/it/store_contract.rs`, and is chosen where the state directory is opened. Calls block: whoever is on the
-//! runtime's threads makes them on another one.
+//! Two stand behind it: files (`files/`), and a NATS server that several nodes share (`nats/`, a feature of cargo). Each passes
+//! `tests/it/store_contract.rs`, and is chosen where the state directory is opened. Calls block: whoever is on the runtime's
+//! threads makes them on another one.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fmt::Debug;
@@ -134,6 +134,18 @@ pub struct Revision(u64);
 impl Revision {
     /// Of a cell without a value.
     pub const ABSENT: Self = Self(0);
+
+    /// Of a store that numbers values from 1.
+    #[cfg(feature = "nats")]
+    pub(super) fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number again.
+    #[cfg(feature = "nats")]
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
 
     /// Of a store that compares values.
     pub(super) fn of(value: Option<&str>) -> Self {

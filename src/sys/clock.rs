@@ -80,6 +80,19 @@ impl Stopwatch {
     }
 }
 
+/// Time since some moment before this process, which goes on while the machine sleeps and never goes back. What was true a
+/// while ago is not true any more after a suspension, which [`Stopwatch`] does not see.
+#[cfg(unix)]
+pub fn awake_or_asleep() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    // Elsewhere the monotonic clock counts sleep by itself.
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::CLOCK_MONOTONIC;
+    clock_gettime(clock).map(Duration::from).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use chrono::TimeZone as _;

@@ -29,6 +29,7 @@ mod store_contract;
 mod tidy;
 mod cli;
 mod clauses;
+mod cluster;
 mod config;
 mod conversation;
 mod git;

@@ -243,8 +243,10 @@ fn snake(name: &str) -> String {
 fn journal() -> String {
     let domain = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/domain");
     let mut structs = BTreeMap::new();
-    for entry in fs::read_dir(&domain).unwrap() {
-        structs.extend(types(&fs::read_to_string(entry.unwrap().path()).unwrap(), "struct"));
+    for file in
+        fs::read_dir(&domain).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file())
+    {
+        structs.extend(types(&fs::read_to_string(file).unwrap(), "struct"));
     }
     let events =
         types(&fs::read_to_string(domain.join("event.rs")).unwrap(), "enum").remove("Event").unwrap();

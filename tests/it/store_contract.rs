@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd::domain::artifact::Artifact;
 use agentd::domain::name::RepoName;
 use agentd::domain::run::RunId;
 use agentd::store::Store;
@@ -25,6 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a store's state is during one test. It is gone afterwards.
 trait Place {
+    /// Whether what it needs is on this machine; says so where it is not.
+    fn is_there(_test: &str) -> bool {
+        true
+    }
+
     /// Somewhere without state.
     fn new() -> Self;
 
@@ -38,10 +44,13 @@ trait Place {
     fn tear(&self, run: &RunDir);
 
     /// Leaves of a blob what a writer leaves that dies in the middle of it.
-    fn tear_blob(&self, run: &RunDir, path: &str);
+    fn tear_blob(&self, run: &RunDir, blob: &Artifact);
 
-    /// Makes room for so many bytes more in a log, in this process.
-    fn limit(&self, run: &RunDir, bytes: u64);
+    /// Makes room in a log, for this process at least, for as many bytes as it has and three quarters of them more.
+    fn limit(address: &str, run: &RunDir, bytes: u64);
+
+    /// Makes room again, where the limit was not that process's alone.
+    fn unlimit(&self) {}
 }
 
 /// A day's spending stands for any cell.
@@ -142,6 +151,7 @@ fn an_unknown_outcome_is_resolved_by_reading<P: Place>(store: &str) {
         let state = P::open(&place.address());
         at(&*log(&state), 0, LINES);
         assert!(other(store, test, &place.address()).status().unwrap().success());
+        place.unlimit();
         // Whoever comes later finds whole lines, and goes on behind them.
         let log = log(&state);
         let (lines, end) = read(&*log, 0);
@@ -153,9 +163,8 @@ fn an_unknown_outcome_is_resolved_by_reading<P: Place>(store: &str) {
     let state = P::open(&address);
     let log = log(&state);
     let (_, mut end) = read(&*log, 0);
-    let whole = LINES.len() as u64;
     // Room for one append, and for one line and a half of the next.
-    P::new().limit(&run(&state), end + whole + whole * 3 / 4);
+    P::limit(&address, &run(&state), LINES.len() as u64);
     end = at(&*log, end, LINES);
     let Appended::Unknown(_) = log.append(end, LINES.as_bytes()) else { panic!("there is no room for it") };
     let (stored, place) = read(&*log, end);
@@ -345,9 +354,10 @@ fn a_blob_is_whole_or_absent<P: Place>(_: &str) {
     blobs.sync().unwrap();
     assert_eq!(reader.get(&kept).unwrap(), b"all of it");
     let torn = blobs.put("tool-output/b", b"the whole of another").unwrap();
-    place.tear_blob(&run(&state), "tool-output/b");
+    place.tear_blob(&run(&state), &torn);
     assert!(reader.get(&torn).is_err(), "a part is not given for the whole");
-    let never = agentd::domain::artifact::Artifact { path: "tool-output/c".to_owned(), ..kept };
+    let sha256 = agentd::domain::canonical::sha256_hex(b"never kept");
+    let never = Artifact { path: "tool-output/c".to_owned(), sha256, ..kept };
     assert!(reader.get(&never).is_err());
 }
 
@@ -380,7 +390,9 @@ macro_rules! contract {
             $(
                 #[test]
                 fn $test() {
-                    super::$test::<$place>(stringify!($store));
+                    if <$place as super::Place>::is_there(concat!(module_path!(), "::", stringify!($test))) {
+                        super::$test::<$place>(stringify!($store));
+                    }
                 }
             )*
         }
@@ -409,15 +421,86 @@ impl Place for Files {
         log.write_all(b"{\"n\":3,\"half").unwrap();
     }
 
-    fn tear_blob(&self, run: &RunDir, path: &str) {
-        let blob = std::fs::OpenOptions::new().write(true).open(run.path.join(path)).unwrap();
+    fn tear_blob(&self, run: &RunDir, blob: &Artifact) {
+        let blob = std::fs::OpenOptions::new().write(true).open(run.path.join(&blob.path)).unwrap();
         blob.set_len(3).unwrap();
     }
 
-    fn limit(&self, _run: &RunDir, bytes: u64) {
+    fn limit(_address: &str, run: &RunDir, bytes: u64) {
         use nix::sys::resource::{Resource, setrlimit};
-        setrlimit(Resource::RLIMIT_FSIZE, bytes, bytes).unwrap();
+        let room = run.events().metadata().unwrap().len() + bytes + bytes * 3 / 4;
+        setrlimit(Resource::RLIMIT_FSIZE, room, room).unwrap();
+    }
+}
+
+/// A server of its own, and a cluster on it.
+#[cfg(feature = "nats")]
+struct Nats(crate::cluster::server::Server);
+
+#[cfg(feature = "nats")]
+impl Place for Nats {
+    fn is_there(test: &str) -> bool {
+        crate::cluster::server::is_there(test)
+    }
+
+    fn new() -> Self {
+        let server = crate::cluster::server::Server::start();
+        crate::cluster::server::make_streams(&server.url(), 1);
+        Self(server)
+    }
+
+    fn address(&self) -> String {
+        self.0.url()
+    }
+
+    fn open(address: &str) -> StateDir {
+        let store = crate::cluster::server::connect(address);
+        StateDir::on_nats("/nowhere".into(), store)
+    }
+
+    fn tear(&self, run: &RunDir) {
+        // Whoever dies while it sends leaves half a message on the wire.
+        use std::io::{Read as _, Write as _};
+        let mut socket = std::net::TcpStream::connect(self.0.address()).unwrap();
+        assert!(socket.read(&mut [0; 4096]).unwrap() > 0, "it greets");
+        let subject = format!("agentd.test.log.o.n.{}", run.run_id);
+        write!(socket, "CONNECT {{\"verbose\":false}}\r\nPUB {subject} 100\r\n{{\"n\":3,\"half").unwrap();
+    }
+
+    fn tear_blob(&self, _run: &RunDir, blob: &Artifact) {
+        let bucket = "agentd_test_blobs";
+        crate::cluster::server::with_client(&self.0.url(), async |context| {
+            let object = context.get_object_store(bucket).await.unwrap().info(&blob.sha256).await.unwrap();
+            let stream = context.get_stream(format!("OBJ_{bucket}")).await.unwrap();
+            let parts = format!("$O.{bucket}.C.{}", object.nuid);
+            assert_eq!(stream.purge().filter(parts).await.unwrap().purged, 1);
+        });
+    }
+
+    fn limit(address: &str, _run: &RunDir, _bytes: u64) {
+        crate::cluster::server::with_client(address, async |context| {
+            let mut stream = context.get_stream("agentd_test_log").await.unwrap();
+            let info = stream.info().await.unwrap();
+            // All messages are of one size, or nearly.
+            let one = info.state.bytes / info.state.messages;
+            let room = info.state.bytes + one + one * 3 / 4;
+            let config = async_nats::jetstream::stream::Config {
+                max_bytes: room.try_into().unwrap(),
+                ..info.config.clone()
+            };
+            context.update_stream(config).await.unwrap();
+        });
+    }
+
+    fn unlimit(&self) {
+        crate::cluster::server::with_client(&self.0.url(), async |context| {
+            let config = context.get_stream("agentd_test_log").await.unwrap().cached_info().config.clone();
+            let config = async_nats::jetstream::stream::Config { max_bytes: -1, ..config };
+            context.update_stream(config).await.unwrap();
+        });
     }
 }
 
 contract!(files, super::Files);
+#[cfg(feature = "nats")]
+contract!(nats, super::Nats);

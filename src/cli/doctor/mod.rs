@@ -16,7 +16,7 @@ use crate::record::summary_text::counted;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Ok,
     Warning,
     Problem,
@@ -34,7 +34,7 @@ impl State {
 
 /// One thing that was looked at.
 #[derive(Debug, Clone)]
-struct Finding {
+pub(super) struct Finding {
     state: State,
     what: &'static str,
     told: String,
@@ -42,19 +42,19 @@ struct Finding {
 }
 
 impl Finding {
-    fn ok(what: &'static str, told: impl Into<String>) -> Self {
+    pub(super) fn ok(what: &'static str, told: impl Into<String>) -> Self {
         Self { state: State::Ok, what, told: told.into(), remedy: None }
     }
 
-    fn warning(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(super) fn warning(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { state: State::Warning, what, told: told.into(), remedy: Some(remedy.into()) }
     }
 
-    fn problem(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(super) fn problem(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { state: State::Problem, ..Self::warning(what, told, remedy) }
     }
 
-    fn document(&self) -> Value {
+    pub(super) fn document(&self) -> Value {
         json!({ "state": self.state.word(), "what": self.what, "told": self.told, "remedy": self.remedy })
     }
 }
@@ -62,8 +62,7 @@ impl Finding {
 /// Looks at everything; exit 1 if there is a problem.
 pub fn run(context: &Context) -> Result<u8, CommandError> {
     let findings = context.block_on(look(context))?;
-    let count = |state| findings.iter().filter(|finding| finding.state == state).count();
-    let (problems, warnings) = (count(State::Problem), count(State::Warning));
+    let (problems, warnings) = counted_states(&findings);
     if context.output.json() {
         let findings: Vec<Value> = findings.iter().map(Finding::document).collect();
         context.output.document(&json!({
@@ -97,7 +96,18 @@ async fn look(context: &Context) -> Vec<Finding> {
     findings
 }
 
-fn tell(output: Output, findings: &[Finding], problems: usize, warnings: usize) -> Result<(), CommandError> {
+/// How many problems and warnings there are.
+pub(super) fn counted_states(findings: &[Finding]) -> (usize, usize) {
+    let count = |state| findings.iter().filter(|finding| finding.state == state).count();
+    (count(State::Problem), count(State::Warning))
+}
+
+pub(super) fn tell(
+    output: Output,
+    findings: &[Finding],
+    problems: usize,
+    warnings: usize,
+) -> Result<(), CommandError> {
     for finding in findings {
         let tone = match finding.state {
             State::Ok => Tone::Good,

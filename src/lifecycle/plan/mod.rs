@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use self::budgets::Effective;
 use super::request::RunRequest;
+use crate::config::Config;
+use crate::config::cluster_file::StoreKind;
 use crate::config::config_file::Publish;
 use crate::config::plan_file::PlanGate;
 use crate::config::sandbox_file::SandboxMode;
@@ -102,8 +104,22 @@ impl Plan {
     }
 }
 
+/// Runs work on files so far: one that would not be on the cluster's store is not begun, so that no two nodes take an issue.
+pub fn on_files(config: &Config) -> Result<(), Refusal> {
+    match config.cluster.store {
+        StoreKind::Files => Ok(()),
+        StoreKind::Nats => Err(Refusal::new(
+            StopDetail::ConfigInvalid,
+            "cluster.store = \"nats\": runs do not work on the cluster's store yet.",
+        )
+        .hint("leave [cluster] out to run issues on this host")
+        .hint("`agentd cluster doctor`, `account` and `status` work; docs/cluster.md says what does")),
+    }
+}
+
 /// Reads and checks everything a run depends on. Changes nothing anywhere.
 pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Plan, Refusal> {
+    on_files(&context.config)?;
     let (issue, snapshot, text) = issue(&request, context).await?;
     let lease_record = last_mapping(&issue, context).await;
     let mapped = match &lease_record {

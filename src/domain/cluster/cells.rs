@@ -1,0 +1,261 @@
+//! The documents that nodes share: each is one cell, changed only on the revision that was read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Version of [`NodeCell`].
+pub const NODE_SCHEMA: &str = "agentd.cell.node.v1";
+/// Version of [`IssueCell`].
+pub const ISSUE_SCHEMA: &str = "agentd.cell.issue.v1";
+/// Version of [`RepoCell`].
+pub const REPO_SCHEMA: &str = "agentd.cell.repo.v1";
+/// Version of [`SlotsCell`].
+pub const SLOTS_SCHEMA: &str = "agentd.cell.slots.v1";
+
+/// One life of a node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SessionId {
+    /// The node's name.
+    pub node: String,
+    /// Which life of it.
+    pub session: u64,
+}
+
+/// How a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It works.
+    Live,
+    /// It ends what it has and takes nothing more.
+    Draining,
+    /// Others saw no sign of it for a whole lease.
+    Expired,
+    /// It went by itself.
+    Left,
+}
+
+/// `node.ID`: by this one cell a node lives, however many runs it has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeCell {
+    /// [`NODE_SCHEMA`].
+    pub schema_version: String,
+    /// Which life of the node this is; raised by each start.
+    pub session: u64,
+    /// How often it was renewed in this life.
+    pub renewed: u64,
+    /// How it is.
+    pub state: NodeState,
+    /// Host name.
+    pub host: String,
+    /// The host's boot.
+    pub boot_id: String,
+    /// Process.
+    pub pid: u32,
+    /// When that process started, in the kernel's own unit.
+    pub started: u64,
+    /// Version of agentd.
+    pub version: String,
+    /// Runs at a time.
+    pub capacity: u32,
+    /// Stands for its state directory on its host: no two nodes have the same.
+    #[serde(default)]
+    pub place: String,
+    /// What a later version wrote beside.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// Who has an issue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Hold {
+    /// Nobody.
+    Free,
+    /// Its poller found that a run is due; any node may take it.
+    Offered {
+        /// What the run would answer.
+        key: RunKey,
+        /// The node that is to take it; the others wait a moment.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+    },
+    /// A session works on it.
+    Leased {
+        /// Which.
+        by: SessionId,
+        /// What its run answers.
+        key: RunKey,
+        /// The holder, as messages name it and its own host can look for it.
+        holder: Value,
+    },
+}
+
+/// What a run answers: one key starts at most one chain of runs, whoever asks again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKey {
+    /// The trigger label was put on: the event's number, which only grows.
+    Label(u64),
+    /// Anything else, by a text of its own: a sweep, a pull request's state, a command, a person.
+    Other(String),
+}
+
+/// The keys that were answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Answered {
+    /// The last labelling.
+    pub label: u64,
+    /// The others.
+    pub others: BTreeSet<String>,
+}
+
+impl Answered {
+    /// Whether a run has begun for it.
+    pub fn has(&self, key: &RunKey) -> bool {
+        match key {
+            RunKey::Label(event) => *event <= self.label,
+            RunKey::Other(text) => self.others.contains(text),
+        }
+    }
+
+    /// Remembers that a run has begun for it.
+    pub fn put(&mut self, key: &RunKey) {
+        match key {
+            RunKey::Label(event) => self.label = self.label.max(*event),
+            RunKey::Other(text) => {
+                self.others.insert(text.clone());
+            }
+        }
+    }
+}
+
+/// `issue.OWNER.NAME.KEY`: who works on an issue, and what was asked and answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IssueCell {
+    /// [`ISSUE_SCHEMA`].
+    pub schema_version: String,
+    /// How often the lease was taken. It only grows, by one.
+    pub term: u64,
+    /// Who has it.
+    #[serde(flatten)]
+    pub hold: Hold,
+    /// Which keys have been answered.
+    #[serde(default)]
+    pub answered: Answered,
+    /// What outlives a holder, such as the frozen mapping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<Value>,
+    /// What a later version wrote beside.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+impl Default for IssueCell {
+    fn default() -> Self {
+        Self {
+            schema_version: ISSUE_SCHEMA.to_owned(),
+            term: 0,
+            hold: Hold::Free,
+            answered: Answered::default(),
+            record: None,
+            rest: Map::new(),
+        }
+    }
+}
+
+/// `repo.OWNER.NAME`: who polls a repository.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RepoCell {
+    /// [`REPO_SCHEMA`].
+    pub schema_version: String,
+    /// For as long as its session lives.
+    pub poller: Option<SessionId>,
+    /// What a later version wrote beside.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+impl Default for RepoCell {
+    fn default() -> Self {
+        Self { schema_version: REPO_SCHEMA.to_owned(), poller: None, rest: Map::new() }
+    }
+}
+
+/// `slots.OWNER.NAME` and `slots.all`: the runs that count against a cap.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlotsCell {
+    /// [`SLOTS_SCHEMA`].
+    pub schema_version: String,
+    /// Issue and term → who has it.
+    pub holders: BTreeMap<String, SessionId>,
+    /// What a later version wrote beside.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+impl Default for SlotsCell {
+    fn default() -> Self {
+        Self { schema_version: SLOTS_SCHEMA.to_owned(), holders: BTreeMap::new(), rest: Map::new() }
+    }
+}
+
+/// A document that cannot be read here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// A later version wrote it.
+    #[error("it has the version {found}, and this agentd reads up to {known}")]
+    Newer {
+        /// What it says.
+        found: String,
+        /// What is known here.
+        known: &'static str,
+    },
+    /// It is something else.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// Reads a document of a kind: older versions are read, a newer one is refused.
+pub fn read<T: for<'de> Deserialize<'de>>(text: &str, known: &'static str) -> Result<T, Unreadable> {
+    let value: Value = serde_json::from_str(text).map_err(|error| Unreadable::Broken(error.to_string()))?;
+    let found = value.get("schema_version").and_then(Value::as_str).unwrap_or_default();
+    let version = |schema: &str| -> Option<(String, u32)> {
+        let (kind, number) = schema.rsplit_once(".v")?;
+        Some((kind.to_owned(), number.parse().ok()?))
+    };
+    match (version(found), version(known)) {
+        (Some((kind, number)), Some((of, most))) if kind == of && number > most => {
+            return Err(Unreadable::Newer { found: found.to_owned(), known });
+        }
+        (Some((kind, _)), Some((of, _))) if kind == of => {}
+        _ => return Err(Unreadable::Broken(format!("it says to be {found:?}, not {known}"))),
+    }
+    serde_json::from_value(value).map_err(|error| Unreadable::Broken(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn older_is_read_newer_is_refused_and_what_is_unknown_stays() {
+        let mut text = json!({
+            "schema_version": ISSUE_SCHEMA, "term": 3, "state": "leased",
+            "by": { "node": "a", "session": 2 }, "key": { "label": 9 }, "holder": null,
+            "answered": { "label": 9, "others": ["operator:1"] }, "bundle": "0abc",
+        });
+        let cell: IssueCell = read(&text.to_string(), ISSUE_SCHEMA).unwrap();
+        assert!(matches!(&cell.hold, Hold::Leased { by, .. } if by.session == 2));
+        assert!(cell.answered.has(&RunKey::Label(9)) && !cell.answered.has(&RunKey::Label(10)));
+        assert_eq!(serde_json::to_value(&cell).unwrap()["bundle"], json!("0abc"), "a later version's member");
+        text["schema_version"] = json!("agentd.cell.issue.v2");
+        let refused = read::<IssueCell>(&text.to_string(), ISSUE_SCHEMA).unwrap_err().to_string();
+        assert!(refused.contains("issue.v2") && refused.contains("issue.v1"), "{refused}");
+        assert!(matches!(read::<RepoCell>("{}", REPO_SCHEMA), Err(Unreadable::Broken(_))));
+    }
+}

@@ -1,0 +1,131 @@
+//! What each role of a cluster may send and hear, by subjects in full: inside of a token `*` is no wildcard.
+//!
+//! Nobody but the keeper makes or extends streams, and nobody deletes or purges them.
+
+use super::names::{Names, StreamKind, token};
+use crate::domain::words::words;
+
+words! {
+    /// What a user of a cluster is for.
+    pub enum Role {
+        /// Makes and extends the streams: `agentd cluster doctor --create`.
+        Keeper = "keeper",
+        /// A daemon, or a command that runs issues.
+        Node = "node",
+        /// Reads everything, and asks runs to stop, to go on, or for something else.
+        Operator = "operator",
+        /// Reads everything.
+        Reader = "reader",
+    }
+}
+
+/// The subjects that a user may send to and hear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    /// What it may send to.
+    pub publish: Vec<String>,
+    /// What it may hear.
+    pub subscribe: Vec<String>,
+}
+
+/// The rights of a user; `user` is the node's name, or that of the person's login, and names where its answers come.
+pub fn rights(names: &Names, role: Role, user: &str) -> Rights {
+    let mut publish = vec!["$JS.API.INFO".to_owned()];
+    for kind in StreamKind::ALL {
+        let stream = names.stream(kind);
+        publish.push(format!("$JS.API.STREAM.INFO.{stream}"));
+        if role == Role::Keeper {
+            publish.extend(["CREATE", "UPDATE"].map(|api| format!("$JS.API.STREAM.{api}.{stream}")));
+            continue;
+        }
+        publish.push(format!("$JS.API.STREAM.MSG.GET.{stream}"));
+        // To read many messages, and to hear of new ones; each reader's consumer is its own and goes with it.
+        publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}.>"));
+        publish.push(format!("$JS.API.CONSUMER.DELETE.{stream}.*"));
+        publish.push(format!("$JS.FC.{stream}.>"));
+    }
+    let c = names.cluster();
+    match role {
+        Role::Keeper | Role::Reader => {}
+        Role::Operator => publish.extend(names.subjects(StreamKind::Ctl)),
+        Role::Node => {
+            for kind in
+                [StreamKind::Cells, StreamKind::Log, StreamKind::Runs, StreamKind::Ctl, StreamKind::Blobs]
+            {
+                publish.extend(names.subjects(kind));
+            }
+            publish.push(format!("agentd.{c}.status.{}", token(user)));
+        }
+    }
+    Rights { publish, subscribe: vec![format!("{}.>", inbox(user))] }
+}
+
+/// Where answers to a user come. Nobody else may hear them.
+pub fn inbox(user: &str) -> String {
+    format!("_INBOX_{}", token(user))
+}
+
+/// A user of the account: its role, its name, and the public part of its nkey.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// What it is for.
+    pub role: Role,
+    /// Its name.
+    pub name: String,
+    /// Begins with `U`.
+    pub key: String,
+}
+
+/// The server's configuration of the cluster's account, for `include` in it.
+pub fn account(names: &Names, users: &[User]) -> String {
+    let list = |subjects: &[String]| {
+        let lines: Vec<String> =
+            subjects.iter().map(|subject| format!("            \"{subject}\"\n")).collect();
+        format!("{{ allow: [\n{}          ] }}", lines.concat())
+    };
+    let mut text = format!(
+        "# The account of the agentd cluster \"{}\". Nothing is imported or exported: another account sees none of it.\n\
+         accounts {{\n  AGENTD_{} {{\n    jetstream: enabled\n    users: [\n",
+        names.cluster(),
+        names.cluster().to_ascii_uppercase()
+    );
+    for user in users {
+        let rights = rights(names, user.role, &user.name);
+        text.push_str(&format!(
+            "      # {} {}\n      {{\n        nkey: {}\n        permissions: {{\n          publish: {}\n          subscribe: {}\n        }}\n      }}\n",
+            user.role,
+            user.name,
+            user.key,
+            list(&rights.publish),
+            list(&rights.subscribe)
+        ));
+    }
+    text.push_str("    ]\n  }\n}\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_keeper_makes_streams_and_nobody_takes_them_away() {
+        let names = Names::of("main").unwrap();
+        for role in Role::ALL {
+            let rights = rights(&names, role, "h1");
+            let makes = rights.publish.iter().any(|subject| subject.contains("STREAM.CREATE"));
+            assert_eq!(makes, role == Role::Keeper, "{role}");
+            for subject in &rights.publish {
+                let gone = ["STREAM.DELETE", "STREAM.PURGE", "MSG.DELETE", "ACCOUNT"];
+                assert!(!gone.iter().any(|api| subject.contains(api)), "{role} {subject}");
+                // A star that is no token of its own would stand for itself.
+                let whole = subject.split('.').all(|token| !token.contains('*') || token == "*");
+                assert!(whole, "{role} {subject}");
+            }
+            assert_eq!(rights.subscribe, ["_INBOX_h1.>"]);
+        }
+        let writes =
+            |role| rights(&names, role, "h1").publish.iter().any(|subject| subject.contains(".cell."));
+        assert_eq!(Role::ALL.map(writes), [false, true, false, false]);
+    }
+}

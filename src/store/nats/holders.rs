@@ -1,0 +1,271 @@
+//! Leases on issues as cells: taken by a session and a term, given up by an expired session, and fenced by the term.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::cell_stream::{Write, Written};
+use super::connection::LAST_WORD;
+use super::node::{failed, is_gone, node_cell, text_of};
+use super::session::Session;
+use super::shared::{NatsStore, Shared};
+use crate::domain::cluster::cells::{self, Hold, ISSUE_SCHEMA, IssueCell, NodeState, RunKey};
+use crate::domain::cluster::lease::{self, Claim};
+use crate::domain::cluster::names::last_tokens;
+use crate::domain::cluster::session::has_ended;
+use crate::domain::name::RepoName;
+use crate::store::port::{Held, Holders, LeaseKey, NotTaken, StoreError};
+use crate::sys::holder_format::{Holder, LEASE_SCHEMA, LeaseRecord, Liveness};
+
+#[derive(Debug)]
+struct Leased {
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    subject: String,
+    sequence: u64,
+    cell: IssueCell,
+    holder: Holder,
+    given_back: bool,
+}
+
+fn holder_of(cell: &IssueCell) -> Option<Holder> {
+    match &cell.hold {
+        Hold::Leased { holder, .. } => serde_json::from_value(holder.clone()).ok(),
+        Hold::Free | Hold::Offered { .. } => None,
+    }
+}
+
+async fn issue_cell(shared: &Shared, subject: &str) -> Result<(u64, IssueCell), StoreError> {
+    let found = shared.node.cells.get(subject).await?;
+    let read = |text: &String| {
+        cells::read(text, ISSUE_SCHEMA).map_err(|error| StoreError::Failed {
+            action: "read",
+            place: subject.to_owned(),
+            words: error.to_string(),
+        })
+    };
+    Ok((found.sequence, found.value.as_ref().map(read).transpose()?.unwrap_or_default()))
+}
+
+/// This node's session, begun where there is none.
+async fn session(shared: &Arc<Shared>) -> Result<Arc<Session>, StoreError> {
+    let mut current = shared.session.lock().await;
+    if let Some(session) = current.as_ref().filter(|session| session.holds()) {
+        return Ok(Arc::clone(session));
+    }
+    // One that is not valid at the moment may become so again; only one that has expired never does.
+    if let Some(session) = current.as_ref()
+        && session.commit(Vec::new()).await? != Written::Overtaken
+    {
+        return Ok(Arc::clone(session));
+    }
+    let begun = Session::begin(&shared.node).await?;
+    *current = Some(Arc::clone(&begun));
+    Ok(begun)
+}
+
+async fn take(shared: Arc<Shared>, subject: String, holder: Holder) -> Result<Leased, NotTaken> {
+    let session = session(&shared).await?;
+    let own = serde_json::to_value(&holder).map_err(|error| failed(&subject, error.to_string()))?;
+    let asked = Claim::Asked(RunKey::Other(format!("operator:{}", Uuid::new_v4())));
+    loop {
+        let (sequence, cell) = issue_cell(&shared, &subject).await?;
+        let dead = match &cell.hold {
+            Hold::Leased { by, .. } => !session.sees_alive(by).await?,
+            Hold::Free | Hold::Offered { .. } => false,
+        };
+        let Ok(next) = lease::taken(&cell, dead, &session.id, &asked, own.clone()) else {
+            return Err(NotTaken::Busy(holder_of(&cell).map(Box::new)));
+        };
+        let value = Some(text_of(&next, &subject)?);
+        let write = Write { subject: subject.clone(), after: sequence, value };
+        if let Written::At(last) = session.commit(vec![write]).await? {
+            // The messages of a batch follow each other, and the node's own cell is the last one.
+            let sequence = last - 1;
+            return Ok(Leased { shared, session, subject, sequence, cell: next, holder, given_back: false });
+        }
+        if !session.holds() {
+            return Err(failed(&subject, "this node's session has expired").into());
+        }
+    }
+}
+
+impl Leased {
+    /// Writes the issue's cell, if this session still has it, which the cell's own revision tells. Alone, because a stream without room
+    /// takes a change of one cell, and none of several.
+    fn write(&mut self, next: IssueCell) -> Result<(), StoreError> {
+        let value = Some(text_of(&next, &self.subject)?);
+        let write = Write { subject: self.subject.clone(), after: self.sequence, value };
+        let cells = self.shared.node.cells.clone();
+        match self.shared.connection.call(async move { cells.commit(&[write]).await })?? {
+            Written::At(sequence) => {
+                (self.sequence, self.cell) = (sequence, next);
+                Ok(())
+            }
+            Written::Overtaken => Err(failed(&self.subject, "another node has it now")),
+        }
+    }
+
+    fn give_back(&mut self) -> Result<(), StoreError> {
+        if self.given_back {
+            return Ok(());
+        }
+        let next = lease::given_back(&self.cell, &self.session.id, self.cell.term);
+        let next = next.ok_or_else(|| failed(&self.subject, "another node has it now"))?;
+        self.write(next)?;
+        self.given_back = true;
+        Ok(())
+    }
+}
+
+impl Held for Leased {
+    fn holder(&self) -> Option<&Holder> {
+        Some(&self.holder)
+    }
+
+    fn record(&self) -> Option<&Value> {
+        self.cell.record.as_ref()
+    }
+
+    fn set_record(&mut self, record: Value) -> Result<(), StoreError> {
+        self.write(IssueCell { record: Some(record), ..self.cell.clone() })
+    }
+
+    /// The session's sign of life is that of all its leases: it is only asked whether it still counts.
+    fn renew(&mut self, _lasts: Duration) -> Result<(), StoreError> {
+        if self.session.holds() {
+            return Ok(());
+        }
+        Err(failed(&self.subject, "this node's session is not acknowledged; others may have the lease soon"))
+    }
+
+    fn release(mut self: Box<Self>) -> Result<(), StoreError> {
+        self.give_back()
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        if self.given_back || !self.session.holds() {
+            return;
+        }
+        let Some(next) = lease::given_back(&self.cell, &self.session.id, self.cell.term) else { return };
+        let Ok(text) = text_of(&next, &self.subject) else { return };
+        let write = Write { subject: self.subject.clone(), after: self.sequence, value: Some(text) };
+        let session = Arc::clone(&self.session);
+        let told = self
+            .shared
+            .connection
+            .call(async move { tokio::time::timeout(LAST_WORD, session.commit(vec![write])).await });
+        if !matches!(told, Ok(Ok(Ok(_)))) {
+            tracing::debug!("a lease could not be given back; it ends with this node's session");
+        }
+    }
+}
+
+fn expiry(now: DateTime<Utc>, lasts: Duration) -> DateTime<Utc> {
+    now + TimeDelta::from_std(lasts).unwrap_or(TimeDelta::days(365))
+}
+
+impl NatsStore {
+    /// The issue's key is the name of the lease's file without `issue-`, as its worktree is called.
+    fn lease_subject(&self, lease: &LeaseKey) -> String {
+        match lease {
+            LeaseKey::Issue { repo, file } => {
+                let name = file.file_stem().unwrap_or_default().to_string_lossy();
+                let key = name.strip_prefix("issue-").unwrap_or(&name);
+                self.names().cell_of("issue", repo, &[key])
+            }
+            // The daemon of this node: who has the name has it.
+            LeaseKey::Daemon => self.names().cell("daemon_lease", &[&self.shared.node.name]),
+        }
+    }
+}
+
+impl Holders for NatsStore {
+    fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken> {
+        let subject = self.lease_subject(lease);
+        let now = self.shared.clock.now();
+        let holder = Holder::here(&self.shared.node.host, instance, now, expiry(now, lasts));
+        let shared = Arc::clone(&self.shared);
+        let taken = self.shared.connection.call(async move { take(shared, subject, holder).await });
+        Ok(Box::new(taken.map_err(NotTaken::Store)??))
+    }
+
+    fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord> {
+        let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
+        let looked = self.shared.connection.call(async move {
+            let (sequence, cell) = issue_cell(&shared, &subject).await?;
+            let lives = match &cell.hold {
+                Hold::Leased { by, .. } => {
+                    let node = shared.node.names.cell("node", &[&by.node]);
+                    let (_, found) = node_cell(&shared.node.cells, &node).await?;
+                    let gone = found.as_ref().is_some_and(|found| is_gone(found, &shared.node.host));
+                    !gone && !has_ended(by, found.as_ref())
+                }
+                Hold::Free | Hold::Offered { .. } => false,
+            };
+            Ok::<_, StoreError>((sequence, lives, cell))
+        });
+        match looked {
+            Ok(Ok((0, ..))) => None,
+            Ok(Ok((_, lives, cell))) => Some(LeaseRecord {
+                schema_version: LEASE_SCHEMA.to_owned(),
+                holder: holder_of(&cell).filter(|_| lives),
+                record: cell.record,
+            }),
+            Ok(Err(error)) | Err(error) => {
+                tracing::warn!("a lease cannot be looked at: {error}");
+                None
+            }
+        }
+    }
+
+    fn leases(&self, repo: &RepoName, folder: &Path) -> Vec<LeaseKey> {
+        let filter = format!("{}.*", self.names().cell_of("issue", repo, &[]));
+        let shared = Arc::clone(&self.shared);
+        let found = self.shared.connection.call(async move { shared.node.cells.subjects(&filter).await });
+        let subjects = found.and_then(|found| found).unwrap_or_else(|error| {
+            tracing::warn!("the leases of {repo} cannot be listed: {error}");
+            Vec::new()
+        });
+        let file = |subject: &String| -> Option<PathBuf> {
+            let [key] = last_tokens(subject)?;
+            Some(folder.join(format!("issue-{key}.json")))
+        };
+        let files = subjects.iter().filter_map(file);
+        files.map(|file| LeaseKey::Issue { repo: repo.clone(), file }).collect()
+    }
+
+    /// On this host by its process, on another one by the cells of the nodes.
+    fn lives(&self, holder: &Holder) -> bool {
+        let now = self.shared.clock.now();
+        match holder.liveness(&self.shared.node.host, now) {
+            Liveness::Alive => return true,
+            Liveness::Dead if holder.host == self.shared.node.host.name => return false,
+            Liveness::Dead | Liveness::Elsewhere => {}
+        }
+        let (shared, holder) = (Arc::clone(&self.shared), holder.clone());
+        let seen = self.shared.connection.call(async move {
+            for subject in
+                shared.node.cells.subjects(&format!("{}.*", shared.node.names.cell("node", &[]))).await?
+            {
+                let (_, cell) = node_cell(&shared.node.cells, &subject).await?;
+                let same = cell.as_ref().is_some_and(|cell| {
+                    cell.host == holder.host && cell.boot_id == holder.boot_id && cell.pid == holder.pid
+                });
+                if same {
+                    let state = cell.map(|cell| cell.state);
+                    return Ok::<_, StoreError>(matches!(state, Some(NodeState::Live | NodeState::Draining)));
+                }
+            }
+            Ok(false)
+        });
+        // What cannot be asked counts as living.
+        seen.and_then(|seen| seen).unwrap_or(true)
+    }
+}

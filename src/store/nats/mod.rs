@@ -1,0 +1,71 @@
+//! The store on NATS JetStream: a subject a journal, one message a cell, an object store for blobs, and leases that a session's
+//! sign of life keeps.
+//!
+//! Calls block, as the port says; what they ask is done on one thread of this store. Every write names the last sequence of its
+//! subject. An answer that does not come says nothing: the tail is read until it is known what became of the write.
+
+mod access;
+mod answer_wire;
+mod blobs;
+mod cell_stream;
+mod cells;
+mod connection;
+mod holders;
+mod log;
+mod node;
+mod seen;
+mod session;
+mod shared;
+pub mod streams;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use self::access::{Access, Credentials, Tls};
+use self::blobs::NatsBlobs;
+use self::log::NatsLog;
+pub use self::seen::{AccountSeen, NodeSeen, ServerSeen};
+pub use self::shared::NatsStore;
+use super::port::{Blobs, Log, Store, StoreError};
+use super::run_dir::{FindError, RunDir, StateDir};
+use crate::domain::cluster::names::{StreamKind, last_tokens};
+use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
+
+impl StateDir {
+    /// A state directory whose shared part is on a NATS server. Takes an absolute path; makes nothing yet.
+    pub fn on_nats(root: PathBuf, store: NatsStore) -> Self {
+        Self { root, store: Arc::new(store) }
+    }
+}
+
+impl Store for NatsStore {
+    fn runs(&self, only: Option<&RepoName>) -> Result<Vec<(RepoName, RunId)>, FindError> {
+        let subject = self.names().logs(only);
+        let (link, stream) = (self.shared.connection.link(), self.names().stream(StreamKind::Log));
+        let found = self.shared.connection.call({
+            let subject = subject.clone();
+            async move { link.subjects(&stream, &subject).await }
+        });
+        let subjects = found.and_then(|found| found).map_err(|error| FindError::Unreadable {
+            path: PathBuf::from(&subject),
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        let run_of = |subject: &String| {
+            let [owner, name, run] = last_tokens(subject)?;
+            let repo = RepoName::parse(&format!("{owner}/{name}")).ok()?;
+            Some((repo, RunId(uuid::Uuid::parse_str(&run).ok()?)))
+        };
+        Ok(subjects.iter().filter_map(run_of).collect())
+    }
+
+    fn log(&self, run: &RunDir) -> Result<Arc<dyn Log>, StoreError> {
+        let subject = self.names().log(&run.repo, &run.run_id.to_string());
+        let stream = self.names().stream(StreamKind::Log);
+        Ok(Arc::new(NatsLog::new(self.shared.clone(), stream, subject)))
+    }
+
+    fn blobs(&self, _run: &RunDir) -> Arc<dyn Blobs> {
+        Arc::new(NatsBlobs::new(self.shared.clone()))
+    }
+}

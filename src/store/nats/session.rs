@@ -1,0 +1,185 @@
+//! This node's session: the one cell by which it lives, renewed on the store's thread for as long as the store is used.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::cell_stream::{Write, Written};
+use super::node::{Node, failed, is_gone, node_cell, text_of};
+use crate::domain::cluster::cells::{NODE_SCHEMA, NodeCell, NodeState, SessionId};
+use crate::domain::cluster::session::{self, Begin, Sight, Sightings, Validity};
+use crate::store::port::StoreError;
+use crate::sys::clock::{Stopwatch, awake_or_asleep};
+
+/// How often a name that another process may have is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// One life of this node.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub id: SessionId,
+    node: Arc<Node>,
+    subject: String,
+    /// Whoever writes the node's cell has this; revision and cell.
+    cell: tokio::sync::Mutex<(u64, NodeCell)>,
+    validity: Mutex<Validity>,
+    /// What was seen of the other nodes.
+    sightings: Mutex<Sightings>,
+    renewing: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Session {
+    /// Begins this node's next session. Where another process may have its name, that cell is watched for a lease first.
+    pub(super) async fn begin(node: &Arc<Node>) -> Result<Arc<Self>, StoreError> {
+        let subject = node.names.cell("node", &[&node.name]);
+        let own = NodeCell {
+            schema_version: NODE_SCHEMA.to_owned(),
+            session: 0,
+            renewed: 0,
+            state: NodeState::Live,
+            host: node.host.name.clone(),
+            boot_id: node.host.boot_id.clone(),
+            pid: node.host.pid,
+            started: node.host.started,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            capacity: 0,
+            place: node.place.clone(),
+            rest: serde_json::Map::new(),
+        };
+        let watched = Stopwatch::start();
+        let mut first = None;
+        loop {
+            let (revision, found) = node_cell(&node.cells, &subject).await?;
+            let unchanged = *first.get_or_insert(revision) == revision;
+            let sight = match &found {
+                Some(cell) if is_gone(cell, &node.host) => Sight::Gone,
+                _ if !unchanged => Sight::Renewing,
+                _ if watched.elapsed() >= node.lease => Sight::Silent,
+                _ => Sight::Watching,
+            };
+            let cell = match session::begin(found.as_ref(), &own, sight) {
+                Begin::Write(cell) => *cell,
+                Begin::Watch => {
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
+                Begin::Taken => {
+                    let by = found.map(|cell| format!("pid {} on {}", cell.pid, cell.host));
+                    let by = by.unwrap_or_else(|| "another process".to_owned());
+                    let words =
+                        format!("the node \"{}\" is {by}; give this one another `cluster.node`", node.name);
+                    return Err(failed(&subject, words));
+                }
+            };
+            let sent = awake_or_asleep();
+            let write =
+                Write { subject: subject.clone(), after: revision, value: Some(text_of(&cell, &subject)?) };
+            if let Written::At(revision) = node.cells.commit(&[write]).await? {
+                let mut validity = Validity::new(node.lease);
+                validity.acknowledged(sent, awake_or_asleep());
+                let id = SessionId { node: node.name.clone(), session: cell.session };
+                let session = Arc::new(Self {
+                    id,
+                    node: Arc::clone(node),
+                    subject,
+                    cell: tokio::sync::Mutex::new((revision, cell)),
+                    validity: Mutex::new(validity),
+                    sightings: Mutex::default(),
+                    renewing: Mutex::new(None),
+                });
+                session.keep_renewing();
+                return Ok(session);
+            }
+        }
+    }
+
+    /// On the store's thread, for as long as somebody has the session.
+    fn keep_renewing(self: &Arc<Self>) {
+        let weak: Weak<Self> = Arc::downgrade(self);
+        let every = session::renewal(self.node.lease);
+        let task = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(every).await;
+                let Some(session) = weak.upgrade() else { return };
+                match session.commit(Vec::new()).await {
+                    Ok(Written::At(_)) => {}
+                    Ok(Written::Overtaken) => {
+                        tracing::warn!("the session of this node has expired: others may have its leases");
+                        return;
+                    }
+                    Err(error) => tracing::warn!("the session of this node could not be renewed: {error}"),
+                }
+            }
+        });
+        *self.renewing.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    }
+
+    /// Whether this node may still do what only a living one may.
+    pub(super) fn holds(&self) -> bool {
+        self.validity().holds(awake_or_asleep())
+    }
+
+    fn validity(&self) -> Validity {
+        self.validity.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes cells together with this node's own, which counts as a sign of life: so an expired session changes nothing.
+    pub(super) async fn commit(&self, mut writes: Vec<Write>) -> Result<Written, StoreError> {
+        let mut cell = self.cell.lock().await;
+        let next = session::renewed(&cell.1);
+        // Last, because the answer names the last one's revision.
+        writes.push(Write {
+            subject: self.subject.clone(),
+            after: cell.0,
+            value: Some(text_of(&next, &self.subject)?),
+        });
+        let sent = awake_or_asleep();
+        let written = self.node.cells.commit(&writes).await?;
+        if let Written::At(revision) = written {
+            *cell = (revision, next);
+            let mut validity = self.validity.lock().unwrap_or_else(PoisonError::into_inner);
+            validity.acknowledged(sent, awake_or_asleep());
+        }
+        Ok(written)
+    }
+
+    /// Whether another node's session lives, as far as this one has seen. One that was silent for a whole lease is expired here.
+    pub(super) async fn sees_alive(&self, other: &SessionId) -> Result<bool, StoreError> {
+        let subject = self.node.names.cell("node", &[&other.node]);
+        loop {
+            let (revision, cell) = node_cell(&self.node.cells, &subject).await?;
+            if session::has_ended(other, cell.as_ref()) {
+                return Ok(false);
+            }
+            // Whoever holds something had a cell; without one, there is nothing to expire.
+            let Some(cell) = cell else { return Ok(true) };
+            let silent = {
+                let validity = self.validity();
+                let mut sightings = self.sightings.lock().unwrap_or_else(PoisonError::into_inner);
+                sightings.unchanged_for_a_lease(&other.node, revision, &validity, awake_or_asleep())
+            };
+            if !silent && !is_gone(&cell, &self.node.host) {
+                return Ok(true);
+            }
+            let expired = session::ended(&cell, NodeState::Expired);
+            let value = Some(text_of(&expired, &subject)?);
+            let write = Write { subject: subject.clone(), after: revision, value };
+            if self.node.cells.commit(&[write]).await? != Written::Overtaken {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Says that this session is over, so that nobody has to wait for it.
+    pub(super) async fn leave(&self) -> Result<(), StoreError> {
+        if let Some(task) = self.renewing.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+        let cell = self.cell.lock().await;
+        let left = session::ended(&cell.1, NodeState::Left);
+        let value = Some(text_of(&left, &self.subject)?);
+        self.node.cells.commit(&[Write { subject: self.subject.clone(), after: cell.0, value }]).await?;
+        Ok(())
+    }
+}

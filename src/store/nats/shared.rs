@@ -1,0 +1,75 @@
+//! The handle on a cluster's store, and what all its parts use.
+
+use std::sync::Arc;
+
+use super::access::Access;
+use super::cell_stream::CellStream;
+use super::connection::{Connection, LAST_WORD};
+use super::node::Node;
+use super::session::Session;
+use crate::domain::cluster::names::{Names, StreamKind};
+use crate::store::port::StoreError;
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+
+/// What several nodes share, on a NATS server with JetStream.
+#[derive(Debug, Clone)]
+pub struct NatsStore {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub connection: Connection,
+    pub node: Arc<Node>,
+    /// This node's session, once it holds something.
+    pub session: tokio::sync::Mutex<Option<Arc<Session>>>,
+    pub clock: Clock,
+}
+
+impl NatsStore {
+    /// Connects a node to its cluster. Blocks until one of the servers has answered; makes nothing there.
+    ///
+    /// # Errors
+    /// No server answers, or none takes these credentials.
+    pub fn connect(access: &Access) -> Result<Self, StoreError> {
+        let connection = Connection::open(access)?;
+        let names = access.names.clone();
+        let cells = CellStream::new(connection.link(), names.stream(StreamKind::Cells));
+        let node = Node {
+            name: access.node.clone(),
+            place: access.place.clone(),
+            names,
+            cells,
+            lease: access.lease,
+            host: Host::current(),
+        };
+        let session = tokio::sync::Mutex::new(None);
+        let shared = Shared { connection, node: Arc::new(node), session, clock: Clock::system() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    pub(super) fn names(&self) -> &Names {
+        &self.shared.node.names
+    }
+}
+
+impl Drop for NatsStore {
+    /// The last one to use the store says that this node's session is over, so that nobody has to wait for it to expire.
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.shared) > 1 {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let left = self.shared.connection.call(async move {
+            let session = shared.session.lock().await.take();
+            match session {
+                Some(session) => tokio::time::timeout(LAST_WORD, session.leave()).await.is_ok(),
+                None => true,
+            }
+        });
+        if !matches!(left, Ok(true)) {
+            tracing::debug!("this node's session could not be ended; it expires");
+        }
+    }
+}

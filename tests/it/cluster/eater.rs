@@ -1,0 +1,62 @@
+//! A connection to a server in whose middle somebody eats answers, holds them back, or writes something else into them.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+
+/// What becomes of one answer of the server: a line of its protocol and the bytes that belong to it. `None` = it is lost.
+pub type Change = Arc<dyn Fn(Vec<u8>) -> Option<Vec<u8>> + Send + Sync>;
+
+/// Listens for as long as the test lives, and gives the address.
+pub fn between(server: String, change: Change) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(client) = client else { return };
+            let Ok(server) = TcpStream::connect(&server) else { continue };
+            let (up_from, up_to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let (mut from, mut to) = (up_from, up_to);
+                let _ended = std::io::copy(&mut from, &mut to);
+                let _gone = to.shutdown(Shutdown::Both);
+            });
+            let change = Arc::clone(&change);
+            std::thread::spawn(move || {
+                let mut to = client.try_clone().unwrap();
+                let mut from = BufReader::new(server);
+                while let Some(answer) = next(&mut from) {
+                    let Some(answer) = change(answer) else { continue };
+                    if to.write_all(&answer).is_err() {
+                        break;
+                    }
+                }
+                let _gone = to.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
+}
+
+/// One answer: `INFO`, `PING`, `+OK` and such are lines; `MSG` and `HMSG` say how many bytes follow.
+fn next(from: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+    let mut answer = Vec::new();
+    if from.read_until(b'\n', &mut answer).ok()? == 0 {
+        return None;
+    }
+    let line = String::from_utf8_lossy(&answer).into_owned();
+    let mut words = line.split_whitespace();
+    if matches!(words.next(), Some("MSG" | "HMSG")) {
+        let bytes: usize = words.next_back()?.parse().ok()?;
+        let mut payload = vec![0; bytes + 2];
+        from.read_exact(&mut payload).ok()?;
+        answer.extend(payload);
+    }
+    Some(answer)
+}
+
+/// Whether it is a server's word that a message is kept.
+pub fn is_acknowledgement(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    text.contains("\"stream\":\"agentd_") && text.contains("\"seq\":") && !text.contains("\"config\"")
+}

@@ -1,0 +1,14 @@
+//! Several nodes on one NATS JetStream: the store against real servers, and the model of the protocols.
+#![expect(clippy::disallowed_methods, reason = "servers are processes, and PATH says where they are")]
+
+#[cfg(feature = "nats")]
+mod command;
+#[cfg(feature = "nats")]
+mod eater;
+#[cfg(feature = "nats")]
+mod faults;
+mod model;
+#[cfg(feature = "nats")]
+mod roles;
+#[cfg(feature = "nats")]
+pub mod server;
