@@ -104,21 +104,32 @@ impl Daemon {
                 parked.answer = self.decide(issue, &mut parked, answer, &cell).await?;
             }
         }
-        let client = self.quick_client();
+        let goes_on = parked.answer.is_some();
+        if goes_on && parked.unlabelled {
+            self.list_unlabelled(issue, &cell).await?;
+        }
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
-        if parked.answer.is_some() {
-            if parked.unlabelled && watch.candidate(issue.number).is_none() {
-                // No list has it.
-                let fresh = client.issue(&issue.repo, issue.number).await?;
-                let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
-                watch.recover(fresh);
-            }
-            let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
+        if goes_on {
             let memory = watch.state.issues.entry(issue.number).or_default();
             memory.resume = Some(parked.run_id);
             memory.back_off = None;
         } else if parked.over.is_none() {
             watch.parked.insert(issue.number, parked);
+        }
+        Ok(())
+    }
+
+    /// Makes an issue a candidate that no list of labelled ones has. One that is closed is not gone on with.
+    async fn list_unlabelled(&mut self, issue: &IssueRef, cell: &ParkedCell) -> Result<(), NotHeeded> {
+        let client = self.quick_client();
+        if self.watch_of(&issue.repo).is_none_or(|watch| watch.candidate(issue.number).is_some()) {
+            return Ok(());
+        }
+        let fresh = client.issue(&issue.repo, issue.number).await?;
+        if !fresh.issue.open {
+            cell.update(|issue| end(issue, "issue_closed")).await?;
+        } else if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.recover(fresh);
         }
         Ok(())
     }

@@ -275,6 +275,8 @@ impl Parked {
             asked: None,
             comment: None,
             is_posted: false,
+            // Whoever gives it back asks for the run, whatever the labels are.
+            unlabelled: true,
             reminded: false,
             answer: None,
             over: None,
