@@ -90,8 +90,9 @@ fn state_of(entry: &Entry, place: &AbsPath) -> State {
 impl Checkout {
     /// Brings the pool to what is wanted: what is unfinished, too many or of another kind goes, and what is missing is made,
     /// at the commit of the main checkout. Does nothing while another process does this.
-    pub async fn fill_pool(&self, plan: &PoolPlan) -> Result<Filled, GitError> {
+    pub async fn fill_pool(&self, plan: &PoolPlan) -> Result<Filled, WorktreeError> {
         let mut filled = Filled::default();
+        self.check_root(&resolved(&plan.root)).await?;
         let lock = self.common_dir().join("agentd").join("pool.lock");
         let Some(_alone) = Turn::wait(lock.as_path(), Duration::ZERO)? else { return Ok(filled) };
         let kind = kind_of(self, &plan.population);

@@ -298,7 +298,7 @@ impl Checkout {
     }
 
     /// A worktree cannot be in a directory that git reads or writes itself.
-    async fn check_root(&self, root: &AbsPath) -> Result<(), WorktreeError> {
+    pub(super) async fn check_root(&self, root: &AbsPath) -> Result<(), WorktreeError> {
         let refused = |what| Err(WorktreeError::RootInUse { root: root.to_string(), what });
         // The nearest thing that is there, whatever it is.
         let mut near = root.clone();

@@ -1,6 +1,7 @@
 //! `agentd doctor`: tries everything that a run needs, names a remedy for each problem, and clears what killed runs
 //! left on their issues. It never says "ok" about what it did not try.
 
+mod disk;
 mod local;
 mod mcp;
 mod site;

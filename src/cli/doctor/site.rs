@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Finding, mcp, tried, weak};
+use super::{Finding, disk, mcp, tried, weak};
 use crate::cli::context::Context;
 use crate::config::Config;
 use crate::config::config_file::Publish;
@@ -62,6 +62,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             findings.push(agent);
             findings.extend(programs);
             findings.extend(mcp::look(&site).await);
+            findings.push(disk::used(&site).await);
             if let Some(github) = &site.github {
                 findings.extend(tracker(&site, github).await);
                 findings.extend(left(&site).await);

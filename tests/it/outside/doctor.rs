@@ -53,9 +53,11 @@ async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
         "permissions",
         "push",
         "verify",
+        "disk",
     ] {
         assert_eq!(of(&told, what)[0].0, "ok", "{what}: {told:#}");
     }
+    assert!(of(&told, "disk")[0].1.contains("demo/shop: "), "{told:#}");
     assert_eq!(of(&told, "labels")[0].0, "warning", "{told:#}");
     assert!(of(&told, "labels")[0].1.contains("gh label create agentd"), "{told:#}");
     assert_eq!(world.sim.model_requests().len(), 1, "the smallest request, once");
