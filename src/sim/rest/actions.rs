@@ -149,7 +149,10 @@ fn run(world: &mut World, call: &Call, repo: usize, id: &str) -> Outcome {
         "cancel_url": format!("{url}/cancel"),
         "rerun_url": format!("{url}/rerun"),
         "previous_attempt_url": (attempt > 1).then(|| format!("{url}/attempts/{}", attempt - 1)),
+        "workflow_url": format!("{}/actions/workflows/1", repository_url(call, repo)),
         "repository": shapes::repository(call, world, repo),
+        "head_repository": shapes::repository(call, world, repo),
+        "head_commit": null,
     })))
 }
 
