@@ -5,15 +5,13 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 use reqwest::StatusCode;
-use reqwest::redirect::Policy;
 use serde_json::Value;
 
 use super::client::Client;
-use super::error::{Error, ErrorKind};
+use super::error::Error;
 use super::request::Ask;
 use crate::domain::name::RepoName;
 use crate::domain::remark::RemarkId;
-use crate::sys::tls;
 
 /// The rendered text beside the Markdown.
 const FULL: &str = "application/vnd.github.full+json";
@@ -102,18 +100,7 @@ impl Client {
     /// Reads a file by its link, at most `most` bytes of it.
     pub async fn attachment(&self, link: &str, most: u64) -> Result<Result<Vec<u8>, NotRead>, Error> {
         let doing = "reading an image";
-        let setup = |error: reqwest::Error| {
-            let problem = "the TLS client could not be set up; install the system's CA certificates (package ca-certificates)";
-            Error::new(ErrorKind::Setup { problem: problem.to_owned() }, doing, error.to_string())
-        };
-        // A client of its own: it has no token that it could send.
-        let http = tls::http_client()
-            .user_agent("agentd")
-            .redirect(Policy::none())
-            .connect_timeout(self.timeout())
-            .read_timeout(self.timeout())
-            .build()
-            .map_err(setup)?;
+        let http = self.without_token(doing)?;
         let Ok(mut response) = http.get(link).send().await else { return Ok(Err(NotRead::Unreadable)) };
         if response.status() != StatusCode::OK {
             return Ok(Err(NotRead::Unreadable));

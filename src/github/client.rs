@@ -25,6 +25,7 @@ use super::request::{Ask, Reply};
 use crate::config::Credentials;
 use crate::config::settings::Github;
 use crate::domain::host_paths::HostPaths;
+use crate::sys::tls;
 
 /// The API version that the shapes in `*_wire.rs` were read from.
 const API_VERSION: &str = "2022-11-28";
@@ -102,19 +103,18 @@ impl std::fmt::Debug for Client {
     }
 }
 
+fn no_tls(doing: &str, error: &dyn std::fmt::Display) -> Error {
+    let problem =
+        "the TLS client could not be set up; install the system's CA certificates (package ca-certificates)";
+    Error::new(ErrorKind::Setup { problem: problem.to_owned() }, doing, error.to_string())
+}
+
 impl Client {
     /// Makes a client and sends no request. Call it inside a tokio runtime.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let endpoint = Endpoint::new(&settings.api_url, settings.graphql_url.as_deref())?;
         let auth = Auth::new(settings.credentials)?;
-        let setup = |error: octocrab::Error| {
-            let problem = "the TLS client could not be set up; install the system's CA certificates (package ca-certificates)";
-            Error::new(
-                ErrorKind::Setup { problem: problem.to_owned() },
-                "setting up the GitHub client",
-                error.to_string(),
-            )
-        };
+        let setup = |error: octocrab::Error| no_tls("setting up the GitHub client", &error);
         // Only the origin: requests carry whole URLs, because an Enterprise's GraphQL is not below its REST root.
         let crab = Octocrab::builder()
             .base_uri(endpoint.origin())
@@ -191,6 +191,17 @@ impl Client {
 
     pub(super) fn timeout(&self) -> Duration {
         self.shared.timeout
+    }
+
+    /// A client for links to other hosts: it has no token that it could send, and follows nothing.
+    pub(super) fn without_token(&self, doing: &str) -> Result<reqwest::Client, Error> {
+        tls::http_client()
+            .user_agent("agentd")
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(self.timeout())
+            .read_timeout(self.timeout())
+            .build()
+            .map_err(|error| no_tls(doing, &error))
     }
 
     /// Whether an absolute URL is on the API's own host.

@@ -4,14 +4,12 @@
 use bytes::Bytes;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_RANGE, RANGE};
-use reqwest::redirect::Policy;
 
 use super::checks::is_denied;
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::request::Ask;
 use crate::domain::name::RepoName;
-use crate::sys::tls;
 
 /// A log that can be read.
 pub struct JobLog {
@@ -60,18 +58,7 @@ impl Client {
     /// Opens the log of a job to read at most its last `most` bytes. A link that has run out is asked for once more.
     pub async fn open_job_log(&self, repo: &RepoName, job: u64, most: u64) -> Result<Opened, Error> {
         let doing = format!("reading the log of job {job} of {repo}");
-        let setup = |error: reqwest::Error| {
-            let problem = "the TLS client could not be set up; install the system's CA certificates (package ca-certificates)";
-            Error::new(ErrorKind::Setup { problem: problem.to_owned() }, &doing, error.to_string())
-        };
-        // A client of its own: it has no token that it could send.
-        let http = tls::http_client()
-            .user_agent("agentd")
-            .redirect(Policy::none())
-            .connect_timeout(self.timeout())
-            .read_timeout(self.timeout())
-            .build()
-            .map_err(setup)?;
+        let http = self.without_token(&doing)?;
         for _ in 0..2 {
             let url = self.url(&format!("/repos/{repo}/actions/jobs/{job}/logs"));
             let ask = Ask::get(url, &doing, "actions: read").unfollowed();

@@ -468,8 +468,8 @@ mod tests {
         };
         let status = text("cat", "/proc/self/status").await;
         // What whoever started agentd wanted ignored stays so.
-        let pipe = 1 << (nix::libc::SIGPIPE - 1);
-        let wanted = mask(&std::fs::read_to_string("/proc/self/status").unwrap(), "SigIgn") & !pipe;
+        let pipe = 1 << (libc::SIGPIPE - 1);
+        let wanted = mask(&fs::read_to_string("/proc/self/status").unwrap(), "SigIgn") & !pipe;
         let masks = ["SigBlk", "SigIgn", "SigPnd"].map(|kind| mask(&status, kind));
         assert_eq!(masks, [0, wanted, 0], "{status}");
     }
