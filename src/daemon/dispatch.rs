@@ -195,8 +195,7 @@ pub fn give_backs(repositories: &[RepositoryContext]) -> GiveBack {
 
 /// Looks for approvals of what runs in these repositories left to a person.
 pub fn approved(repositories: &[RepositoryContext]) -> Approved {
-    let repositories: BTreeMap<RepoName, Arc<RepositoryContext>> =
-        repositories.iter().map(|context| (context.repo.clone(), Arc::new(context.clone()))).collect();
+    let repositories = by_name(repositories);
     Arc::new(move |issue: snapshot::IssueRef| {
         let context = repositories.get(&issue.repo).cloned();
         async move {

@@ -11,11 +11,9 @@ use crate::cli::error::CommandError;
 use crate::cli::init::{self, Found};
 use crate::cli::output::{self, Tone};
 use crate::cli::remote::Remote;
-use crate::cli::run_command::operator;
 use crate::cli::{progress, run_command};
 use crate::config::{Config, Env, Request};
 use crate::domain::issue::ObjectiveSource;
-use crate::issue::reference::IssueSource;
 use crate::lifecycle::pipeline;
 use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
@@ -24,7 +22,6 @@ use crate::repository::open::{Opening, open};
 use crate::sim::{Scenario, SimOptions, Simulator};
 use crate::store::run_dir::StateDir;
 use crate::sys::files;
-use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, ProcessSpec};
 use crate::sys::shutdown::Shutdown;
@@ -241,25 +238,7 @@ async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Fi
         context,
         "the run pipeline: plan → origin → lease → worktree → instance → steps → commit → verify → judge → publish → seal\n",
     );
-    let request = RunRequest {
-        issue: IssueSource::Number(ISSUE),
-        source: ObjectiveSource::Issue,
-        principal: operator(&Host::current()),
-        permission: None,
-        asked: None,
-        origin: None,
-        agent: None,
-        publish: None,
-        format: None,
-        parameters: std::collections::BTreeMap::new(),
-        metadata: serde_json::Map::new(),
-        resume: None,
-        follow_up: None,
-        new_remarks: Vec::new(),
-        check_reruns: Vec::new(),
-        catches_up: false,
-        dry_run: false,
-    };
+    let request = RunRequest { source: ObjectiveSource::Issue, ..run_command::plain(ISSUE) };
     let view = progress::View::new(context.output, false, context.detail());
     let watch = RunObserver::new({
         let view = view.clone();
