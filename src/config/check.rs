@@ -285,6 +285,7 @@ impl Checker<'_> {
 
     fn github(&mut self, file: &ConfigFile) {
         let github = &file.github;
+        self.at_least_one(github.max_requests_per_minute.into(), "github.max_requests_per_minute");
         let urls = [("api_url", Some(&github.api_url)), ("graphql_url", github.graphql_url.as_ref())];
         for (field, url) in urls.into_iter().filter_map(|(field, url)| Some((field, url?))) {
             self.address(url, &format!("github.{field}"));

@@ -162,6 +162,9 @@ table! {
         pub issue_field: String = "base_branch".to_owned(),
         /// Project field that names the origin branch.
         pub project_field: String = "Target Branch".to_owned(),
+        /// Requests of one credential in any minute, at most. GitHub's secondary limit allows 900 points, of which a write takes
+        /// five; a GitHub Enterprise Server without limits allows more.
+        pub max_requests_per_minute: u32 = 300,
         /// Least permission of whoever triggers a run.
         pub min_permission: ActorPermission = ActorPermission::Write,
         /// Names of the labels.

@@ -284,6 +284,7 @@ fn github(file: &ConfigFile) -> Github {
         graphql_url,
         issue_field: table.issue_field.clone(),
         project_field: table.project_field.clone(),
+        max_requests_per_minute: table.max_requests_per_minute,
         min_permission: table.min_permission,
         labels: table.labels.clone(),
     }

@@ -148,6 +148,8 @@ pub struct Github {
     pub issue_field: String,
     /// Project field that names the origin branch.
     pub project_field: String,
+    /// Requests of one credential in any minute, at most.
+    pub max_requests_per_minute: u32,
     /// Least permission of whoever triggers a run.
     pub min_permission: ActorPermission,
     /// Names of the labels.

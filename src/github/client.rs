@@ -11,7 +11,6 @@ use http::{HeaderName, HeaderValue, Method, Request};
 use octocrab::Octocrab;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::auth::{Auth, GitToken, Minted};
@@ -49,14 +48,18 @@ pub struct Settings {
     pub retries: u32,
     /// Pause before the first repetition; doubles each time.
     pub retry_delay: Duration,
-    /// Shortest time between two writes (GitHub asks for one second).
-    pub write_gap: Duration,
+    /// Requests in any minute, at most.
+    pub requests_per_minute: u32,
 }
 
 impl Settings {
     /// What the configuration says, and the defaults for the rest.
     pub fn of(github: &Github, credentials: Credentials) -> Self {
-        Self { graphql_url: Some(github.graphql_url.clone()), ..Self::new(&github.api_url, credentials) }
+        Self {
+            graphql_url: Some(github.graphql_url.clone()),
+            requests_per_minute: github.max_requests_per_minute,
+            ..Self::new(&github.api_url, credentials)
+        }
     }
 
     /// The defaults for a token or App on a GitHub.
@@ -69,7 +72,7 @@ impl Settings {
             patience: Duration::from_secs(60),
             retries: 3,
             retry_delay: Duration::from_millis(500),
-            write_gap: Duration::ZERO,
+            requests_per_minute: 300,
         }
     }
 }
@@ -89,8 +92,6 @@ struct Shared {
     timeout: Duration,
     retries: u32,
     retry_delay: Duration,
-    write_gap: Duration,
-    last_write: Mutex<Option<Instant>>,
     pace: Pace,
     memory: Memory,
     /// Places of this machine that no text names.
@@ -133,9 +134,7 @@ impl Client {
             timeout: settings.timeout,
             retries: settings.retries,
             retry_delay: settings.retry_delay,
-            write_gap: settings.write_gap,
-            last_write: Mutex::new(None),
-            pace: Pace::default(),
+            pace: Pace::new(settings.requests_per_minute),
             memory: Memory::default(),
             concealed: std::sync::Mutex::default(),
         };
@@ -255,9 +254,6 @@ impl Client {
                 Some(jwt) => jwt.clone(),
                 None => self.token().await?,
             };
-            if !ask.is_read() && app.is_none() && ask.resource == "core" {
-                self.pace().await;
-            }
             let outcome = self.once(&ask, &token).await;
             let reply = match outcome {
                 Ok(reply) => {
@@ -313,18 +309,6 @@ impl Client {
             tokio::time::sleep(pause.wait).await;
         }
         Ok(())
-    }
-
-    /// Keeps the asked distance between writes.
-    async fn pace(&self) {
-        if self.shared.write_gap.is_zero() {
-            return;
-        }
-        let mut last = self.shared.last_write.lock().await;
-        if let Some(last) = *last {
-            tokio::time::sleep_until(last + self.shared.write_gap).await;
-        }
-        *last = Some(Instant::now());
     }
 
     async fn once(&self, ask: &Ask, token: &SecretString) -> Result<Reply, Error> {

@@ -1,5 +1,7 @@
 //! The daemon against the simulator: what a person at the repository would see of it. Runs are stand-ins; the walk has its own tests.
 
+mod idle;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,6 +44,7 @@ struct Yard {
     shutdown: Shutdown,
     asked: Arc<Mutex<Vec<StartRequest>>>,
     limits: Limits,
+    requests_per_minute: u32,
     sweep: Sweep,
 }
 
@@ -68,6 +71,7 @@ impl Yard {
             shutdown: Shutdown::new(),
             asked: Arc::default(),
             limits: Limits { all: 4, per_repository: 2 },
+            requests_per_minute: 100_000,
             sweep: Sweep {
                 schedule: None,
                 timezone: chrono_tz::Tz::UTC,
@@ -82,7 +86,9 @@ impl Yard {
     fn client(&self) -> Client {
         let token = Credentials::Token(SecretString::from("tok".to_owned()));
         let settings = Settings::new(self.sim.api_url(), token);
-        Client::new(Settings { retries: 0, retry_delay: Duration::ZERO, ..settings }).unwrap()
+        let requests_per_minute = self.requests_per_minute;
+        Client::new(Settings { retries: 0, retry_delay: Duration::ZERO, requests_per_minute, ..settings })
+            .unwrap()
     }
 
     fn watched(&self) -> Watched {
@@ -227,97 +233,6 @@ async fn d6_a_labelled_issue_is_run_once_and_its_labels_say_how_it_ended() {
     assert_eq!(yard.labels(1), ["agentd:no-evidence"]);
     assert_eq!(yard.asked.lock().unwrap()[1].principal.login.as_deref(), Some("mia"), "who asked last");
     yard.violations();
-}
-
-#[tokio::test]
-async fn an_idle_tick_costs_no_counted_request() {
-    let waiting = issue("One", "labels = [\"agentd\"]\nblocked_by = [2]");
-    let yard = Yard::new(&(waiting + &issue("Two", "") + &labelled("Three"))).await;
-    let mut daemon = yard.daemon(ended(StopDetail::Completed));
-    daemon.once().await;
-    daemon.once().await;
-    let before = daemon.status().limits;
-    for _ in 0..5 {
-        daemon.once().await;
-    }
-    let after = daemon.status().limits;
-    assert_eq!(after.counted, before.counted);
-    assert_eq!(
-        after.unchanged,
-        before.unchanged + 20,
-        "issues, comments, comments of reviews and pull requests, each unchanged"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn c_i30_fifty_idle_repositories_with_five_hundred_open_pull_requests_cost_sixty_requests_a_minute() {
-    let mut repositories = Vec::new();
-    for repository in 0..50 {
-        let pulls: Vec<serde_json::Value> = (1..=10)
-            .map(|issue| {
-                let marker = format!("<!-- agentd:issue-{issue} -->");
-                serde_json::json!({
-                    "title": format!("Pull {issue}"), "head": format!("feature/issue-{issue}"), "body": marker,
-                    "author": "helper",
-                })
-            })
-            .collect();
-        let commits: Vec<serde_json::Value> = std::iter::once(serde_json::json!({ "files": { "a": "a" } }))
-            .chain((1..=10).map(|issue| {
-                serde_json::json!({ "branch": format!("feature/issue-{issue}"), "files": { format!("{issue}"): "x" } })
-            }))
-            .collect();
-        let issues: Vec<serde_json::Value> = (1..=10)
-            .map(|issue| serde_json::json!({ "title": format!("Issue {issue}"), "number": issue }))
-            .collect();
-        repositories.push(serde_json::json!({
-            "name": format!("octo/r{repository}"), "collaborators": { "helper": "write" },
-            "commits": commits, "issues": issues, "pulls": pulls,
-        }));
-    }
-    let text = toml::to_string(&serde_json::json!({ "repositories": repositories })).unwrap();
-    let mut yard = Yard::new(&text).await;
-    yard.clock = Clock::system();
-    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
-    parts.poll_interval = Duration::from_secs(2);
-    parts.repositories = (0..50)
-        .map(|n| Watched { name: RepoName::parse(&format!("octo/r{n}")).unwrap(), ..yard.watched() })
-        .collect();
-    let mut daemon = Daemon::open(parts).unwrap();
-    let shutdown = yard.shutdown.clone();
-    let stop = async {
-        // The first look at all of them.
-        let listed = || {
-            yard.sim
-                .requests()
-                .iter()
-                .filter(|one| one.target.contains("/pulls/comments?sort=updated"))
-                .count()
-        };
-        while listed() < 50 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let before = yard.sim.requests().len();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        let asked = yard.sim.requests().split_off(before);
-        shutdown.request_stop();
-        asked
-    };
-    let (_, asked) = futures::future::join(daemon.run(), stop).await;
-    let mut kinds = std::collections::BTreeMap::<String, usize>::new();
-    for one in &asked {
-        let path = one.target.split('?').next().unwrap_or_default();
-        let kind: Vec<&str> = path.split('/').filter(|part| part.parse::<u64>().is_err()).skip(4).collect();
-        *kinds.entry(format!("{} {}", kind.join("/"), one.status)).or_default() += 1;
-    }
-    assert!(asked.len() <= 60, "{} requests: {kinds:#?}", asked.len());
-    assert!(asked.len() > 10, "it goes on looking: {kinds:#?}");
-    let most = |from: Duration| {
-        let all = yard.sim.requests();
-        all.iter().filter(|one| one.at >= from && one.at < from + Duration::from_secs(60)).count()
-    };
-    assert!(yard.sim.requests().iter().all(|one| most(one.at) <= 300), "never more for one credential");
 }
 
 #[tokio::test]
@@ -725,59 +640,5 @@ async fn a_run_that_a_full_disk_cuts_off_waits_and_goes_on_when_there_is_room() 
     *full.lock().unwrap() = false;
     Daemon::open(parts(&yard)).unwrap().once().await;
     assert_eq!((yard.started(), yard.labels(1)), (vec![1, 1], vec!["agentd:done".to_owned()]));
-    yard.violations();
-}
-
-/// Goes on when nothing was asked for a little while. It never parks, so that time stands still meanwhile.
-async fn at_rest(asked: impl Fn() -> usize) {
-    let (mut before, mut since) = (asked(), std::time::Instant::now());
-    while since.elapsed() < Duration::from_millis(15) {
-        tokio::task::yield_now().await;
-        let now = asked();
-        if now != before {
-            (before, since) = (now, std::time::Instant::now());
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
-    let names: Vec<String> = (0..10).map(|n| format!("octo/many-{n}")).collect();
-    let entry = |name: &String| {
-        format!("[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\" }}\n")
-    };
-    let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
-    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
-    parts.poll_interval = Duration::from_secs(600);
-    parts.repositories =
-        names.iter().map(|name| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() }).collect();
-    let mut daemon = Daemon::open(parts).unwrap();
-    let hints = daemon.hints();
-    let asked = || yard.sim.requests().len();
-    let deliver = async {
-        while asked() < 6 * names.len() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        at_rest(asked).await;
-        let before = asked();
-        tokio::time::pause();
-        for delivery in 0..120 {
-            hints.look_at(Some(&names[delivery % names.len()]));
-            tokio::time::advance(Duration::from_millis(10)).await;
-            at_rest(asked).await;
-            tokio::time::advance(Duration::from_millis(490)).await;
-        }
-        tokio::time::resume();
-        yard.shutdown.request_stop();
-        asked() - before
-    };
-    let (_, cost) = futures::future::join(daemon.run(), deliver).await;
-    println!("{cost} requests");
-    assert!(cost <= 40, "{cost} requests in a minute");
-    for name in &names {
-        let path = format!("/repos/{name}/issues?");
-        let looks = yard.sim.requests().iter().filter(|asked| asked.target.starts_with(&path)).count();
-        assert!(looks >= 2, "{name} was looked at when it polled and when it was delivered: {looks}");
-    }
     yard.violations();
 }

@@ -286,9 +286,9 @@ async fn c_i30_an_idle_tick_costs_nothing_and_many_repositories_cost_little() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c_i31_the_same_runs_start_by_polling_and_by_deliveries_that_are_doubled_or_lost() {
     use crate::outside::front::Front;
-    for (poll, deliveries, fault) in
-        [("1s", false, None), ("20s", true, None), ("20s", true, Some("double")), ("1s", true, Some("drop"))]
-    {
+    let ways =
+        [("1s", false, None), ("20s", true, None), ("20s", true, Some("double")), ("1s", true, Some("drop"))];
+    let each = ways.map(|(poll, deliveries, fault)| async move {
         let world = labelled(3, AT_ONCE).await;
         if let Some(kind) = fault {
             let fault = json!({ "path": "/webhooks/**", "kind": kind, "times": 0 });
@@ -309,7 +309,8 @@ async fn c_i31_the_same_runs_start_by_polling_and_by_deliveries_that_are_doubled
         assert_eq!(runs(&world), 2, "{poll} {deliveries} {fault:?}");
         drop(front);
         world.finish().await;
-    }
+    });
+    futures::future::join_all(each).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

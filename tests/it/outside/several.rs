@@ -11,7 +11,7 @@ async fn desk(rounds: usize) -> World {
         "desk/agentd.toml",
         &format!(
             "[[repositories]]\nname = \"demo/shop\"\npath = \"../shop\"\n\
-             [github]\napi_url = \"{}\"\ntoken = \"${{GITHUB_TOKEN}}\"\n\
+             [github]\nmax_requests_per_minute = 100000\napi_url = \"{}\"\ntoken = \"${{GITHUB_TOKEN}}\"\n\
              [[session.targets]]\nprovider = \"anthropic\"\nmodel = \"from-the-desk\"\n",
             world.sim.api_url()
         ),

@@ -45,7 +45,7 @@ impl World {
         world.write(
             "overlay.toml",
             &format!(
-                "[github]\napi_url = \"{}\"\ntoken = \"${{GITHUB_TOKEN}}\"\n\
+                "[github]\nmax_requests_per_minute = 100000\napi_url = \"{}\"\ntoken = \"${{GITHUB_TOKEN}}\"\n\
                  [providers.anthropic]\nkind = \"anthropic\"\nbase_url = \"{}\"\napi_key = \"${{MODEL_KEY}}\"\n\
                  [[session.targets]]\nprovider = \"anthropic\"\nmodel = \"recorded-model\"\n\
                  price = {{ input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75 }}\n\

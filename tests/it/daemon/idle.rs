@@ -1,0 +1,158 @@
+//! What a daemon asks GitHub for while nothing, or little, happens.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+#[tokio::test]
+async fn an_idle_tick_costs_no_counted_request() {
+    let waiting = issue("One", "labels = [\"agentd\"]\nblocked_by = [2]");
+    let yard = Yard::new(&(waiting + &issue("Two", "") + &labelled("Three"))).await;
+    let mut daemon = yard.daemon(ended(StopDetail::Completed));
+    daemon.once().await;
+    daemon.once().await;
+    let before = daemon.status().limits;
+    for _ in 0..5 {
+        daemon.once().await;
+    }
+    let after = daemon.status().limits;
+    assert_eq!(after.counted, before.counted);
+    assert_eq!(
+        after.unchanged,
+        before.unchanged + 20,
+        "issues, comments, comments of reviews and pull requests, each unchanged"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes, most of them the first look at the usual pace: .ci/campaigns/idle"]
+async fn c_i30_fifty_idle_repositories_cost_sixty_requests_a_minute_and_never_more_than_three_hundred() {
+    let (asked, busiest) = idle(50, Duration::from_secs(60)).await;
+    assert!((10..=60).contains(&asked.values().sum::<usize>()), "it goes on looking: {asked:#?}");
+    assert!(busiest <= 300, "{busiest} for one credential");
+}
+
+/// Repositories with ten open pull requests each, at the usual pace. Gives the requests in a time after the first look at all
+/// of them, by what they ask for, and the most in any minute, the first look included.
+async fn idle(count: usize, time: Duration) -> (BTreeMap<String, usize>, usize) {
+    let mut repositories = Vec::new();
+    for repository in 0..count {
+        let pulls: Vec<serde_json::Value> = (1..=10)
+            .map(|issue| {
+                let marker = format!("<!-- agentd:issue-{issue} -->");
+                serde_json::json!({
+                    "title": format!("Pull {issue}"), "head": format!("feature/issue-{issue}"), "body": marker,
+                    "author": "helper",
+                })
+            })
+            .collect();
+        let commits: Vec<serde_json::Value> = std::iter::once(serde_json::json!({ "files": { "a": "a" } }))
+            .chain((1..=10).map(|issue| {
+                serde_json::json!({ "branch": format!("feature/issue-{issue}"), "files": { format!("{issue}"): "x" } })
+            }))
+            .collect();
+        let issues: Vec<serde_json::Value> = (1..=10)
+            .map(|issue| serde_json::json!({ "title": format!("Issue {issue}"), "number": issue }))
+            .collect();
+        repositories.push(serde_json::json!({
+            "name": format!("octo/r{repository}"), "collaborators": { "helper": "write" },
+            "commits": commits, "issues": issues, "pulls": pulls,
+        }));
+    }
+    let text = toml::to_string(&serde_json::json!({ "repositories": repositories })).unwrap();
+    let mut yard = Yard::new(&text).await;
+    yard.clock = Clock::system();
+    yard.requests_per_minute = 300;
+    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
+    parts.poll_interval = Duration::from_secs(2);
+    parts.repositories = (0..count)
+        .map(|n| Watched { name: RepoName::parse(&format!("octo/r{n}")).unwrap(), ..yard.watched() })
+        .collect();
+    let mut daemon = Daemon::open(parts).unwrap();
+    let shutdown = yard.shutdown.clone();
+    let stop = async {
+        // The first look at all of them.
+        let listed = || {
+            yard.sim
+                .requests()
+                .iter()
+                .filter(|one| one.target.contains("/pulls/comments?sort=updated"))
+                .count()
+        };
+        while listed() < count {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let before = yard.sim.requests().len();
+        tokio::time::sleep(time).await;
+        let asked = yard.sim.requests().split_off(before);
+        shutdown.request_stop();
+        asked
+    };
+    let (_, asked) = futures::future::join(daemon.run(), stop).await;
+    let mut kinds = BTreeMap::<String, usize>::new();
+    for one in &asked {
+        let path = one.target.split('?').next().unwrap_or_default();
+        let kind: Vec<&str> = path.split('/').filter(|part| part.parse::<u64>().is_err()).skip(4).collect();
+        *kinds.entry(format!("{} {}", kind.join("/"), one.status)).or_default() += 1;
+    }
+    let all = yard.sim.requests();
+    let minute = |from: Duration| {
+        all.iter().filter(|one| one.at >= from && one.at < from + Duration::from_secs(60)).count()
+    };
+    (kinds, all.iter().map(|one| minute(one.at)).max().unwrap_or_default())
+}
+
+/// Goes on when nothing was asked for a little while. It never parks, so that time stands still meanwhile.
+async fn at_rest(asked: impl Fn() -> usize) {
+    let (mut before, mut since) = (asked(), std::time::Instant::now());
+    while since.elapsed() < Duration::from_millis(15) {
+        tokio::task::yield_now().await;
+        let now = asked();
+        if now != before {
+            (before, since) = (now, std::time::Instant::now());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
+    let names: Vec<String> = (0..10).map(|n| format!("octo/many-{n}")).collect();
+    let entry = |name: &String| {
+        format!("[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\" }}\n")
+    };
+    let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
+    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
+    parts.poll_interval = Duration::from_secs(600);
+    parts.repositories =
+        names.iter().map(|name| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() }).collect();
+    let mut daemon = Daemon::open(parts).unwrap();
+    let hints = daemon.hints();
+    let asked = || yard.sim.requests().len();
+    let deliver = async {
+        while asked() < 6 * names.len() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        at_rest(asked).await;
+        let before = asked();
+        tokio::time::pause();
+        for delivery in 0..120 {
+            hints.look_at(Some(&names[delivery % names.len()]));
+            tokio::time::advance(Duration::from_millis(10)).await;
+            at_rest(asked).await;
+            tokio::time::advance(Duration::from_millis(490)).await;
+        }
+        tokio::time::resume();
+        yard.shutdown.request_stop();
+        asked() - before
+    };
+    let (_, cost) = futures::future::join(daemon.run(), deliver).await;
+    println!("{cost} requests");
+    assert!(cost <= 40, "{cost} requests in a minute");
+    for name in &names {
+        let path = format!("/repos/{name}/issues?");
+        let looks = yard.sim.requests().iter().filter(|asked| asked.target.starts_with(&path)).count();
+        assert!(looks >= 2, "{name} was looked at when it polled and when it was delivered: {looks}");
+    }
+    yard.violations();
+}
