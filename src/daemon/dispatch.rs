@@ -224,7 +224,8 @@ fn refusal(refused: &NotApproved) -> String {
     text
 }
 
-/// Cleans up merged worktrees in these repositories after the retention time, and fills their pools.
+/// Cleans up merged worktrees in these repositories after the retention time, fills their pools, and maintains the clones
+/// that agentd manages.
 pub fn clean_ups(repositories: &[RepositoryContext]) -> CleanUp {
     let repositories: Arc<[RepositoryContext]> = repositories.to_vec().into();
     Arc::new(move || {
@@ -239,6 +240,11 @@ pub fn clean_ups(repositories: &[RepositoryContext]) -> CleanUp {
                     }
                 }
                 worktree_pool::fill(repository).await;
+                if repository.managed
+                    && let Err(error) = repository.checkout.maintain().await
+                {
+                    tracing::warn!(repo = %repository.repo, %error, "the clone's indexes were not written; it works without");
+                }
             }
         }
         .boxed()
