@@ -1,5 +1,8 @@
 //! Runs of a repository's issues that were cut off: by the end of their process, or by a shutdown.
 
+use serde::Deserialize as _;
+use serde_json::Value;
+
 use super::shown_lease;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
@@ -10,7 +13,7 @@ use crate::domain::stop::StopDetail;
 use crate::record::{finish, run_facts};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
-use crate::store::port::LeaseKey;
+use crate::store::run_dir::RunDir;
 
 /// A run of a daemon or a sweep whose process died or was stopped, and that nobody has continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub async fn end_dead_runs(context: &RepositoryContext) -> Vec<CutOffRun> {
                 tracing::warn!(run = %dir.run_id, %error, "an earlier run cannot be ended; it is left as it is");
             }
         }
-        context.leases().iter().filter_map(|lease| cut_off(&context, lease)).collect()
+        last_runs(&context).filter_map(|run| cut_off(&context, run)).collect()
     });
     ended.await.unwrap_or_default()
 }
@@ -69,9 +72,8 @@ pub async fn clear_left(context: &RepositoryContext) -> Vec<Left> {
         return Vec::new();
     }
     let here = context.clone();
-    let left = tokio::task::spawn_blocking(move || {
-        here.leases().iter().filter_map(|lease| left_by_hand(&here, lease)).collect::<Vec<_>>()
-    });
+    let left =
+        tokio::task::spawn_blocking(move || last_runs(&here).filter_map(left_by_hand).collect::<Vec<_>>());
     let mut found = Vec::new();
     for (number, instance, run_id) in left.await.unwrap_or_default() {
         let still_shown = match shown_lease::clear(context, number, (&instance, run_id)).await {
@@ -91,8 +93,7 @@ pub async fn clear_left(context: &RepositoryContext) -> Vec<Left> {
 }
 
 /// A run on the command line that was killed before it had written back to its issue.
-fn left_by_hand(context: &RepositoryContext, lease: &LeaseKey) -> Option<(u64, InstanceId, RunId)> {
-    let (last, facts) = last_run(context, lease)?;
+fn left_by_hand((last, facts): (MappingRecord, RunFacts)) -> Option<(u64, InstanceId, RunId)> {
     let began = facts.lease.as_ref()?;
     let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
     let written_back = facts.outcome(Effect::Labels).is_some();
@@ -100,16 +101,30 @@ fn left_by_hand(context: &RepositoryContext, lease: &LeaseKey) -> Option<(u64, I
     Some((began.issue.key.number()?, last.instance, last.run_id))
 }
 
-/// The last run of a lease that nobody holds.
-fn last_run(context: &RepositoryContext, lease: &LeaseKey) -> Option<(MappingRecord, RunFacts)> {
-    let lease = context.state.store().look(lease).filter(|lease| lease.holder.is_none())?;
-    let last = mapping_of(&lease.record?)?;
-    let facts = run_facts::read(&context.state.run(&context.repo, last.run_id)).ok()?;
-    Some((last, facts))
+/// The last run of each issue on which nobody works, with what its journal says, where it may have been cut off. Of the many
+/// that came to an end of their own no journal is read.
+fn last_runs(context: &RepositoryContext) -> impl Iterator<Item = (MappingRecord, RunFacts)> + '_ {
+    context.leases().into_iter().filter_map(|lease| {
+        let lease = context.state.store().look(&lease).filter(|lease| lease.holder.is_none())?;
+        let last = mapping_of(&lease.record?)?;
+        let dir = context.state.run(&context.repo, last.run_id);
+        let facts = (!is_over(&dir)).then(|| run_facts::read(&dir))?.ok()?;
+        Some((last, facts))
+    })
 }
 
-fn cut_off(context: &RepositoryContext, lease: &LeaseKey) -> Option<CutOffRun> {
-    let (_, facts) = last_run(context, lease).filter(|(last, _)| !last.given_up)?;
+/// Whether a run's result says that it was not cut off.
+fn is_over(dir: &RunDir) -> bool {
+    let result = std::fs::read(dir.result()).ok();
+    let result = result.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    let detail = result.and_then(|result| StopDetail::deserialize(&result["stop_detail"]).ok());
+    detail.is_some_and(|detail| !matches!(detail, StopDetail::Interrupted | StopDetail::Shutdown))
+}
+
+fn cut_off(context: &RepositoryContext, (last, facts): (MappingRecord, RunFacts)) -> Option<CutOffRun> {
+    if last.given_up {
+        return None;
+    }
     let began = facts.lease.as_ref()?;
     let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
     let stopped = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);
