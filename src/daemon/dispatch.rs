@@ -270,8 +270,7 @@ fn told(repository: &RepositoryContext, pruned: &[Pruned]) {
 pub async fn unfinished(repositories: &[RepositoryContext]) -> Vec<UnfinishedRun> {
     let mut found = Vec::new();
     for repository in repositories {
-        cut_off_runs::clear_left(repository).await;
-        let left = cut_off_runs::end_dead_runs(repository).await.into_iter().map(|left| UnfinishedRun {
+        let left = cut_off_runs::at_start(repository).await.into_iter().map(|left| UnfinishedRun {
             issue: snapshot::IssueRef { repo: repository.repo.clone(), number: left.number },
             begun: left.begun,
         });
