@@ -1,4 +1,4 @@
-//! agentd's own time: chats against a model that answers at once, and a tool output of 100,000 lines.
+//! agentd's own time: chats against a model that answers at once, a tool output of 100,000 lines, and a conversation of 400 turns.
 //!
 //! `cargo bench --bench session`. Each chat is a whole `run_agent`: record, gate, policy, ledger, two turns, one tool call
 //! over a real MCP server (python3). A turn's time is half of its chat's: all of it is agentd's and the tool server's, the
@@ -15,18 +15,22 @@
 
 mod world;
 
+use std::hint::black_box;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd::config::{Config, Env, Request};
+use agentd::domain::canonical::sha256_hex;
 use agentd::domain::message::{Message, ToolCall};
+use agentd::domain::model_target::SessionSettings;
 use agentd::domain::report::ReportFormat;
 use agentd::domain::run::PrincipalSource;
 use agentd::engine::journal::Journal;
 use agentd::engine::model::{Model, ModelReply, ModelRequest};
 use agentd::engine::report::ReportShape;
 use agentd::engine::session::{PromptIdentity, SessionMode, SessionRequest, run_session};
+use agentd::engine::session_outcome::SessionOutcome;
 use agentd::engine::session_trace::SessionIds;
 use agentd::service::{AgentStatus, ChatMessage, Service, Setup, execute_tool_call, run_agent, user};
 use agentd::sys::clock::Clock;
@@ -106,6 +110,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         long_output().await;
+        long_conversation().await;
         chats("on disk", &tempfile::tempdir().unwrap()).await;
         if let Ok(memory) = tempfile::tempdir_in("/dev/shm") {
             let p99 = chats("files in memory", &memory).await;
@@ -214,6 +219,63 @@ impl Memory {
 
 async fn session(folder: &Path, lines: usize) {
     let model = Arc::new(Instantly(move |request: &ModelRequest| running(request, lines)));
+    let outcome = run(folder, model, world::settings()).await;
+    let answer = outcome.messages.iter().find_map(|message| match message {
+        Message::Tool { content, .. } => Some(content.as_str()),
+        _ => None,
+    });
+    assert!(answer.is_some_and(|text| text.contains("\"handle\"")), "{answer:?}");
+}
+
+/// Turns of the long conversation, and the lines that a tool gives in each: some 200 KB.
+const TURNS: usize = 400;
+const TURN_LINES: usize = 5_000;
+
+/// A conversation of 400 turns with a long output in each: what a turn costs at its begin and at its end, beside one copy and
+/// one hash of the conversation, and what is in memory at most.
+async fn long_conversation() {
+    let folder = tempfile::tempdir().unwrap();
+    let begun: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let times = Arc::clone(&begun);
+    let model = Arc::new(Instantly(move |request: &ModelRequest| {
+        let mut times = times.lock().unwrap();
+        times.push(Instant::now());
+        let script = format!(": {}; yes '{LINE}' | head -n {TURN_LINES}", times.len());
+        let (name, arguments) = match times.len() > TURNS {
+            true => ("agent__final_report", json!({ "report_format": "markdown", "content": "done" })),
+            false => ("run_command", json!({ "argv": ["sh", "-c", script] })),
+        };
+        let (id, arguments) = (format!("call-{}", request.messages.len()), arguments.to_string());
+        world::reply("", vec![ToolCall { id, name: name.to_owned(), arguments }])
+    }));
+    let mut settings = world::settings();
+    (settings.max_turns, settings.tool_response_max_bytes) = (1_000, 1_000_000);
+    settings.targets[0].context_window = 1_000_000_000;
+    settings.targets[0].price = None;
+    let before = Memory::now();
+    let outcome = run(folder.path(), model, settings).await;
+    let more = before.map(|before| before.grown());
+    let begun = begun.lock().unwrap();
+    let turns: Vec<Duration> = begun.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    report("a turn of 200 KB, the first 50 of 400, on disk", turns[..50].to_vec());
+    report("a turn of 200 KB, the last 50 of 400, on disk", turns[TURNS - 50..].to_vec());
+    let text: Vec<u8> = outcome.messages.iter().flat_map(|message| message.text().bytes()).collect();
+    let timed = |act: &dyn Fn()| {
+        let started = Instant::now();
+        act();
+        started.elapsed()
+    };
+    report("one copy of all of it", (0..9).map(|_| timed(&|| drop(black_box(text.clone())))).collect());
+    report("one hash of all of it", (0..3).map(|_| timed(&|| drop(black_box(sha256_hex(&text))))).collect());
+    if let Some(more) = more {
+        let (bytes, times) = (text.len(), more as f64 / text.len() as f64);
+        println!("{:<56} {more} bytes at most for {bytes}: {times:.2} times", "that conversation in memory");
+        assert!(times < 3.0, "a long conversation was in memory more than three times");
+    }
+}
+
+/// A session with the built-in tools and a record on disk.
+async fn run(folder: &Path, model: Arc<dyn Model>, settings: SessionSettings) -> SessionOutcome {
     let (journal, world) = world::run(folder, &world::redactor(), model);
     let root = WorktreeRoot::open(&AbsPath::new(folder).unwrap()).unwrap();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -237,10 +299,10 @@ async fn session(folder: &Path, lines: usize) {
         scope: world::scope(),
         mode: SessionMode::Task,
         system: "Do it.".to_owned(),
-        opening: vec![Message::User { content: "Run it.".to_owned() }],
+        opening: vec![Message::User { content: "Run it.".to_owned() }].into(),
         aside: None,
         report: ReportShape::new(ReportFormat::Markdown, None).unwrap(),
-        settings: world::settings(),
+        settings,
         tools: tools.into(),
         prompt: PromptIdentity::default(),
         turn_timeout: None,
@@ -248,10 +310,6 @@ async fn session(folder: &Path, lines: usize) {
     };
     let outcome = run_session(request, &world).await;
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
-    let answer = outcome.messages.iter().find_map(|message| match message {
-        Message::Tool { content, .. } => Some(content.as_str()),
-        _ => None,
-    });
-    assert!(answer.is_some_and(|text| text.contains("\"handle\"")), "{answer:?}");
     journal.flush().await.unwrap();
+    outcome
 }

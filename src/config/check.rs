@@ -454,9 +454,25 @@ impl Checker<'_> {
         self.inside(&worktree.root, "worktree.root");
         let in_git = worktree.root.iter().any(|name| name.eq_ignore_ascii_case(".git"));
         self.require(!in_git, "worktree.root", "is git's own directory; name one for nothing but worktrees");
-        for path in &worktree.copy {
-            self.inside(path, "worktree.copy");
+        for (paths, key) in [
+            (&worktree.copy, "worktree.copy"),
+            (&worktree.keep_ignored, "worktree.keep_ignored"),
+            (&worktree.setup_inputs, "worktree.setup_inputs"),
+        ] {
+            paths.iter().for_each(|path| self.inside(path, key));
         }
+        let decided = worktree.keep_ignored.is_empty() || !worktree.setup_inputs.is_empty();
+        self.require(
+            decided,
+            "worktree.keep_ignored",
+            "needs worktree.setup_inputs: name the files that decide what worktree.setup makes, such as package-lock.json",
+        );
+        let made = worktree.keep_ignored.is_empty() || !worktree.setup.is_empty();
+        self.require(
+            made,
+            "worktree.keep_ignored",
+            "needs worktree.setup: what is kept is what its commands make",
+        );
         for path in &worktree.sparse {
             self.inside(Path::new(path), "worktree.sparse");
         }

@@ -412,6 +412,11 @@ table! {
         pub setup: Vec<Vec<String>> = Vec::new(),
         /// Longest time of all of them together.
         pub setup_timeout: Span = seconds(600),
+        /// Ignored folders that `setup` makes, such as `node_modules`. They are kept as it made them, and copied into the next
+        /// worktree instead of running it where `setup_inputs` are equal. What is written there later stays in its worktree.
+        pub keep_ignored: Vec<PathBuf> = Vec::new(),
+        /// Files that decide what `setup` makes, such as lock files.
+        pub setup_inputs: Vec<PathBuf> = Vec::new(),
         /// Untracked files to copy from the main checkout.
         pub copy: Vec<PathBuf> = Vec::new(),
         /// Whether submodules are checked out.

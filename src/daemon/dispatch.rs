@@ -224,7 +224,8 @@ fn refusal(refused: &NotApproved) -> String {
     text
 }
 
-/// Cleans up merged worktrees in these repositories after the retention time, and fills their pools.
+/// Cleans up merged worktrees in these repositories after the retention time, fills their pools, and maintains the clones
+/// that agentd manages.
 pub fn clean_ups(repositories: &[RepositoryContext]) -> CleanUp {
     let repositories: Arc<[RepositoryContext]> = repositories.to_vec().into();
     Arc::new(move || {
@@ -239,6 +240,11 @@ pub fn clean_ups(repositories: &[RepositoryContext]) -> CleanUp {
                     }
                 }
                 worktree_pool::fill(repository).await;
+                if repository.managed
+                    && let Err(error) = repository.checkout.maintain().await
+                {
+                    tracing::warn!(repo = %repository.repo, %error, "the clone's indexes were not written; it works without");
+                }
             }
         }
         .boxed()
@@ -264,8 +270,7 @@ fn told(repository: &RepositoryContext, pruned: &[Pruned]) {
 pub async fn unfinished(repositories: &[RepositoryContext]) -> Vec<UnfinishedRun> {
     let mut found = Vec::new();
     for repository in repositories {
-        cut_off_runs::clear_left(repository).await;
-        let left = cut_off_runs::end_dead_runs(repository).await.into_iter().map(|left| UnfinishedRun {
+        let left = cut_off_runs::at_start(repository).await.into_iter().map(|left| UnfinishedRun {
             issue: snapshot::IssueRef { repo: repository.repo.clone(), number: left.number },
             begun: left.begun,
         });

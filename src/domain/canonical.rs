@@ -20,26 +20,39 @@ pub fn canonical_json<T: Serialize>(value: &T) -> Result<String, NotCanonical> {
     Ok(serde_json_canonicalizer::to_string(value)?)
 }
 
-/// The same for a text that the value is read back from: numbers keep what a double or its shortest digits lose, large
-/// integers and the point of `1.0`. It nearly always is the canonical text.
-pub fn exact_json<T: Serialize>(value: &T) -> Result<String, NotCanonical> {
-    let mut value = serde_json::to_value(value)?;
-    sort(&mut value);
-    Ok(value.to_string())
+/// The text that a value is read back from, and its [`canonical_json`] where that is another one: in the first, numbers keep
+/// what a double or its shortest digits lose, large integers and the point of `1.0`.
+pub fn both_texts<T: Serialize>(value: &T) -> Result<(String, Option<String>), NotCanonical> {
+    let mut sorted = serde_json::to_value(value)?;
+    let same = sort(&mut sorted);
+    let canonical = if same { None } else { Some(canonical_json(value)?) };
+    Ok((sorted.to_string(), canonical))
 }
 
-/// Puts the members of every object in the order of RFC 8785: by the UTF-16 code units of their names.
-fn sort(value: &mut Value) {
+/// Puts the members of every object in the order of RFC 8785: by the UTF-16 code units of their names. Gives whether the text
+/// is the canonical one then: that has every number as a double is written, as which most integers are written as they are.
+fn sort(value: &mut Value) -> bool {
+    const EXACT: u64 = 1 << 53;
     match value {
         Value::Object(members) => {
-            members.values_mut().for_each(sort);
-            let mut sorted: Vec<_> = std::mem::take(members).into_iter().collect();
-            sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
-            members.extend(sorted);
+            let same = all_sorted(members.values_mut());
+            let before = |one: &String, other: &String| one.encode_utf16().cmp(other.encode_utf16());
+            if !members.keys().is_sorted_by(|one, other| before(one, other).is_le()) {
+                let mut sorted: Vec<_> = std::mem::take(members).into_iter().collect();
+                sorted.sort_by(|(one, _), (other, _)| before(one, other));
+                members.extend(sorted);
+            }
+            same
         }
-        Value::Array(items) => items.iter_mut().for_each(sort),
-        _ => {}
+        Value::Array(items) => all_sorted(items.iter_mut()),
+        Value::Number(number) => number.as_i128().is_some_and(|number| number.unsigned_abs() <= EXACT.into()),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
     }
+}
+
+fn all_sorted<'a>(values: impl Iterator<Item = &'a mut Value>) -> bool {
+    // Each is sorted, whatever was found before it.
+    values.map(sort).filter(|same| !same).count() == 0
 }
 
 /// Lower-case hexadecimal SHA-256 over the RFC 8785 text of a value.
@@ -64,7 +77,8 @@ mod tests {
         let value = json!({ "\u{fb33}": 1.0, "b": [1e21, 0.1], "\u{1f600}": null, "a": "\u{7}" });
         let text = canonical_json(&value).unwrap();
         assert_eq!(text, "{\"a\":\"\\u0007\",\"b\":[1e+21,0.1],\"😀\":null,\"\u{fb33}\":1}");
-        let exact = exact_json(&value).unwrap();
+        let (exact, canonical) = both_texts(&value).unwrap();
+        assert_eq!(canonical, Some(text));
         assert_eq!(exact, "{\"a\":\"\\u0007\",\"b\":[1e+21,0.1],\"😀\":null,\"\u{fb33}\":1.0}");
     }
 
@@ -99,7 +113,8 @@ mod tests {
     proptest! {
         #[test]
         fn an_exact_text_is_read_back_as_its_value_and_is_canonical_where_its_numbers_are(value in any_json()) {
-            let exact = exact_json(&value).unwrap();
+            let (exact, canonical) = both_texts(&value).unwrap();
+            prop_assert_eq!(canonical.as_ref().unwrap_or(&exact), &canonical_json(&value).unwrap());
             let read: Value = serde_json::from_str(&exact).unwrap();
             prop_assert_eq!(canonical_json(&read).unwrap(), canonical_json(&value).unwrap());
             prop_assert_eq!(&read, &value);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::canonical::{NotCanonical, canonical_json, sha256_hex};
 use super::message::{Message, ToolSpec, sent_arguments};
@@ -87,44 +88,74 @@ impl HashedTools {
     }
 }
 
-/// Hashes a request. System messages are joined by a blank line; `settings` holds exactly the sampling, limit,
-/// tool-choice and reasoning fields that are sent, absent where not sent.
-pub fn request_hashes(
-    model: &str,
-    messages: &[Message],
-    tools: &HashedTools,
-    settings: &Map<String, Value>,
-) -> Result<RequestHashes, NotCanonical> {
-    let said = said(messages);
-    let messages_text = canonical_json(&said)?;
-    let model = canonical_json(&model)?;
-    let model_settings = canonical_json(settings)?;
-    let system_prompt = canonical_json(&system_prompt(messages))?;
-    // The parts, sorted by name, as the canonical form has them.
-    let whole = format!(
-        r#"{{"messages":{messages_text},"model":{model},"modelSettings":{model_settings},"systemPrompt":{system_prompt},"tools":{}}}"#,
-        tools.canonical
-    );
-    Ok(RequestHashes {
-        request: sha256_hex(whole.as_bytes()),
-        system_prompt: sha256_hex(system_prompt.as_bytes()),
-        messages: sha256_hex(messages_text.as_bytes()),
-        tools: tools.sha256.clone(),
-        model_settings: sha256_hex(model_settings.as_bytes()),
-        message_count: said.len() as u32,
-        tool_count: tools.count,
-    })
+/// The part of the hashes that a conversation makes. What it has is hashed once, however often it is sent and grows.
+#[derive(Debug, Clone)]
+pub struct HashedMessages {
+    /// Over the text of the messages, up to the last one.
+    alone: Sha256,
+    /// Over the text of the whole request, which begins with them.
+    in_request: Sha256,
+    count: u32,
+    /// System messages, joined by a blank line.
+    system_prompt: Option<String>,
 }
 
-fn system_prompt(messages: &[Message]) -> String {
-    let texts: Vec<&str> = messages
-        .iter()
-        .filter_map(|message| match message {
-            Message::System { content } => Some(content.as_str()),
-            _ => None,
+impl Default for HashedMessages {
+    fn default() -> Self {
+        let begun = |text: &str| Sha256::new().chain_update(text);
+        Self { alone: begun("["), in_request: begun("{\"messages\":["), count: 0, system_prompt: None }
+    }
+}
+
+impl HashedMessages {
+    /// Adds the next message.
+    pub fn add(&mut self, message: &Message) -> Result<(), NotCanonical> {
+        let Some(said) = said(message) else {
+            let text = message.text();
+            self.system_prompt = Some(match self.system_prompt.take() {
+                Some(before) => format!("{before}\n\n{text}"),
+                None => text.to_owned(),
+            });
+            return Ok(());
+        };
+        let text = canonical_json(&said)?;
+        for hash in [&mut self.alone, &mut self.in_request] {
+            if self.count > 0 {
+                hash.update(",");
+            }
+            hash.update(&text);
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Hashes a request of these messages. `settings` holds exactly the sampling, limit, tool-choice and reasoning fields
+    /// that are sent, absent where not sent.
+    pub fn request(
+        &self,
+        model: &str,
+        tools: &HashedTools,
+        settings: &Map<String, Value>,
+    ) -> Result<RequestHashes, NotCanonical> {
+        let model = canonical_json(&model)?;
+        let model_settings = canonical_json(settings)?;
+        let system_prompt = canonical_json(&self.system_prompt.as_deref().unwrap_or_default())?;
+        // The parts after the messages, sorted by name, as the canonical form has them.
+        let rest = format!(
+            r#"],"model":{model},"modelSettings":{model_settings},"systemPrompt":{system_prompt},"tools":{}}}"#,
+            tools.canonical
+        );
+        let ended = |hash: &Sha256, text: &str| hex::encode(hash.clone().chain_update(text).finalize());
+        Ok(RequestHashes {
+            request: ended(&self.in_request, &rest),
+            system_prompt: sha256_hex(system_prompt.as_bytes()),
+            messages: ended(&self.alone, "]"),
+            tools: tools.sha256.clone(),
+            model_settings: sha256_hex(model_settings.as_bytes()),
+            message_count: self.count,
+            tool_count: tools.count,
         })
-        .collect();
-    texts.join("\n\n")
+    }
 }
 
 /// A message as it is hashed.
@@ -146,31 +177,28 @@ struct Called<'a> {
     arguments: String,
 }
 
-/// Every message but the system prompt; reasoning blocks are left out, because only some wires send them back. Arguments
-/// are hashed in canonical form, as they are sent (D43).
-fn said(messages: &[Message]) -> Vec<Said<'_>> {
+/// A message as it is hashed; the system prompt is none. Reasoning blocks are left out, because only some wires send them
+/// back. Arguments are hashed in canonical form, as they are sent (D43).
+fn said(message: &Message) -> Option<Said<'_>> {
     let plain = |role, content| Said { role, content, tool_calls: Vec::new(), tool_call_id: None };
-    messages
-        .iter()
-        .filter_map(|message| match message {
-            Message::System { .. } => None,
-            Message::User { content } => Some(plain("user", content)),
-            Message::Assistant { content, tool_calls, .. } => Some(Said {
-                tool_calls: tool_calls
-                    .iter()
-                    .map(|call| Called {
-                        id: &call.id,
-                        name: &call.name,
-                        arguments: canonical_arguments(&call.arguments),
-                    })
-                    .collect(),
-                ..plain("assistant", content)
-            }),
-            Message::Tool { tool_call_id, content } => {
-                Some(Said { tool_call_id: Some(tool_call_id), ..plain("tool", content) })
-            }
-        })
-        .collect()
+    Some(match message {
+        Message::System { .. } => return None,
+        Message::User { content } => plain("user", content),
+        Message::Assistant { content, tool_calls, .. } => Said {
+            tool_calls: tool_calls
+                .iter()
+                .map(|call| Called {
+                    id: &call.id,
+                    name: &call.name,
+                    arguments: canonical_arguments(&call.arguments),
+                })
+                .collect(),
+            ..plain("assistant", content)
+        },
+        Message::Tool { tool_call_id, content } => {
+            Said { tool_call_id: Some(tool_call_id), ..plain("tool", content) }
+        }
+    })
 }
 
 fn canonical_arguments(raw: &str) -> String {

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Index;
+use std::sync::Arc;
 
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 /// One message of a conversation.
@@ -50,6 +52,92 @@ impl Message {
             | Self::Assistant { content, .. }
             | Self::Tool { content, .. } => content,
         }
+    }
+}
+
+/// Messages in order. Copies share them: each request has the whole conversation, and no text is copied for it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Messages(Vec<Arc<Message>>);
+
+/// Goes through messages.
+pub type MessagesIter<'a> =
+    std::iter::Map<std::slice::Iter<'a, Arc<Message>>, fn(&'a Arc<Message>) -> &'a Message>;
+
+impl Messages {
+    /// All of them.
+    pub fn iter(&self) -> MessagesIter<'_> {
+        self.0.iter().map(AsRef::as_ref as fn(_) -> _)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The last one.
+    pub fn last(&self) -> Option<&Message> {
+        self.0.last().map(AsRef::as_ref)
+    }
+
+    /// Adds one at the end.
+    pub fn push(&mut self, message: impl Into<Arc<Message>>) {
+        self.0.push(message.into());
+    }
+
+    /// Takes the one out that stands at `place`, which has to be there.
+    pub fn remove(&mut self, place: usize) -> Arc<Message> {
+        self.0.remove(place)
+    }
+
+    /// The same messages, to be shared.
+    pub fn shared(&self) -> impl Iterator<Item = Arc<Message>> + '_ {
+        self.0.iter().cloned()
+    }
+}
+
+impl Index<usize> for Messages {
+    type Output = Message;
+
+    fn index(&self, place: usize) -> &Message {
+        &self.0[place]
+    }
+}
+
+impl<'a> IntoIterator for &'a Messages {
+    type Item = &'a Message;
+    type IntoIter = MessagesIter<'a>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<M: Into<Arc<Message>>> FromIterator<M> for Messages {
+    fn from_iter<T: IntoIterator<Item = M>>(messages: T) -> Self {
+        Self(messages.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<M: Into<Arc<Message>>> Extend<M> for Messages {
+    fn extend<T: IntoIterator<Item = M>>(&mut self, messages: T) {
+        self.0.extend(messages.into_iter().map(Into::into));
+    }
+}
+
+impl From<Vec<Message>> for Messages {
+    fn from(messages: Vec<Message>) -> Self {
+        messages.into_iter().collect()
+    }
+}
+
+impl Serialize for Messages {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
     }
 }
 

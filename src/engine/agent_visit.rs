@@ -31,7 +31,7 @@ use crate::domain::event::Event;
 use crate::domain::fingerprint::HashedTools;
 use crate::domain::flow::{PermissionMode, StepId};
 use crate::domain::ledger_entry::AccountingKind;
-use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
+use crate::domain::message::{Message, Messages, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::report::ReportSource;
@@ -367,8 +367,8 @@ impl AgentVisit<'_> {
         };
         let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
         if let Some(held) = Arc::into_inner(shared) {
-            world.caps.confirm(held, cost).await?;
-            world.heed_caps().await?;
+            let news = world.caps.confirm(held, cost, world.clock.now()).await?;
+            world.heed(news)?;
         }
         if let Some(abort) = over {
             return Err(abort);
@@ -530,8 +530,8 @@ impl AgentVisit<'_> {
             _ => self.record.report_by_program(report).await,
         };
         let claims = super::session_trace::clean_claims(&self.record, &said.1).await;
-        let mut messages = vec![Message::User { content: asked }];
-        messages.append(&mut self.said);
+        let asked = Message::User { content: asked };
+        let messages: Messages = std::iter::once(asked).chain(std::mem::take(&mut self.said)).collect();
         let mut outcome = SessionOutcome {
             report,
             source,

@@ -5,13 +5,11 @@
 //! for the last report, the cap is reached: the last report is asked for, and the run ends. With known prices no ledger
 //! exceeds its cap (D98).
 
-use serde::Serialize;
-
 use super::abort::Abort;
 use super::budget::Held;
 use super::session::{Session, SessionWorld};
 use super::shared_cap::{Reservations, SharedCapError};
-use crate::domain::budget::IssueBudgetState;
+use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::event::Event;
 use crate::domain::message::Message;
 use crate::domain::model_target::{ModelTarget, Price};
@@ -92,7 +90,7 @@ impl Session<'_> {
     pub(super) async fn allow(&mut self, target: usize, tail: &[Message]) -> Result<Allowance, Abort> {
         let target = self.request.settings.targets[target].clone();
         let now = self.world.clock.now();
-        self.world.heed_caps().await?;
+        let mut shared_left = self.world.heed_caps().await?;
         let Some(price) = target.price else {
             // Without a price there is no worst case. A cap that somebody set is refused where there is no price.
             if self.world.meter.budgets().max_cost == Money::ZERO {
@@ -106,14 +104,13 @@ impl Session<'_> {
             return Ok(Allowance { max_output_tokens: target.max_output_tokens, run: None, shared });
         };
         loop {
-            let shared_left = self.world.caps.left(now).await?;
-            let said = json_bytes(&self.composed(tail));
-            let tools = json_bytes(&*self.offered()?.specs);
+            let said = self.composed(tail)?.json();
+            let tools = self.offered()?.json;
             let worst = WorstCase::of(said.saturating_add(tools), &target, &price);
             let kept_back = if self.is_final() {
                 Money::ZERO
             } else {
-                let tools = json_bytes(&*self.tools.on(true)?.specs);
+                let tools = self.tools.on(true)?.json;
                 let bytes = said.saturating_add(tools).saturating_add(LAST_NOTICE);
                 WorstCase::of(bytes, &target, &price).least()
             };
@@ -128,7 +125,7 @@ impl Session<'_> {
                     match self.world.caps.reserve(run.amount(), now).await {
                         Ok(shared) => return Ok(Allowance { max_output_tokens, run: Some(run), shared }),
                         // Others were quicker: what is left now decides.
-                        Err(SharedCapError::UsedUp { .. }) => {}
+                        Err(SharedCapError::UsedUp { .. }) => shared_left = self.world.heed_caps().await?,
                         Err(error) => return Err(error.into()),
                     }
                 }
@@ -141,10 +138,13 @@ impl Session<'_> {
                     let refused: Abort = match by_others {
                         Some(refused) => refused.into(),
                         // It is there again: others spent less than they had reserved.
-                        None if shared_left.is_some_and(|shared| shared < left) => continue,
+                        None if shared_left.is_some_and(|shared| shared < left) => {
+                            shared_left = self.world.heed_caps().await?;
+                            continue;
+                        }
                         None => self.not_covered(Some((left, worst.least()))).into(),
                     };
-                    self.world.heed_caps().await?;
+                    shared_left = self.world.heed_caps().await?;
                     if self.is_final() {
                         return Err(refused);
                     }
@@ -178,9 +178,16 @@ impl Session<'_> {
 }
 
 impl SessionWorld {
+    /// Looks at what the run shares with others, and heeds what is new of it. Gives what is left; `None` = nothing is shared.
+    pub(super) async fn heed_caps(&self) -> Result<Option<Money>, Abort> {
+        let (left, news) = self.caps.look(self.clock.now()).await?;
+        self.heed(news)?;
+        Ok(left)
+    }
+
     /// Journals what is new of the issue's cap, and raises the run's own by what people gave the issue.
-    pub(super) async fn heed_caps(&self) -> Result<(), Abort> {
-        for news in self.caps.news(self.clock.now()).await? {
+    pub(super) fn heed(&self, news: Vec<IssueBudget>) -> Result<(), Abort> {
+        for news in news {
             if news.state == IssueBudgetState::Extended {
                 let by = news.by.clone().unwrap_or_default();
                 self.meter.give(news.given, |budgets| {
@@ -191,10 +198,6 @@ impl SessionWorld {
         }
         Ok(())
     }
-}
-
-fn json_bytes<T: Serialize + ?Sized>(value: &T) -> u64 {
-    serde_json::to_vec(value).map_or(u64::MAX, |text| text.len() as u64)
 }
 
 #[cfg(test)]

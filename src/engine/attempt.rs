@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::abort::Abort;
 use super::allowance::Allowance;
 use super::context_guard::widest_limit;
+use super::conversation::Conversation;
 use super::gate::Phase;
 use super::interrupt::{GRACE, Interrupt, LAST_REPORT};
 use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ToolChoice};
@@ -18,9 +19,10 @@ use super::reply_validation::{self, Rejection, SessionMode, ValidReply};
 use super::session::Session;
 use super::session_trace::LedgerLine;
 use super::shared_cap::Reservations;
+use super::token_estimate::MessageSize;
 use super::tool_catalog::ToolCatalog;
 use crate::domain::event::Event;
-use crate::domain::fingerprint::{FINGERPRINT_SCHEMA, Fingerprint, request_hashes};
+use crate::domain::fingerprint::{FINGERPRINT_SCHEMA, Fingerprint};
 use crate::domain::ledger_entry::{AccountingKind, CostSource};
 use crate::domain::message::{Message, TokenUsage};
 use crate::domain::model_target::ModelTarget;
@@ -38,8 +40,8 @@ pub(super) enum Answered {
         valid: Box<ValidReply>,
         /// What the reply may do now.
         phase: Phase,
-        /// The request it answers.
-        sent: Box<ModelRequest>,
+        /// How much was sent.
+        sent: MessageSize,
         /// When the request was sent.
         started: Instant,
     },
@@ -132,21 +134,13 @@ impl Session<'_> {
     }
 
     fn ephemeral_tokens(&self, tail: &[Message]) -> u64 {
-        self.guard.estimate().messages(self.aside().iter().chain(&self.notice()).chain(tail))
+        let aside = self.conversation.aside().into_iter();
+        self.guard.estimate().messages(aside.chain(&self.notice()).chain(tail))
     }
 
-    /// The facts of the moment, as a message of their own.
-    fn aside(&self) -> Option<Message> {
-        self.request.aside.clone().map(|content| Message::User { content })
-    }
-
-    /// The conversation as it is sent: the facts of the moment before the last opening message, the notice and the tail
-    /// at the end.
-    pub(super) fn composed(&self, tail: &[Message]) -> Vec<Message> {
-        let system = usize::from(!self.request.system.is_empty());
-        let (before, after) = self.messages.split_at(system + self.request.opening.len().saturating_sub(1));
-        let (aside, notice) = (self.aside(), self.notice());
-        before.iter().chain(&aside).chain(after).chain(&notice).chain(tail).cloned().collect()
+    /// The conversation as it is sent, with the notice and the tail at its end.
+    pub(super) fn composed(&self, tail: &[Message]) -> Result<Conversation, Abort> {
+        self.conversation.with(self.notice().into_iter().chain(tail.iter().cloned()))
     }
 
     /// What a final turn is told; sent, never kept.
@@ -177,17 +171,17 @@ impl Session<'_> {
         attempt: u32,
         tail: &[Message],
         max_output_tokens: u64,
-    ) -> Result<(ModelRequest, String, u64), Abort> {
+    ) -> Result<Prepared, Abort> {
         let settings = &self.request.settings;
         let target = &settings.targets[target];
         let mut timeout = settings.llm_timeout;
         if let Some(turn_timeout) = self.request.turn_timeout {
             timeout = timeout.min(turn_timeout);
         }
-        let catalog = self.offered()?;
+        let (catalog, composed) = (self.offered()?, self.composed(tail)?);
         let request = ModelRequest {
             target: ModelTarget { max_output_tokens, ..target.clone() },
-            messages: self.composed(tail),
+            messages: composed.messages().clone(),
             images: match target.images {
                 true => Arc::clone(&self.request.background.images),
                 false => Arc::default(),
@@ -213,13 +207,9 @@ impl Session<'_> {
         if attempt == 1 {
             self.snapshot_prompt(target)?;
         }
-        let hashes = request_hashes(
-            &target.model,
-            &request.messages,
-            &self.offered()?.hashed,
-            &sent_settings(&request),
-        )
-        .map_err(|error| Abort::internal(error.to_string()))?;
+        let hashed = &self.offered()?.hashed;
+        let hashes = composed.hashed().request(&target.model, hashed, &sent_settings(&request));
+        let hashes = hashes.map_err(|error| Abort::internal(error.to_string()))?;
         let request_hash = hashes.request.clone();
         self.record.note(Event::RequestFingerprinted(Box::new(Fingerprint {
             timestamp: self.world.clock.now_ms(),
@@ -239,7 +229,7 @@ impl Session<'_> {
             runtime_version: self.world.runtime_version.clone(),
             fingerprint_schema_version: FINGERPRINT_SCHEMA.to_owned(),
         })))?;
-        Ok((request, request_hash, expected))
+        Ok(Prepared { request, request_hash, expected, size: composed.size() })
     }
 
     fn snapshot_prompt(&self, target: &ModelTarget) -> Result<(), Abort> {
@@ -279,7 +269,8 @@ impl Session<'_> {
         // The run's money stays set aside until the reply is charged; what it shares, until it is confirmed.
         let Allowance { max_output_tokens, run: _held_of_run, shared: held } = allowance;
         let mut held = Some(held);
-        let (request, request_hash, expected) = self.prepare(target, attempt, tail, max_output_tokens)?;
+        let Prepared { request, request_hash, expected, size: sent } =
+            self.prepare(target, attempt, tail, max_output_tokens)?;
         let started = Instant::now();
         let grace = match self.world.stop.asked() {
             Some(_) => {
@@ -323,7 +314,8 @@ impl Session<'_> {
                 Ok(Answered::Failed(error))
             }
             Ok(Ok(mut reply)) => {
-                let taken = |id: &str| self.messages.iter().any(|message| calls_it(message, id));
+                let taken =
+                    |id: &str| self.conversation.messages().iter().any(|message| calls_it(message, id));
                 reply_validation::name_calls(&mut reply, taken);
                 // A provider that counts nothing has not counted.
                 reply.usage = reply.usage.map(believable).filter(|usage| usage.total_tokens > 0);
@@ -345,13 +337,7 @@ impl Session<'_> {
                 self.checkpoint()?;
                 let reply = Box::new(reply);
                 Ok(match read {
-                    Ok(valid) => Answered::Accepted {
-                        reply,
-                        valid: Box::new(valid),
-                        phase,
-                        sent: Box::new(request),
-                        started,
-                    },
+                    Ok(valid) => Answered::Accepted { reply, valid: Box::new(valid), phase, sent, started },
                     Err(rejection) => Answered::Rejected { reply, rejection },
                 })
             }
@@ -360,8 +346,8 @@ impl Session<'_> {
 
     async fn charge(&self, held: Option<Reservations>, cost: Money) -> Result<(), Abort> {
         if let Some(held) = held {
-            self.world.caps.confirm(held, cost).await?;
-            self.world.heed_caps().await?;
+            let news = self.world.caps.confirm(held, cost, self.world.clock.now()).await?;
+            self.world.heed(news)?;
         }
         Ok(())
     }
@@ -430,6 +416,16 @@ impl Session<'_> {
         }
         Ok(cost_usd.or(estimate))
     }
+}
+
+/// A request that is on the record.
+struct Prepared {
+    request: ModelRequest,
+    request_hash: String,
+    /// Tokens that it is expected to have.
+    expected: u64,
+    /// The size of its messages.
+    size: MessageSize,
 }
 
 /// What a ledger line is made of, beside the reply.

@@ -1,6 +1,6 @@
 //! The context guard: four counters, one projection, one limit per target (A-013…A-025).
 
-use super::token_estimate::{TokenEstimate, ToolSizes};
+use super::token_estimate::{MessageSize, TokenEstimate, ToolSizes};
 use crate::domain::image::IMAGE_TOKENS;
 use crate::domain::message::{Message, TokenUsage};
 use crate::domain::model_target::ModelTarget;
@@ -84,7 +84,7 @@ impl ContextGuard {
     /// A reply was accepted, so pending tokens become committed. The provider's count replaces the estimates.
     pub fn commit(
         &mut self,
-        sent: &[Message],
+        sent: MessageSize,
         tools: &ToolSizes,
         usage: Option<&TokenUsage>,
         reply: &Message,
@@ -126,7 +126,8 @@ mod tests {
         guard.append([&user(400)]);
         let first = guard.project(0);
         assert_eq!((first.current, first.pending), (0, 104));
-        guard.commit(&[user(400)], &ToolSizes::default(), Some(&TokenUsage::new(100, 20, 30, 10)), &user(0));
+        let usage = TokenUsage::new(100, 20, 30, 10);
+        guard.commit(MessageSize::of([&user(400)]), &ToolSizes::default(), Some(&usage), &user(0));
         let second = guard.project(0);
         assert_eq!((second.current, second.pending), (160, 0));
     }
@@ -137,7 +138,7 @@ mod tests {
         guard.append_tokens(100);
         guard.append_tokens(50);
         assert_eq!(guard.project(0).new_tokens(), 150);
-        guard.commit(&[], &ToolSizes::default(), None, &user(0));
+        guard.commit(MessageSize::default(), &ToolSizes::default(), None, &user(0));
         assert_eq!(guard.project(0).new_tokens(), 0);
         assert_eq!(guard.project(0).current, 154, "no usage: the estimates are committed");
     }

@@ -20,7 +20,7 @@ use crate::domain::canonical::canonical_sha256;
 use crate::domain::completion::{CompletionResult, Snapshot};
 use crate::domain::event::Event;
 use crate::domain::flow::{Definition, OnFailure, PermissionMode, Step, StepId, StepKind, ValidationStep};
-use crate::domain::message::Message;
+use crate::domain::message::Messages;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::question::Question;
 use crate::domain::routing::{GateError, Interpreted, Next};
@@ -111,7 +111,7 @@ pub struct FlowRun<'a> {
     /// Visits that do not count for the agent's own limit: those before it was asked to work once more.
     uncounted: u32,
     /// The conversation that a repetition of that step continues (D4).
-    history: Option<(StepId, Vec<Message>)>,
+    history: Option<(StepId, Messages)>,
 }
 
 impl<'a> FlowRun<'a> {
@@ -224,8 +224,8 @@ impl<'a> FlowRun<'a> {
         retry: Option<&str>,
     ) -> Result<StepResult, NotDone<Failed>> {
         let values = self.values(step, visit)?;
-        let history =
-            self.history.as_ref().filter(|(of, _)| *of == step.id).map_or(&[][..], |(_, kept)| kept);
+        let none = Messages::default();
+        let history = self.history.as_ref().filter(|(of, _)| *of == step.id).map_or(&none, |(_, kept)| kept);
         self.world.run_step(self.plan, StepWork { step, visit, values: &values, retry, history }).await
     }
 

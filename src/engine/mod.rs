@@ -37,6 +37,7 @@ pub mod gate;
 pub mod execution;
 // The session.
 pub mod token_estimate;
+mod conversation;
 pub mod context_guard;
 pub mod tool_catalog;
 pub mod pacing;

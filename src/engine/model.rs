@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::domain::image::Image;
-use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
+use crate::domain::message::{Messages, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::model_target::ModelTarget;
 use crate::domain::money::Money;
 
@@ -25,7 +25,7 @@ pub struct ModelRequest {
     /// Which provider and model, with its limits and sampling settings.
     pub target: ModelTarget,
     /// System, user, assistant and tool messages, in order.
-    pub messages: Vec<Message>,
+    pub messages: Messages,
     /// Images that stand before the text of the first user message; empty where the target takes none.
     pub images: Arc<[Image]>,
     /// Tools offered, in a fixed order.

@@ -11,7 +11,7 @@ use super::session::{PromptIdentity, SessionMode, SessionRequest, run_session};
 use super::visit::{FlowPlan, FlowWorld};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::flow::{PermissionMode, Step};
-use crate::domain::message::Message;
+use crate::domain::message::{Message, Messages};
 use crate::domain::step_check::StepCheck;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
@@ -166,9 +166,9 @@ impl FlowWorld {
                 template_hash: asked.prompt.template_sha256,
                 include_text: plan.include_prompt_text,
             },
-            opening: vec![Message::User {
+            opening: Messages::from(vec![Message::User {
                 content: plan.task.around(&asked.prompt.text, &asked.prompt.variables),
-            }],
+            }]),
             aside: None,
             report: shape,
             settings: plan.settings.clone(),

@@ -55,13 +55,13 @@ impl Session<'_> {
     /// Tells the model what people said, once it has the results of its calls. A turn for the report alone does not: what
     /// was said waits for another run.
     pub(super) async fn take_said(&mut self) -> Result<(), Abort> {
-        if self.is_final() || !matches!(self.messages.last(), Some(Message::Tool { .. })) {
+        if self.is_final() || !matches!(self.conversation.messages().last(), Some(Message::Tool { .. })) {
             return Ok(());
         }
         if let Some(content) = take(self.world.said.as_ref(), &self.record, self.turn).await? {
             let message = Message::User { content };
             self.guard.append(std::slice::from_ref(&message));
-            self.messages.push(message);
+            self.conversation.push(message)?;
         }
         Ok(())
     }

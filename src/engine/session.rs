@@ -16,6 +16,7 @@ use super::arguments::Scope;
 use super::budget::Meter;
 use super::clock::RunClock;
 use super::context_guard::ContextGuard;
+use super::conversation::Conversation;
 use super::gate::{Gate, UnfitTool};
 use super::interrupt::Interrupts;
 use super::journal::Journal;
@@ -42,7 +43,7 @@ use super::touched::Touched;
 use super::turn_end::TurnEnd;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
-use crate::domain::message::{Message, TokenUsage};
+use crate::domain::message::{Message, Messages, TokenUsage};
 use crate::domain::model_target::SessionSettings;
 use crate::domain::money::Money;
 use crate::domain::redaction::Redactor;
@@ -68,7 +69,7 @@ pub struct SessionRequest {
     /// The instructions: the same bytes for the whole session, without clock and counters. Empty = none.
     pub system: String,
     /// The opening messages: for a task one user message (D67), for a chat the history. Never empty.
-    pub opening: Vec<Message>,
+    pub opening: Messages,
     /// The facts of the moment (date and time). They are sent on the user side just before the last opening message,
     /// so that everything before them stays a stable prefix, and never kept (S-053, C-19).
     pub aside: Option<String>,
@@ -182,7 +183,7 @@ pub(super) struct Session<'a> {
     pub(super) list: Arc<ToolList>,
     /// Reads stored outputs back.
     pub(super) reader: Arc<dyn Tool>,
-    pub(super) messages: Vec<Message>,
+    pub(super) conversation: Conversation,
     /// What the record has in place of the first messages, if these are prompts that it does not keep (P-027).
     prompt_marks: Vec<String>,
     /// The turn under way, 1-based.
@@ -271,13 +272,7 @@ impl<'a> Session<'a> {
         let gate =
             world.gate(record.clone(), request.scope.clone(), &behind)?.with_loop_limits(settings.loop_guard);
         let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
-        let mut messages = Vec::with_capacity(request.opening.len() + 1);
-        if !request.system.is_empty() {
-            messages.push(Message::System { content: request.system.clone() });
-        }
-        messages.extend(request.opening.iter().cloned());
-        let mut guard = ContextGuard::default();
-        guard.append(&messages);
+        let (conversation, mut guard) = begun(request)?;
         if settings.targets.iter().any(|target| target.images) {
             guard.append_images(request.background.images.len());
         }
@@ -299,7 +294,7 @@ impl<'a> Session<'a> {
             tools: offered,
             list,
             reader,
-            messages,
+            conversation,
             prompt_marks: Vec::new(),
             turn: 0,
             accepted: 0,
@@ -513,7 +508,7 @@ impl<'a> Session<'a> {
             turns: self.accepted,
             attempts: self.attempts,
             forced_final: self.forced,
-            messages: std::mem::take(&mut self.messages),
+            messages: std::mem::take(&mut self.conversation).kept(),
             conversation: None,
             usage: self.usage,
             cost: self.cost,
@@ -551,7 +546,7 @@ impl<'a> Session<'a> {
     }
 
     /// The last request of a session that failed, and why it did (C-20).
-    async fn fault(&self, failure: &SessionFailure, messages: &[Message]) -> Result<Pointer, Abort> {
+    async fn fault(&self, failure: &SessionFailure, messages: &Messages) -> Result<Pointer, Abort> {
         let tools = &*self.offered()?.specs;
         let snapshot = serde_json::json!({
             "failure": failure, "turn": self.turn, "messages": messages, "tools": tools,
@@ -571,6 +566,28 @@ impl<'a> Session<'a> {
             last_errors: self.last_errors.iter().cloned().collect(),
         }
     }
+}
+
+/// The conversation as it begins, and what the guard knows of it. The facts of the moment stand before the last message of the
+/// opening, and are counted with each request.
+fn begun(request: &SessionRequest) -> Result<(Conversation, ContextGuard), Abort> {
+    let (mut conversation, mut guard) = (Conversation::default(), ContextGuard::default());
+    if !request.system.is_empty() {
+        conversation.push(Message::System { content: request.system.clone() })?;
+    }
+    let last = request.opening.len().saturating_sub(1);
+    for (place, message) in request.opening.shared().enumerate() {
+        if let Some(aside) = request.aside.clone().filter(|_| place == last) {
+            guard.append(conversation.messages());
+            guard.append([&*message]);
+            conversation.push_aside(aside)?;
+            conversation.push(message)?;
+            return Ok((conversation, guard));
+        }
+        conversation.push(message)?;
+    }
+    guard.append(conversation.messages());
+    Ok((conversation, guard))
 }
 
 /// The outcome of a session that could not begin.

@@ -4,7 +4,7 @@ use super::abort::Abort;
 use super::session_trace::SessionTrace;
 use crate::domain::artifact::Artifact;
 use crate::domain::event::Event;
-use crate::domain::message::{Message, TokenUsage};
+use crate::domain::message::{Message, Messages, TokenUsage};
 use crate::domain::money::Money;
 use crate::domain::output_schema::ExtractionStrategy;
 use crate::domain::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
@@ -34,7 +34,7 @@ pub struct SessionOutcome {
     /// Why the final turn was forced, if it was.
     pub forced_final: Option<ForcedFinal>,
     /// The conversation at its end, not redacted, for a session that continues it (D4).
-    pub messages: Vec<Message>,
+    pub messages: Messages,
     /// The conversation as it is kept.
     pub conversation: Option<Artifact>,
     /// Sum over all attempts whose tokens are known.
@@ -71,13 +71,9 @@ impl SessionOutcome {
 
     /// The conversation so far, as the opening of a session that continues it (D4): without the system message, and
     /// with an answer to every call.
-    pub fn history(&self) -> Vec<Message> {
-        let mut history: Vec<Message> = self
-            .messages
-            .iter()
-            .filter(|message| !matches!(message, Message::System { .. }))
-            .cloned()
-            .collect();
+    pub fn history(&self) -> Messages {
+        let said = self.messages.shared().filter(|message| !matches!(**message, Message::System { .. }));
+        let mut history: Messages = said.collect();
         if let Some(Message::Assistant { tool_calls, .. }) = history.last() {
             let unanswered: Vec<String> = tool_calls.iter().map(|call| call.id.clone()).collect();
             history.extend(unanswered.into_iter().map(|tool_call_id| Message::Tool {

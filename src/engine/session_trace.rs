@@ -19,7 +19,7 @@ use crate::domain::call_text::one_line;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
-use crate::domain::message::{Message, ToolCall};
+use crate::domain::message::{Message, Messages, ToolCall};
 use crate::domain::policy::ToolResultEnvelope;
 use crate::domain::question::Question;
 use crate::domain::redaction::Redactor;
@@ -344,7 +344,7 @@ impl SessionTrace {
 
     /// Keeps the conversation (D42). `marks` replace the texts of its first messages that were made from prompt
     /// templates, if these are not kept (P-027).
-    pub async fn conversation(&self, messages: &[Message], marks: &[String]) -> Result<Artifact, Abort> {
+    pub async fn conversation(&self, messages: &Messages, marks: &[String]) -> Result<Artifact, Abort> {
         let shown: Vec<Cow<'_, Message>> = messages
             .iter()
             .enumerate()

@@ -283,11 +283,17 @@ impl SharedCap {
         Ok(self.used_up(&self.spending(&cell)?, wanted))
     }
 
-    /// What is new of the issue's cap, each once under the same cap. Blocks.
-    fn news(&self, now: DateTime<Utc>) -> Result<Vec<IssueBudget>, SharedCapError> {
-        let Of::Issue(share) = &self.of else { return Ok(Vec::new()) };
+    /// What is left, and what is new of the issue's cap. Blocks.
+    fn look(&self, now: DateTime<Utc>) -> Result<(Money, Vec<IssueBudget>), SharedCapError> {
         let spending = self.spending(&self.cell(now))?;
-        let (cap, spent, given) = (self.cap_of(&spending), spending.total(), spending.given());
+        let left = self.cap_of(&spending).saturating_sub(spending.total());
+        Ok((left, self.news(&spending)))
+    }
+
+    /// What is new of the issue's cap, each once under the same cap.
+    fn news(&self, spending: &Spending) -> Vec<IssueBudget> {
+        let Of::Issue(share) = &self.of else { return Vec::new() };
+        let (cap, spent, given) = (self.cap_of(spending), spending.total(), spending.given());
         let mut seen = share.seen();
         let mut news = Vec::new();
         let is = |state| IssueBudget { state, spent, cap, by: None, given: Money::ZERO };
@@ -310,7 +316,7 @@ impl SharedCap {
             seen.used_up = Some(cap);
             news.push(is(IssueBudgetState::UsedUp));
         }
-        Ok(news)
+        news
     }
 }
 
@@ -336,13 +342,12 @@ impl FromIterator<SharedCap> for SharedCaps {
 }
 
 impl SharedCaps {
-    /// What the tightest of them leaves; `None` = there is no cap.
-    pub async fn left(&self, now: DateTime<Utc>) -> Result<Option<Money>, SharedCapError> {
-        self.off_thread(move |caps| {
-            let left = caps.iter().map(|cap| cap.left(now)).collect::<Result<Vec<_>, _>>()?;
-            Ok(left.into_iter().min())
-        })
-        .await
+    /// What the tightest of them leaves, `None` = there is no cap; and what is new of an issue's cap.
+    pub async fn look(
+        &self,
+        now: DateTime<Utc>,
+    ) -> Result<(Option<Money>, Vec<IssueBudget>), SharedCapError> {
+        self.off_thread(move |caps| looked_at(caps, now)).await
     }
 
     /// Reserves `worst` of each, or of none.
@@ -365,10 +370,16 @@ impl SharedCaps {
         .await
     }
 
-    /// Turns what was reserved into the cost of the request.
-    pub async fn confirm(&self, held: Reservations, cost: Money) -> Result<(), SharedCapError> {
+    /// Turns what was reserved into the cost of the request. Gives what is new of an issue's cap then.
+    pub async fn confirm(
+        &self,
+        held: Reservations,
+        cost: Money,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<IssueBudget>, SharedCapError> {
         self.off_thread(move |caps| {
-            caps.iter().zip(&held.0).try_for_each(|(cap, reservation)| cap.confirm(reservation, cost))
+            caps.iter().zip(&held.0).try_for_each(|(cap, reservation)| cap.confirm(reservation, cost))?;
+            Ok(looked_at(caps, now)?.1)
         })
         .await
     }
@@ -411,15 +422,6 @@ impl SharedCaps {
         .await
     }
 
-    /// What is new of an issue's cap.
-    pub async fn news(&self, now: DateTime<Utc>) -> Result<Vec<IssueBudget>, SharedCapError> {
-        self.off_thread(move |caps| {
-            let told = caps.iter().map(|cap| cap.news(now)).collect::<Result<Vec<_>, _>>()?;
-            Ok(told.into_iter().flatten().collect())
-        })
-        .await
-    }
-
     async fn off_thread<T: Default + Send + 'static>(
         &self,
         work: impl FnOnce(&[SharedCap]) -> Result<T, SharedCapError> + Send + 'static,
@@ -431,6 +433,16 @@ impl SharedCaps {
         let done = tokio::task::spawn_blocking(move || work(&caps)).await;
         done.unwrap_or_else(|panic| Err(SharedCapError::Unknown(WHEN_DAY, panic.to_string())))
     }
+}
+
+/// What the tightest of them leaves, and what is new of an issue's. Blocks.
+fn looked_at(
+    caps: &[SharedCap],
+    now: DateTime<Utc>,
+) -> Result<(Option<Money>, Vec<IssueBudget>), SharedCapError> {
+    let found = caps.iter().map(|cap| cap.look(now)).collect::<Result<Vec<_>, _>>()?;
+    let left = found.iter().map(|(left, _)| *left).min();
+    Ok((left, found.into_iter().flat_map(|(_, news)| news).collect()))
 }
 
 /// Gives an issue more, once for each `key`, in all by comments at most `most`. Gives what its spending is then, or what

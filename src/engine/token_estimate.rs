@@ -44,9 +44,10 @@ impl TokenEstimate {
         self.calibrated(bytes_of_text.div_ceil(BYTES_PER_TOKEN))
     }
 
-    /// Learns from an accepted reply how many tokens the provider counted for a request of these messages and tools.
-    pub fn observe(&mut self, messages: &[Message], tools: &ToolSizes, counted: u64) {
-        let sent: u64 = messages.iter().map(uncalibrated).chain(tools.0.iter().copied()).sum();
+    /// Learns from an accepted reply how many tokens the provider counted for a request of messages of this size and these
+    /// tools.
+    pub fn observe(&mut self, messages: MessageSize, tools: &ToolSizes, counted: u64) {
+        let sent: u64 = tools.0.iter().fold(messages.0, |sum, tool| sum.saturating_add(*tool));
         self.observed = self.observed.saturating_add(counted);
         self.estimated = self.estimated.saturating_add(sent);
     }
@@ -79,6 +80,23 @@ fn uncalibrated(message: &Message) -> u64 {
                 bytes(content.len()) + reasoning.as_ref().map_or(0, json_bytes) + calls
             }
         }
+}
+
+/// Uncalibrated tokens of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MessageSize(u64);
+
+impl MessageSize {
+    /// With one more.
+    #[must_use]
+    pub fn and(self, message: &Message) -> Self {
+        Self(self.0.saturating_add(uncalibrated(message)))
+    }
+
+    /// Measures.
+    pub fn of<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Self {
+        messages.into_iter().fold(Self::default(), Self::and)
+    }
 }
 
 /// Uncalibrated tokens of each tool offered; measured once, as the tools of a session stay the same.
@@ -119,13 +137,13 @@ mod tests {
         let none = ToolSizes::default();
         let mut estimate = TokenEstimate::default();
         let before = estimate.messages(&messages);
-        estimate.observe(&messages, &none, before * 2);
+        estimate.observe(MessageSize::of(&messages), &none, before * 2);
         assert_eq!(estimate.messages(&messages), before * 2);
         let mut low = TokenEstimate::default();
-        low.observe(&messages, &none, 1);
+        low.observe(MessageSize::of(&messages), &none, 1);
         assert_eq!(low.messages(&messages), before);
         let mut absurd = TokenEstimate::default();
-        absurd.observe(&messages, &none, u64::MAX);
+        absurd.observe(MessageSize::of(&messages), &none, u64::MAX);
         assert_eq!(absurd.messages(&messages), before * 4);
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::abort::Abort;
+use super::conversation::json_bytes;
 use super::question;
 use super::task_status;
 use super::token_estimate::ToolSizes;
@@ -26,11 +27,18 @@ pub struct ToolCatalog {
     pub sizes: ToolSizes,
     /// For fingerprints.
     pub hashed: HashedTools,
+    /// Bytes of the specs as JSON, for the worst case of what a request costs.
+    pub json: u64,
 }
 
 impl ToolCatalog {
     fn new(specs: Vec<ToolSpec>) -> Result<Self, NotCanonical> {
-        Ok(Self { sizes: ToolSizes::of(&specs), hashed: HashedTools::of(&specs)?, specs: specs.into() })
+        Ok(Self {
+            sizes: ToolSizes::of(&specs),
+            hashed: HashedTools::of(&specs)?,
+            json: json_bytes(&specs),
+            specs: specs.into(),
+        })
     }
 }
 

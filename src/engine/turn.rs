@@ -9,12 +9,13 @@ use super::envelope::Answer;
 use super::execution::Execution;
 use super::gate::{Phase, ReportCall, Ruling};
 use super::interrupt::Interrupt;
-use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop};
+use super::model::{ModelError, ModelErrorClass, ModelReply, ReplyStop};
 use super::pacing::Refusals;
 use super::question::{self, ASK};
 use super::reply_validation::{Rejection, ValidReply};
 use super::session::Session;
 use super::task_status::{self, TASK_STATUS};
+use super::token_estimate::MessageSize;
 use super::tool::CallLimits;
 use super::turn_end::TurnEnd;
 use crate::domain::event::Event;
@@ -91,7 +92,7 @@ impl Session<'_> {
                     {
                         reply.reasoning = Some(thought);
                     }
-                    return self.accept(reply, valid, phase, &sent, started).await;
+                    return self.accept(reply, valid, phase, sent, started).await;
                 }
                 Answered::Rejected { reply, rejection } => {
                     if let Some(thought) = reply.reasoning.clone() {
@@ -252,14 +253,14 @@ impl Session<'_> {
         reply: ModelReply,
         valid: ValidReply,
         phase: Phase,
-        sent: &ModelRequest,
+        sent: MessageSize,
         started: Instant,
     ) -> Result<TurnEnd, Abort> {
         self.accepted += 1;
         let message = assistant(&reply);
         let catalog = self.tools.on(self.forced.is_some())?;
-        self.guard.commit(&sent.messages, &catalog.sizes, reply.usage.as_ref(), &message);
-        self.messages.push(message);
+        self.guard.commit(sent, &catalog.sizes, reply.usage.as_ref(), &message);
+        self.conversation.push(message)?;
         if !reply.text.trim().is_empty() {
             self.record.message_item(self.turn, ItemRole::Assistant, &reply.text).await?;
         }
@@ -286,10 +287,12 @@ impl Session<'_> {
             return Ok(TurnEnd::Reported(Box::new(report)));
         }
         self.end_with_question(&valid, &answers)?;
-        self.messages.extend(valid.proposals.iter().zip(&answers).map(|(proposal, answer)| Message::Tool {
-            tool_call_id: proposal.call.id.clone(),
-            content: answer.text().to_owned(),
-        }));
+        for (proposal, answer) in valid.proposals.iter().zip(&answers) {
+            self.conversation.push(Message::Tool {
+                tool_call_id: proposal.call.id.clone(),
+                content: answer.text().to_owned(),
+            })?;
+        }
         let statuses = valid.proposals.iter().filter(|proposal| proposal.call.name == TASK_STATUS);
         let said: Vec<bool> = statuses
             .filter_map(|proposal| proposal.arguments.as_ref().ok())

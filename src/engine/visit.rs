@@ -29,7 +29,7 @@ use crate::domain::completion::CompletionResult;
 use crate::domain::event::Event;
 use crate::domain::flow::{Definition, PermissionMode, Step, StepId};
 use crate::domain::intent::Intent;
-use crate::domain::message::Message;
+use crate::domain::message::{Message, Messages};
 use crate::domain::model_target::SessionSettings;
 use crate::domain::output_schema::{ExtractionStrategy, extract};
 use crate::domain::policy::ToolResultEnvelope;
@@ -118,7 +118,7 @@ pub(super) struct StepWork<'a> {
     /// What goes before its prompt: the words on checks that failed.
     pub retry: Option<&'a str>,
     /// The conversation that it continues; empty = a new one (D4).
-    pub history: &'a [Message],
+    pub history: &'a Messages,
 }
 
 /// What came of a visit.
@@ -145,7 +145,7 @@ pub(super) struct StepResult {
     /// Answers of completion programs.
     pub programs: Vec<(String, CompletionResult)>,
     /// The conversation, for a visit that continues it. It is kept only where the definition asks for it (D4).
-    pub history: Vec<Message>,
+    pub history: Messages,
 }
 
 /// A visit that failed, with what is known of it.
@@ -241,7 +241,7 @@ impl FlowWorld {
             let world = Self(self.session_world(plan, mode));
             return Box::pin(world.run_agent(plan, work, agent, shape, prompts, &identity)).await;
         }
-        let mut opening = work.history.to_vec();
+        let mut opening = work.history.clone();
         opening.push(Message::User { content: plan.task.around(&resolved.text, &resolved.variables) });
         let request = SessionRequest {
             ids: self.ids(plan, work.step, work.visit),

@@ -18,6 +18,7 @@ mod left_behind;
 pub mod touched;
 pub mod tree_files;
 pub mod uncarried;
+mod maintenance;
 mod last_snapshot;
 pub mod not_taken;
 mod differences;

@@ -25,6 +25,10 @@ const MEMBER: &str = "pool-";
 const GOING: &str = "gone-";
 /// The longest step of the clocks by which file systems tell times.
 const TICK: Duration = Duration::from_millis(20);
+/// The step of the times that git compares.
+const SECOND: Duration = Duration::from_secs(1);
+/// Bytes of an index whose files take a while to be read: some thousand files.
+const LARGE_INDEX: u64 = 128 * 1024;
 /// Stands in the administrative directory of a member that can be taken. It says how the member was checked out.
 const READY: &str = "agentd-pool-ready";
 
@@ -156,6 +160,12 @@ impl Checkout {
         if place.join(".gitmodules").as_path().exists() {
             self.remove_member(&plan.root, &place).await?;
             return Ok(false);
+        }
+        if files::measure(git_dir.as_path()).bytes > LARGE_INDEX {
+            // git may compare whole seconds, and reads each file that is as new as the index. It does so here, not for the issue.
+            tokio::time::sleep(SECOND).await;
+            let refresh = ["update-index", "-q", "--refresh", "--force-write-index"];
+            worktree.call(refresh).await?.done().await?;
         }
         // No file is from the same moment as what says that all are whole.
         tokio::time::sleep(TICK).await;

@@ -1,5 +1,8 @@
 //! Runs of a repository's issues that were cut off: by the end of their process, or by a shutdown.
 
+use serde::Deserialize as _;
+use serde_json::Value;
+
 use super::shown_lease;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
@@ -11,6 +14,7 @@ use crate::record::{finish, run_facts};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::port::LeaseKey;
+use crate::store::run_dir::RunDir;
 
 /// A run of a daemon or a sweep whose process died or was stopped, and that nobody has continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,9 +38,15 @@ pub enum BegunBy {
     WritingLabels,
 }
 
-/// The runs of a repository whose processes died. Their ends are written, and those that can be continued are
-/// given back.
-pub async fn end_dead_runs(context: &RepositoryContext) -> Vec<CutOffRun> {
+/// What a daemon does first: [`clear_left`], and the runs of a repository whose processes died. Their ends are written,
+/// and those that can be continued are given back.
+pub async fn at_start(context: &RepositoryContext) -> Vec<CutOffRun> {
+    let open = open_leases(context).await;
+    clear(context, &open).await;
+    end_dead_runs(context, open).await
+}
+
+async fn end_dead_runs(context: &RepositoryContext, open: Vec<LeaseKey>) -> Vec<CutOffRun> {
     let context = context.clone();
     let ended = tokio::task::spawn_blocking(move || {
         for dir in context.state.runs(Some(&context.repo)).unwrap_or_default() {
@@ -47,7 +57,7 @@ pub async fn end_dead_runs(context: &RepositoryContext) -> Vec<CutOffRun> {
                 tracing::warn!(run = %dir.run_id, %error, "an earlier run cannot be ended; it is left as it is");
             }
         }
-        context.leases().iter().filter_map(|lease| cut_off(&context, lease)).collect()
+        open.iter().filter_map(|lease| cut_off(&context, last_run(&context, lease)?)).collect()
     });
     ended.await.unwrap_or_default()
 }
@@ -65,13 +75,17 @@ pub struct Left {
 /// Removes the running label from issues whose run on the command line was killed. Nobody else would before its lease
 /// ends. Gives the issues that had it.
 pub async fn clear_left(context: &RepositoryContext) -> Vec<Left> {
+    clear(context, &open_leases(context).await).await
+}
+
+async fn clear(context: &RepositoryContext, open: &[LeaseKey]) -> Vec<Left> {
     if context.github.is_none() {
         return Vec::new();
     }
-    let here = context.clone();
-    let left = tokio::task::spawn_blocking(move || {
-        here.leases().iter().filter_map(|lease| left_by_hand(&here, lease)).collect::<Vec<_>>()
-    });
+    let (here, open) = (context.clone(), open.to_vec());
+    let look =
+        move || open.iter().filter_map(|lease| left_by_hand(last_run(&here, lease)?)).collect::<Vec<_>>();
+    let left = tokio::task::spawn_blocking(look);
     let mut found = Vec::new();
     for (number, instance, run_id) in left.await.unwrap_or_default() {
         let still_shown = match shown_lease::clear(context, number, (&instance, run_id)).await {
@@ -91,8 +105,7 @@ pub async fn clear_left(context: &RepositoryContext) -> Vec<Left> {
 }
 
 /// A run on the command line that was killed before it had written back to its issue.
-fn left_by_hand(context: &RepositoryContext, lease: &LeaseKey) -> Option<(u64, InstanceId, RunId)> {
-    let (last, facts) = last_run(context, lease)?;
+fn left_by_hand((last, facts): (MappingRecord, RunFacts)) -> Option<(u64, InstanceId, RunId)> {
     let began = facts.lease.as_ref()?;
     let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
     let written_back = facts.outcome(Effect::Labels).is_some();
@@ -100,16 +113,44 @@ fn left_by_hand(context: &RepositoryContext, lease: &LeaseKey) -> Option<(u64, I
     Some((began.issue.key.number()?, last.instance, last.run_id))
 }
 
-/// The last run of a lease that nobody holds.
-fn last_run(context: &RepositoryContext, lease: &LeaseKey) -> Option<(MappingRecord, RunFacts)> {
+/// The leases that nobody holds and whose last run may have been cut off. Of the many that came to an end of their own no
+/// journal is read.
+async fn open_leases(context: &RepositoryContext) -> Vec<LeaseKey> {
+    let context = context.clone();
+    let look = move || {
+        let is_open = |lease: &LeaseKey| {
+            let last = mapping_of_last(&context, lease);
+            last.is_some_and(|last| !is_over(&context.state.run(&context.repo, last.run_id)))
+        };
+        context.leases().into_iter().filter(is_open).collect()
+    };
+    tokio::task::spawn_blocking(look).await.unwrap_or_default()
+}
+
+fn mapping_of_last(context: &RepositoryContext, lease: &LeaseKey) -> Option<MappingRecord> {
     let lease = context.state.store().look(lease).filter(|lease| lease.holder.is_none())?;
-    let last = mapping_of(&lease.record?)?;
+    mapping_of(&lease.record?)
+}
+
+/// The last run of a lease that nobody holds, with what its journal says.
+fn last_run(context: &RepositoryContext, lease: &LeaseKey) -> Option<(MappingRecord, RunFacts)> {
+    let last = mapping_of_last(context, lease)?;
     let facts = run_facts::read(&context.state.run(&context.repo, last.run_id)).ok()?;
     Some((last, facts))
 }
 
-fn cut_off(context: &RepositoryContext, lease: &LeaseKey) -> Option<CutOffRun> {
-    let (_, facts) = last_run(context, lease).filter(|(last, _)| !last.given_up)?;
+/// Whether a run's result says that it was not cut off.
+fn is_over(dir: &RunDir) -> bool {
+    let result = std::fs::read(dir.result()).ok();
+    let result = result.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    let detail = result.and_then(|result| StopDetail::deserialize(&result["stop_detail"]).ok());
+    detail.is_some_and(|detail| !matches!(detail, StopDetail::Interrupted | StopDetail::Shutdown))
+}
+
+fn cut_off(context: &RepositoryContext, (last, facts): (MappingRecord, RunFacts)) -> Option<CutOffRun> {
+    if last.given_up {
+        return None;
+    }
     let began = facts.lease.as_ref()?;
     let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
     let stopped = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::comment_state::StatusComment;
@@ -27,6 +27,7 @@ use crate::record::run_facts;
 use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
+use crate::sys::clock::Stopwatch;
 
 /// Code of the warning that says where people locked a conversation.
 pub const LOCKED: &str = "locked";
@@ -46,6 +47,8 @@ pub struct Run<'a> {
     stop: StopSignal,
     taken: OnceLock<TakenOver>,
     pub(super) extender: Extender,
+    /// Since when the remote's branch is known to have nothing that the one here lacks.
+    pub(super) nothing_newer: Mutex<Option<Stopwatch>>,
     /// The budgets that people were told of already; one asks at a time.
     pub(super) told: tokio::sync::Mutex<Vec<BudgetKind>>,
     /// Its status comment; one writes at a time.
@@ -66,6 +69,7 @@ impl<'a> Run<'a> {
             stop: observer.signal(),
             taken: OnceLock::new(),
             extender: observer.extender(),
+            nothing_newer: Mutex::default(),
             told: tokio::sync::Mutex::default(),
             status_comment: tokio::sync::Mutex::default(),
         }

@@ -188,7 +188,9 @@ fn stop_of(error: &WorktreeError) -> Stop {
 async fn set_up(run: &Run<'_>, worktree: &Worktree) -> Result<(), Stop> {
     let left = || run.wall_time_left();
     let note = |note: String| run.journal.warn("worktree_copy", note);
-    worktree_setup::set_up(run.context, worktree, &run.stop(), &left, &note).await.map_err(|stop| {
+    let base = &run.lease.mapping.origin.commit;
+    let done = worktree_setup::set_up(run.context, worktree, base, &run.stop(), &left, &note).await;
+    done.map_err(|stop| {
         let out_of_time = run.out_of_time().filter(|_| stop.detail == StopDetail::ConfigInvalid);
         out_of_time.unwrap_or(stop)
     })

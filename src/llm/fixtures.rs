@@ -19,7 +19,8 @@ pub(super) fn request() -> ModelRequest {
             images: false,
             price: None,
         },
-        messages: vec![Message::System { content: "rules".into() }, Message::User { content: "task".into() }],
+        messages: vec![Message::System { content: "rules".into() }, Message::User { content: "task".into() }]
+            .into(),
         images: [].into(),
         tools: Vec::new().into(),
         tool_choice: ToolChoice::Auto,

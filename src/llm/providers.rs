@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use secrecy::ExposeSecret;
@@ -143,13 +144,14 @@ impl Model for Providers {
                     status: None,
                 });
             };
-            let body = wire(provider.kind).body(request, &provider.endpoint.base_url).map_err(|error| {
-                ModelError {
+            let body: Bytes = wire(provider.kind)
+                .body(request, &provider.endpoint.base_url)
+                .map_err(|error| ModelError {
                     class: ModelErrorClass::BadRequest,
                     message: format!("the request cannot be written as JSON: {error}"),
                     status: None,
-                }
-            })?;
+                })?
+                .into();
             let outcome = if request.stream {
                 provider.exchange(request, body.clone()).await
             } else {
@@ -165,7 +167,7 @@ impl Model for Providers {
 }
 
 impl Provider {
-    async fn exchange(&self, request: &ModelRequest, body: Vec<u8>) -> Result<ModelReply, ModelError> {
+    async fn exchange(&self, request: &ModelRequest, body: Bytes) -> Result<ModelReply, ModelError> {
         let path = wire(self.kind).path(request, &self.endpoint.base_url);
         let answer = self.endpoint.post(&path, body, request.stream, request.timeout).await?;
         let mut events = match answer {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
@@ -58,7 +59,7 @@ impl Endpoint {
     pub(super) async fn post(
         &self,
         path: &str,
-        body: Vec<u8>,
+        body: Bytes,
         stream: bool,
         limit: Duration,
     ) -> Result<Answer, ModelError> {

@@ -21,6 +21,7 @@ pub const JOURNAL: &str = "events.jsonl";
 /// cannot be signed is sealed without a signature, and says so in the log and in `runs verify`. Blocks.
 pub fn seal(journal: &FileJournal, key: Option<&Path>, clock: &Clock) -> Result<(), JournalError> {
     let dir = journal.dir();
+    journal.sync_ledger()?;
     let files = files(&dir.path)?;
     let unsigned = match signing_key(dir, key) {
         Ok(key) => {

@@ -426,7 +426,7 @@ fn conversation(path: &Path) -> Result<Vec<Message>, String> {
 }
 
 /// Handles of stored outputs in the tool messages, in order.
-fn handles(messages: &[Message]) -> Vec<String> {
+fn handles<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Vec<String> {
     static HANDLE: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"session-[0-9a-f-]{36}/[0-9a-f-]{36}").ok());
     let mut found: Vec<String> = Vec::new();

@@ -47,7 +47,7 @@ impl BaseTree {
         let made = Self::check_out(context, commit, &folder, &root, sandbox).await;
         let made = made.inspect_err(|_| remove(&folder))?;
         let quiet = |_| ();
-        worktree_setup::set_up(context, &made.worktree, stop, left, &quiet)
+        worktree_setup::set_up(context, &made.worktree, commit, stop, left, &quiet)
             .await
             .map_err(|stop| stop.message)?;
         Ok(made)

@@ -12,4 +12,5 @@ pub mod host_command;
 pub mod worktree_setup;
 pub mod base_tree;
 pub mod clean_up;
+mod kept_setup;
 pub mod worktree_pool;

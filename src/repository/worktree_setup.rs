@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::context::RepositoryContext;
 use super::host_command;
+use super::kept_setup::KeptSetup;
 use super::resources::blocking;
+use crate::domain::name::CommitId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::{StopSignal, StopState};
 use crate::git::error::GitError;
@@ -21,11 +23,12 @@ const OUTPUT_CAP: usize = 16 * 1024;
 /// Characters of a failed command's output that people are shown.
 const TAIL: usize = 1_000;
 
-/// Copies and sets up, once for each worktree. `left` says how much time there is, `note` takes what people should know.
-/// The stop is why the run cannot go on.
+/// Copies and sets up, once for each worktree. `base`: the commit of the origin branch that it began with. `left` says how
+/// much time there is, `note` takes what people should know. The stop is why the run cannot go on.
 pub async fn set_up(
     context: &RepositoryContext,
     worktree: &Worktree,
+    base: &CommitId,
     stop: &StopSignal,
     left: &(dyn Fn() -> Duration + Sync),
     note: &(dyn Fn(String) + Sync),
@@ -39,10 +42,24 @@ pub async fn set_up(
         let notes = copy(context, worktree, path).await.map_err(|error| failed(&error.to_string()))?;
         notes.into_iter().for_each(note);
     }
-    let watch = Stopwatch::start();
-    for argv in &settings.setup {
-        let left = settings.setup_timeout.0.saturating_sub(watch.elapsed()).min(left());
-        run_setup_command(context, worktree, argv, left, stop).await?;
+    let kept = KeptSetup::of(context, worktree);
+    let brought = match &kept {
+        Some(kept) => kept.bring(worktree).await.map_err(|error| failed(&error.to_string()))?,
+        None => false,
+    };
+    if brought {
+        tracing::info!("what setting a worktree up makes was copied from what is kept");
+    } else {
+        let watch = Stopwatch::start();
+        for argv in &settings.setup {
+            let left = settings.setup_timeout.0.saturating_sub(watch.elapsed()).min(left());
+            run_setup_command(context, worktree, argv, left, stop).await?;
+        }
+        if let Some(kept) = &kept
+            && let Err(error) = kept.keep(worktree, base).await
+        {
+            tracing::warn!(%error, "what setting the worktree up made is not kept for the next one");
+        }
     }
     files::write_private(done.as_path(), b"").map_err(|error| failed(&error.to_string()))
 }

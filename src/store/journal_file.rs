@@ -13,7 +13,7 @@ use super::journal_format::{self, GENESIS, JournalLine, LineError};
 use super::port::{Appended, Blobs, Log, Place};
 use super::run_dir::RunDir;
 use crate::domain::artifact::Artifact;
-use crate::domain::canonical::{canonical_json, exact_json};
+use crate::domain::canonical::both_texts;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::redaction::Redactor;
@@ -158,6 +158,12 @@ impl FileJournal {
         files::write_private(&path, &ledger).map_err(refused)
     }
 
+    /// Waits until the ledger is on disk, which a flush does not: before it is sealed. Blocks.
+    pub fn sync_ledger(&self) -> Result<(), JournalError> {
+        let accounting = Arc::clone(&self.tail().accounting);
+        accounting.sync_data().map_err(|error| journal_error(&self.dir.accounting(), &error.to_string()))
+    }
+
     fn tail(&self) -> MutexGuard<'_, Tail> {
         // A panic while holding the lock leaves at most a line unwritten; sequence and hash change only after the write.
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
@@ -171,6 +177,7 @@ impl FileJournal {
         self.check_whole(tail)?;
         let (text, canonical) =
             redacted(&event, &self.redactor).map_err(|error| failed(error.to_string()))?;
+        let canonical = canonical.as_deref().unwrap_or(&text);
         let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
         let (begin, begin_entries) = (tail.waiting.len(), tail.waiting_entries.len());
         let (text, canonical) = (text.as_bytes(), canonical.as_bytes());
@@ -260,14 +267,16 @@ impl Drop for FileJournal {
 }
 
 /// Makes the text of an event without secrets. Nearly every event is clean, which a single look at its text shows; in
-/// the others each text, name and number is redacted. Gives its exact and its canonical text.
-fn redacted(event: &Event, redactor: &Redactor) -> Result<(String, String), Box<dyn std::error::Error>> {
-    let text = exact_json(event)?;
+/// the others each text, name and number is redacted. Gives its exact text, and its canonical one where that is another.
+fn redacted(
+    event: &Event,
+    redactor: &Redactor,
+) -> Result<(String, Option<String>), Box<dyn std::error::Error>> {
+    let (text, canonical) = both_texts(event)?;
     if redactor.is_clean_json(text.as_bytes()) {
-        return Ok((text, canonical_json(event)?));
+        return Ok((text, canonical));
     }
-    let value = redactor.redact_json(&serde_json::to_value(event)?)?;
-    Ok((exact_json(&value)?, canonical_json(&value)?))
+    Ok(both_texts(&redactor.redact_json(&serde_json::to_value(event)?)?)?)
 }
 
 impl Journal for FileJournal {
@@ -280,27 +289,17 @@ impl Journal for FileJournal {
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), JournalError>> {
-        let (written, accounting) = {
-            let mut tail = self.tail();
-            (self.write_waiting(&mut tail), Arc::clone(&tail.accounting))
-        };
+        let written = self.write_waiting(&mut self.tail());
         let (log, blobs) = (Arc::clone(&self.log), Arc::clone(&self.blobs));
         async move {
             written?;
-            let ledger = tokio::task::spawn_blocking(move || {
-                accounting.sync_data().map_err(|error| error.to_string())
-            });
-            // What an event points to is on disk before the event is.
-            let events = tokio::task::spawn_blocking(move || {
+            // What an event points to is on disk before the event is. The ledger can be made anew from the events.
+            let synced = tokio::task::spawn_blocking(move || {
                 blobs.sync().map_err(|error| error.to_string())?;
                 log.sync().map_err(|error| JournalError::from(error).message)
             });
-            // The disk takes both at once.
-            for synced in [events.await, ledger.await] {
-                let done = synced.unwrap_or_else(|panic| Err(panic.to_string()));
-                done.map_err(|message| journal_error(&self.dir.events(), &message))?;
-            }
-            Ok(())
+            let done = synced.await.unwrap_or_else(|panic| Err(panic.to_string()));
+            done.map_err(|message| journal_error(&self.dir.events(), &message))
         }
         .boxed()
     }

@@ -1,7 +1,7 @@
 //! Hashes that anybody can recompute: vectors shared with a checker in Python that knows no code of agentd.
 
 use agentd::domain::canonical::{canonical_json, canonical_sha256};
-use agentd::domain::fingerprint::{FINGERPRINT_SCHEMA, HashedTools, request_hashes};
+use agentd::domain::fingerprint::{FINGERPRINT_SCHEMA, HashedMessages, HashedTools};
 use agentd::domain::issue::IssueKey;
 use agentd::domain::message::{Message, ToolSpec};
 use agentd::domain::policy::{ProposalKey, proposal_hash};
@@ -30,7 +30,9 @@ fn p_028_fingerprints_are_made_as_the_vectors_say() {
         let messages: Vec<Message> = read(&request["messages"]);
         let tools = HashedTools::of(&read::<Vec<ToolSpec>>(&request["tools"])).unwrap();
         let settings = request["modelSettings"].as_object().unwrap();
-        let hashes = request_hashes(request["model"].as_str().unwrap(), &messages, &tools, settings).unwrap();
+        let mut hashed = HashedMessages::default();
+        messages.iter().for_each(|message| hashed.add(message).unwrap());
+        let hashes = hashed.request(request["model"].as_str().unwrap(), &tools, settings).unwrap();
         let made = json!({
             "systemPromptHash": hashes.system_prompt,
             "messagesHash": hashes.messages,

@@ -11,7 +11,7 @@ use super::Finding;
 use crate::cli::context::Context;
 use crate::config::config_file::Publish;
 use crate::domain::flow::Sandbox;
-use crate::domain::message::Message;
+use crate::domain::message::{Message, Messages};
 use crate::domain::model_target::ModelTarget;
 use crate::domain::name::{BranchName, CommitId};
 use crate::engine::model::{Model as _, ModelErrorClass, ModelRequest, ToolChoice};
@@ -207,7 +207,7 @@ pub async fn models(
     let asked = targets.iter().map(|target| async move {
         let target = ModelTarget { max_output_tokens: SMALLEST_REPLY, ..target.clone() };
         let request = ModelRequest {
-            messages: vec![Message::User { content: QUESTION.to_owned() }],
+            messages: Messages::from(vec![Message::User { content: QUESTION.to_owned() }]),
             images: Arc::from([]),
             tools: Arc::from([]),
             tool_choice: ToolChoice::Auto,

@@ -2,6 +2,8 @@
 //! is ever overwritten; where that cannot be, the work stays here on a ref of its own.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::time::Duration;
 
 use super::message;
 use crate::config::config_file::Publish;
@@ -16,11 +18,14 @@ use crate::git::error::GitError;
 use crate::git::worktree::{Between, Worktree};
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::StageError;
+use crate::sys::clock::Stopwatch;
 
 /// Code of the warning that says what others pushed.
 pub const OTHERS_COMMITS: &str = "others_commits";
 /// Files of others' commits that are named.
 const NAMED: usize = 20;
+/// How long a look at the remote's branch holds.
+const SAME_LOOK: Duration = Duration::from_secs(3);
 /// Authors of others' commits whose logins are asked for.
 const ASKED: usize = 10;
 
@@ -39,10 +44,23 @@ pub fn broken(error: GitError) -> Stop {
 
 /// Fetches what others pushed to the branch. `None` = the branch here has all of it. `Err` = it cannot be merged in, and
 /// nothing is pushed.
+///
+/// The look at the end of the flow counts for the commit that follows at once. What is pushed in between is found by the push,
+/// which replaces nothing.
 pub async fn newer(run: &Run<'_>, worktree: &Worktree) -> Result<Option<Theirs>, Stop> {
-    if run.plan.publish == Publish::None || run.context.replay.is_some() {
+    let looked = || run.nothing_newer.lock().unwrap_or_else(PoisonError::into_inner);
+    let just_now = looked().take().is_some_and(|since| since.elapsed() < SAME_LOOK);
+    if just_now || run.plan.publish == Publish::None || run.context.replay.is_some() {
         return Ok(None);
     }
+    let found = look(run, worktree).await?;
+    if found.is_none() {
+        *looked() = Some(Stopwatch::start());
+    }
+    Ok(found)
+}
+
+async fn look(run: &Run<'_>, worktree: &Worktree) -> Result<Option<Theirs>, Stop> {
     let failed = |refusal: Refusal| refusal.stop;
     let branch = &run.lease.mapping.branch;
     let Some(remote) = run.context.authorised_remote().await.map_err(failed)? else { return Ok(None) };

@@ -225,3 +225,31 @@ async fn a_visit_that_asks_about_the_conflict_is_waited_for_and_the_conflict_is_
     daemon.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_look_at_the_branch_when_the_work_is_done_is_the_one_of_the_commit() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let world = World::new(1).await;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let git = agentd::sys::sandbox::which("git".as_ref(), &path).unwrap();
+    let asked = world.dir.path().join("asked");
+    world.write("bin/git", &format!("#!/bin/sh\necho \"$*\" >> {asked:?}\nexec {git:?} \"$@\"\n"));
+    let program = world.dir.path().join("bin/git");
+    std::fs::File::open(&program).unwrap().set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut run = world.command_in(&["--json", "run", "--issue", "7"]);
+    let first = program.parent().unwrap().to_owned();
+    run.env(
+        "PATH",
+        std::env::join_paths(std::iter::once(first).chain(std::env::split_paths(&path))).unwrap(),
+    );
+    let done = tokio::task::spawn_blocking(move || run.output().unwrap()).await.unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    world.assert_one_of_each();
+    let asked = std::fs::read_to_string(&asked).unwrap();
+    let (_, after) = asked.split_once("\ncommit --quiet").unwrap();
+    let count = |what: &str| after.lines().filter(|line| line.starts_with(what)).count();
+    // The push asks for what it may replace. The commit does not ask again.
+    assert_eq!((count("ls-remote "), count("fetch "), count("push ")), (1, 0, 1), "{asked}");
+    world.finish().await;
+}

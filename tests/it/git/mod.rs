@@ -2,6 +2,7 @@
 
 mod sandbox_git;
 mod hostile;
+mod maintenance;
 mod pool;
 mod prepare;
 mod prune;

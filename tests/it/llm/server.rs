@@ -167,7 +167,8 @@ pub fn request(stream: bool) -> ModelRequest {
         messages: vec![
             Message::System { content: "rules".into() },
             Message::User { content: "a private sentence that no error message may ever repeat".into() },
-        ],
+        ]
+        .into(),
         images: [].into(),
         tools: vec![spec()].into(),
         tool_choice: ToolChoice::Auto,

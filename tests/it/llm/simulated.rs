@@ -61,12 +61,13 @@ text = "Done."
             assert_eq!(sim.violations(), Vec::<String>::new());
             assert_eq!(sim.unused_replies(), Vec::<String>::new());
             next.messages.push(assistant(&last));
-            next.messages.iter_mut().for_each(|message| {
+            let mut said: Vec<Message> = next.messages.iter().cloned().collect();
+            said.iter_mut().for_each(|message| {
                 if let Message::Assistant { tool_calls, .. } = message {
                     tool_calls.clear();
                 }
             });
-            conversations.push(next.messages);
+            conversations.push(said);
         }
         assert_eq!(conversations[0], conversations[1], "streamed and whole are the same conversation");
     }

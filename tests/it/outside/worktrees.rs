@@ -210,3 +210,83 @@ async fn a_visit_that_only_looks_is_kept_without_a_look_at_the_files_and_one_tha
     assert_eq!(same, [true, false, false, true], "{kept:?}");
     world.finish().await;
 }
+
+fn another(world: &World, number: u64) {
+    let issue = json!({ "number": number, "title": "Another one", "author": "ada", "body": "b", "labels": ["agentd"] });
+    world.sim.add_issue("demo/shop", &serde_json::from_value(issue).unwrap()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_setup_makes_is_copied_into_the_next_worktree_and_nothing_that_came_later() {
+    let replies = ["next", "handoff", "closing"].map(says);
+    let (world, _) = shop([replies.clone(), replies.clone(), replies].concat()).await;
+    let (checkout, log) = (world.shop(), world.dir.path().join("setups"));
+    let make = "echo ran >> $0; mkdir -p built/bin; echo made > built/out; ln -sf ../out built/bin/tool; echo here > own";
+    configure(
+        &world,
+        &format!(
+            "[worktree]\nsetup = [[\"sh\", \"-c\", {make:?}, {log:?}]]\nkeep_ignored = [\"built\"]\nsetup_inputs = [\"lock\"]\n"
+        ),
+    );
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    let locked = async |version: &str| {
+        world.write("shop/lock", version);
+        world.write("shop/.gitignore", "built/\nown\n");
+        world.git(&checkout, &["add", "lock", ".gitignore"]).await;
+        world.git(&checkout, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", version]).await;
+        world.git(&checkout, &["-c", &header, "push", "-q", "origin", "develop"]).await;
+    };
+    [8, 9].iter().for_each(|number| another(&world, *number));
+    let worked = async |number: &str| {
+        let (code, output) = world.json(&["run", "--issue", number, "--agent", "f0"]).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        checkout.join(format!(".worktrees/issue-{number}"))
+    };
+    let setups = || std::fs::read_to_string(&log).unwrap().lines().count();
+    locked("one").await;
+    let first = worked("7").await;
+    // What the agent of one issue leaves in the folder stays there.
+    world.write("shop/.worktrees/issue-7/built/planted", "by the first");
+    world.write("shop/.worktrees/issue-7/built/out", "spoilt");
+    let second = worked("8").await;
+    let has = |file: &str| second.join(file).symlink_metadata().is_ok();
+    assert_eq!(setups(), 1, "its setup was skipped");
+    assert_eq!(std::fs::read_to_string(second.join("built/bin/tool")).unwrap(), "made\n");
+    assert!(!has("built/planted") && !has("own") && first.join("own").exists());
+    world.write("shop/.worktrees/issue-8/built/planted", "by the second");
+    locked("two").await;
+    let third = worked("9").await;
+    assert_eq!(setups(), 2, "other inputs, another setup");
+    assert!(!third.join("built/planted").exists() && third.join("own").exists());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_leads_out_of_the_folder_is_not_kept() {
+    let places = [
+        "ln -s /etc/hostname built/name",
+        "ln -s ../../lib built/lib",
+        "pwd > built/place",
+        "ln -s lib built",
+    ];
+    for make in places {
+        let replies = ["next", "handoff", "closing"].map(says);
+        let (world, _) = shop([replies.clone(), replies].concat()).await;
+        let log = world.dir.path().join("setups");
+        let make = format!("echo ran >> $0; case '{make}' in *lib\\ built) ;; *) mkdir built;; esac; {make}");
+        configure(
+            &world,
+            &format!(
+                "[worktree]\nsetup = [[\"sh\", \"-c\", {make:?}, {log:?}]]\nkeep_ignored = [\"built\"]\nsetup_inputs = [\"lock\"]\n"
+            ),
+        );
+        world.write("shop/.git/info/exclude", "built\n");
+        another(&world, 8);
+        for number in ["7", "8"] {
+            let (code, output) = world.json(&["run", "--issue", number, "--agent", "f0"]).await;
+            assert_eq!(code, Some(0), "{output:#}");
+        }
+        assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 2, "{make}");
+        world.finish().await;
+    }
+}

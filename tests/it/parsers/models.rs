@@ -7,7 +7,7 @@ fn request() -> ModelRequest {
     let target: ModelTarget = serde_json::from_value(target).unwrap_or_else(|error| panic!("{error}"));
     ModelRequest {
         target,
-        messages: vec![Message::User { content: "hello".into() }],
+        messages: vec![Message::User { content: "hello".into() }].into(),
         images: Arc::from([]),
         tools: Arc::from([]),
         tool_choice: ToolChoice::Auto,

@@ -89,8 +89,10 @@ async fn a_086_a_087_a_084_results_follow_their_calls_as_content_or_failure() {
     let ran = World::new(script).run().await;
     assert_eq!(ran.results(2), ["{\"a\":1}", "(tool failed: boom)"]);
     let Message::Assistant { tool_calls, .. } = &ran.requests[1].messages[2] else { panic!("no assistant") };
-    let answered: Vec<&str> = ran.requests[1].messages[3..]
+    let answered: Vec<&str> = ran.requests[1]
+        .messages
         .iter()
+        .skip(3)
         .map(|message| match message {
             Message::Tool { tool_call_id, .. } => tool_call_id.as_str(),
             other => panic!("{other:?}"),

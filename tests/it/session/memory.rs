@@ -40,14 +40,28 @@ fn resident(name: &str) -> u64 {
     line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
 }
 
+/// Whether this process runs the test alone; if not, it was run in one that does, with an allocator that gives back every long
+/// piece at once. Memory is a process's.
+pub(super) fn is_alone(test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    alone.args([test, "--exact", "--nocapture"]).env(ALONE, "1").env("MALLOC_MMAP_THRESHOLD_", "131072");
+    let done = alone.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    false
+}
+
 /// Counts the most that it has anew from now on; gives what it has now.
-fn begin() -> u64 {
+pub(super) fn begin() -> u64 {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     resident("VmRSS:")
 }
 
 /// How much more than `before` it had at its most.
-fn grown(before: u64) -> u64 {
+pub(super) fn grown(before: u64) -> u64 {
     resident("VmHWM:").saturating_sub(before)
 }
 
@@ -90,19 +104,12 @@ impl Tool for Watched {
     }
 }
 
-/// Memory is a process's, so this one runs itself again alone, with an allocator that gives back every long piece at once.
 #[tokio::test]
 async fn a_long_output_of_an_mcp_server_is_not_copied_once_its_client_has_it() {
     if Command::new("python3").arg("--version").output().is_err() {
         return;
     }
-    if std::env::var_os(ALONE).is_none() {
-        let mut alone = Command::new(std::env::current_exe().unwrap());
-        alone.args([THIS, "--exact", "--nocapture"]).env(ALONE, "1").env("MALLOC_MMAP_THRESHOLD_", "131072");
-        let done = alone.output().unwrap();
-        let said =
-            String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    if !is_alone(THIS) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@ mod context;
 mod ends;
 mod gate;
 mod ledger;
+mod long;
 #[cfg(target_os = "linux")]
 mod memory;
 mod money;

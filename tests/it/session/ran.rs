@@ -148,9 +148,9 @@ pub fn failed(entry: &AccountingEntry) -> bool {
     entry.status == AccountingStatus::Failed
 }
 
-pub fn roles(messages: &[Message]) -> String {
+pub fn roles<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     messages
-        .iter()
+        .into_iter()
         .map(|message| match message {
             Message::System { .. } => 'S',
             Message::User { .. } => 'U',

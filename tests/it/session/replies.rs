@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd::domain::event::Event;
-use agentd::domain::message::Message;
+use agentd::domain::message::{Message, Messages};
 use agentd::domain::model_target::OnFatalError;
 use agentd::engine::model::{ModelErrorClass, ModelReply, ReplyStop};
 use serde_json::json;
@@ -12,7 +12,7 @@ use super::world::{
     Line, World, call, calls, dropped, empty, limited, reply, report, server_error, text, think,
 };
 
-fn last_user(messages: &[Message]) -> &str {
+fn last_user(messages: &Messages) -> &str {
     match messages.last() {
         Some(Message::User { content }) => content,
         other => panic!("{other:?}"),

@@ -256,7 +256,10 @@ async fn d4_a_session_can_go_on_from_where_another_ended() {
     let first = World::new(vec![call("echo", json!({})), report("ok")]).run().await;
     let mut opening = first.outcome.history();
     opening.push(Message::User { content: "And now?".to_owned() });
-    let second = World::new(vec![report("more")]).with(|world| world.opening = opening).run().await;
+    let second = World::new(vec![report("more")])
+        .with(|world| world.opening = opening.iter().cloned().collect())
+        .run()
+        .await;
     assert_eq!(second.roles(1), "SUATATU", "every call is answered, or the scripted model would refuse");
     assert_eq!(second.content(), "more");
 }

@@ -254,7 +254,7 @@ impl World {
             scope: self.scope(),
             mode: self.mode,
             system: self.system.clone(),
-            opening: self.opening.clone(),
+            opening: self.opening.clone().into(),
             aside: self.aside.clone(),
             report: self.report.clone(),
             settings: self.settings.clone(),
