@@ -23,6 +23,18 @@ pub struct SessionId {
     pub session: u64,
 }
 
+/// Which taking of an issue's lease a run works under, as the first line of its journal says it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldTerm {
+    /// The cluster.
+    pub cluster: String,
+    /// The session that took it.
+    #[serde(flatten)]
+    pub by: SessionId,
+    /// How often the lease had been taken then.
+    pub term: u64,
+}
+
 /// How a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -109,6 +109,11 @@ impl Names {
         format!("agentd.{}.log.{}.{}.{}", self.cluster, token(repo.owner()), token(repo.name()), token(run))
     }
 
+    /// The subject of a run's row.
+    pub fn row(&self, repo: &RepoName, run: &str) -> String {
+        format!("agentd.{}.run.{}.{}.{}", self.cluster, token(repo.owner()), token(repo.name()), token(run))
+    }
+
     /// The subjects of the journals of a repository, or of all.
     pub fn logs(&self, only: Option<&RepoName>) -> String {
         match only {
