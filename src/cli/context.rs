@@ -1,6 +1,8 @@
 //! What every command starts from: the environment, the flags, the working directory, and the output.
 
 use std::path::{Path, PathBuf};
+#[cfg(feature = "nats")]
+use std::sync::{Arc, OnceLock};
 
 use super::error::CommandError;
 use super::global::Global;
@@ -9,6 +11,8 @@ use super::logging;
 use super::output::Output;
 use super::transcript::Detail;
 use crate::config::{Config, ConfigError, Env, Flag, Request};
+#[cfg(feature = "nats")]
+use crate::record::mirror::Mirror;
 use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
 use crate::sys::private_place;
@@ -26,6 +30,9 @@ pub struct Context {
     pub base: PathBuf,
     /// Whether that is a clone that agentd manages. Its files do not decide how agentd works.
     pub in_clone: bool,
+    /// What this host shows of its cluster, once somebody asked.
+    #[cfg(feature = "nats")]
+    pub(super) mirror: Arc<OnceLock<Option<Arc<Mirror>>>>,
 }
 
 impl Context {
@@ -34,7 +41,15 @@ impl Context {
         let base = main_checkout(env.working_dir()).unwrap_or_else(|| env.working_dir().to_owned());
         let state = env.state_dir(global.state_dir.as_deref());
         let in_clone = state.is_some_and(|state| is_below(&base, &state.join("repos")));
-        Self { env, global, output, base, in_clone }
+        Self {
+            env,
+            global,
+            output,
+            base,
+            in_clone,
+            #[cfg(feature = "nats")]
+            mirror: Arc::default(),
+        }
     }
 
     /// The invocation with the repository that an issue's name says.

@@ -9,6 +9,8 @@ use secrecy::SecretString;
 use tokio::sync::{Notify, watch};
 
 use super::context::Context;
+#[cfg(feature = "nats")]
+use super::elsewhere;
 use super::error::CommandError;
 use super::output::Tone;
 use super::repositories::{self, OpenOptions};
@@ -147,6 +149,10 @@ pub(super) fn unopened(error: DaemonError) -> CommandError {
 
 /// `agentd status`: the status of the daemon of this state directory, and the runs of other processes.
 pub fn status(context: &Context) -> Result<(), CommandError> {
+    #[cfg(feature = "nats")]
+    if let Some(mirror) = context.mirror()? {
+        return elsewhere::status(context, &mirror);
+    }
     let files = daemon_files(context)?;
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
     let running = daemon_lives(&files);

@@ -15,6 +15,8 @@ mod clones;
 pub mod cluster;
 mod context;
 mod doctor;
+#[cfg(feature = "nats")]
+mod elsewhere;
 mod extend_command;
 mod init;
 mod global;

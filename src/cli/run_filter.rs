@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::config::Span;
 use crate::domain::facts::RunFacts;
-use crate::domain::stop::{StopDetail, StopReason};
+use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::record::finish::Standing;
 
 /// A point in time as people write it.
@@ -78,9 +78,12 @@ pub fn state(text: &str) -> Result<State, String> {
 impl State {
     /// Whether a run is in it.
     pub fn is_of(self, facts: &RunFacts, standing: Standing) -> bool {
-        let Some(stop) = facts.end.as_ref().filter(|_| standing == Standing::Ended) else {
-            return self == Self::Running && facts.lease.is_some();
-        };
+        self.is_of_stop(facts.end.as_ref().filter(|_| standing == Standing::Ended), facts.lease.is_some())
+    }
+
+    /// The same of a run that has that stop, or none yet; `begun`: whether anything is recorded of it.
+    pub fn is_of_stop(self, stop: Option<&Stop>, begun: bool) -> bool {
+        let Some(stop) = stop else { return self == Self::Running && begun };
         match self {
             Self::Running => false,
             Self::Waiting => {

@@ -6,6 +6,7 @@ use super::answer::Outcome;
 use super::artifact::Artifact;
 use super::briefing::BriefingFrozen;
 use super::budget::{BudgetKind, Budgets, IssueBudget, Spend};
+use super::cluster::cells::HeldTerm;
 use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
@@ -501,6 +502,9 @@ pub struct LeaseTaken {
     /// The path of the lease file. It shows whether this run lives.
     #[serde(default)]
     pub lease_file: String,
+    /// Which taking of the lease the run works under, where several nodes share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldTerm>,
     /// The run that this one continues: a killed one, or one that a person resumed (D61).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_run: Option<RunId>,

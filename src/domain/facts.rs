@@ -106,6 +106,17 @@ pub enum EffectState {
     Failed(String),
 }
 
+/// Whether an event tells what whoever ended a dead run found out: the run has ended with its last event before.
+pub fn is_found_out_later(event: &Event) -> bool {
+    match event {
+        Event::RunEnded { stop } => stop.detail == StopDetail::Interrupted,
+        Event::LlmAttempted { entry } | Event::ToolFinished { entry } => {
+            entry.error.as_deref() == Some(INTERRUPTED)
+        }
+        _ => false,
+    }
+}
+
 impl RunFacts {
     /// Folds events with their times (milliseconds since 1970), in journal order.
     pub fn fold(events: impl IntoIterator<Item = (i64, Event)>) -> Self {
@@ -127,15 +138,7 @@ impl RunFacts {
         if self.lease.is_none() {
             self.started_at = at;
         }
-        // A run whose process died has ended with its last event, even if that was found out later.
-        let found_out = match &event {
-            Event::RunEnded { stop } => stop.detail == StopDetail::Interrupted,
-            Event::LlmAttempted { entry } | Event::ToolFinished { entry } => {
-                entry.error.as_deref() == Some(INTERRUPTED)
-            }
-            _ => false,
-        };
-        if !found_out {
+        if !is_found_out_later(&event) {
             self.last_at = at;
         }
         match event {

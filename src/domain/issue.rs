@@ -49,6 +49,11 @@ impl IssueKey {
             Self::Word(_) => None,
         }
     }
+
+    /// The key that a text is made of.
+    pub fn of_text(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Word(text.to_owned()), Self::Number)
+    }
 }
 
 impl std::fmt::Display for IssueKey {

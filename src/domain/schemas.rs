@@ -4,6 +4,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
+use super::cluster::run_row::{RUN_ROW_SCHEMA, RunRow};
 use super::evidence::EvidenceRecord;
 use super::ledger_entry::AccountingEntry;
 use super::policy::{PolicyInput, PolicyResult};
@@ -11,8 +12,8 @@ use super::run_output::RunOutput;
 use super::run_record::RunRecord;
 
 /// Our records by the name that `agentd config schema NAME` takes; the file is `schemas/<name>.v1.json`.
-pub const RECORD_SCHEMAS: [&str; 6] =
-    ["run-output", "run-record", "policy-input", "policy-result", "evidence", "accounting"];
+pub const RECORD_SCHEMAS: [&str; 7] =
+    ["run-output", "run-record", "policy-input", "policy-result", "evidence", "accounting", "run-row"];
 
 /// The JSON Schema (2020-12) of one of our records; `None` for a name that is not one.
 pub fn record_schema(name: &str) -> Option<Value> {
@@ -24,6 +25,7 @@ pub fn record_schema(name: &str) -> Option<Value> {
         "policy-result" => schema_of::<PolicyResult>(name, None),
         "evidence" => schema_of::<EvidenceRecord>(name, None),
         "accounting" => schema_of::<AccountingEntry>(name, None),
+        "run-row" => schema_of::<RunRow>(name, version(RUN_ROW_SCHEMA)),
         _ => return None,
     })
 }

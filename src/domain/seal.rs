@@ -1,5 +1,7 @@
 //! The signed seal of a run: the state of its journal and files at the end. A key signs it and an index keeps it.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
@@ -46,6 +48,35 @@ pub struct SignedSeal {
     pub signature: String,
 }
 
+/// `schema_version` of [`SealKeys`].
+pub const SEAL_KEYS_SCHEMA: &str = "agentd.seal_keys.v1";
+
+/// The public keys of other hosts whose seals count: nodes of one cluster trust each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealKeys {
+    /// [`SEAL_KEYS_SCHEMA`].
+    pub schema_version: String,
+    /// ed25519 public keys, hexadecimal.
+    pub keys: BTreeSet<String>,
+}
+
+impl SealKeys {
+    /// Those of a text; none where there is no text.
+    ///
+    /// # Errors
+    /// It is something else, or of a later version.
+    pub fn read(text: Option<&str>) -> Result<Self, String> {
+        let Some(text) = text else {
+            return Ok(Self { schema_version: SEAL_KEYS_SCHEMA.to_owned(), keys: BTreeSet::new() });
+        };
+        let read: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match read.schema_version.as_str() {
+            SEAL_KEYS_SCHEMA => Ok(read),
+            other => Err(format!("has the version {other}, and this agentd reads {SEAL_KEYS_SCHEMA}")),
+        }
+    }
+}
+
 impl SealStatement {
     /// The bytes that are signed.
     pub fn signed_bytes(&self) -> Result<Vec<u8>, NotCanonical> {
@@ -87,7 +118,7 @@ pub struct Proof {
     /// By which key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_id: Option<String>,
-    /// Whose key that is: `operator` or `host`.
+    /// Whose key that is: `operator`, `host`, or `cluster` for another host's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'static str>,
     /// 1-based line of the index that has the seal.

@@ -15,3 +15,7 @@ pub mod sinks;
 pub mod in_flight;
 pub mod finish;
 pub mod audit;
+#[cfg(feature = "nats")]
+pub mod moving;
+#[cfg(feature = "nats")]
+pub mod mirror;

@@ -5,14 +5,18 @@ use std::path::Path;
 use crate::domain::artifact::Artifact;
 use crate::domain::event::Event;
 use crate::domain::run::RunId;
-use crate::domain::seal::{Proof, SEAL_SCHEMA, SignatureState, SignedSeal, files_sha256};
+use crate::domain::seal::{Proof, SEAL_SCHEMA, SealKeys, SignatureState, SignedSeal, files_sha256};
 use crate::store::journal_file;
 use crate::store::journal_format::JournalLine;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::store::seal_index::{Entries, INDEX, SealIndex};
-use crate::store::seal_key::{self, KeyOwner, SealKey};
+use crate::store::seal_key::{self, KeyOwner, SEAL_KEYS, SealKey};
+use crate::sys::files;
 
 use super::seal::JOURNAL;
+
+/// Largest list of other hosts' keys.
+const LARGEST_LIST: u64 = 1 << 20;
 
 /// A public key whose seals count, and whose it is.
 #[derive(Debug, Clone)]
@@ -21,14 +25,28 @@ pub struct KnownKey {
     public_key: String,
 }
 
-/// The keys whose seals count here: the operator's, if one is named, and the host's.
+impl KnownKey {
+    /// The key, hexadecimal.
+    pub fn public_key(&self) -> &str {
+        &self.public_key
+    }
+}
+
+/// The keys whose seals count here: the operator's, if one is named, the host's, and those that came from the cluster.
 pub fn known_keys(state: &Path, operator: Option<&Path>) -> Result<Vec<KnownKey>, String> {
     let mut known = Vec::new();
     if let Some(path) = operator {
         known.push(SealKey::operator(path).map_err(|error| error.to_string())?);
     }
     known.extend(SealKey::of_host(state).map_err(|error| error.to_string())?);
-    Ok(known.into_iter().map(|key| KnownKey { owner: key.owner, public_key: key.public_key() }).collect())
+    let own = known.into_iter().map(|key| KnownKey { owner: key.owner, public_key: key.public_key() });
+    let mut known: Vec<KnownKey> = own.collect();
+    let path = state.join(SEAL_KEYS);
+    let text = files::read_plain(&path, LARGEST_LIST);
+    let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let others = SealKeys::read(text.as_deref()).map_err(|error| format!("{}: {error}", path.display()))?;
+    known.extend(others.keys.into_iter().map(|public_key| KnownKey { owner: KeyOwner::Cluster, public_key }));
+    Ok(known)
 }
 
 /// Compares a run with its seal and with the index. `lines`: of its journal, where the chain holds. Gives what it proves,
@@ -54,6 +72,8 @@ pub fn check(
             match entry {
                 Some(entry) if *entry == *seal => {}
                 Some(_) => found.push((JOURNAL, format!("its seal is not the one that {INDEX} has"))),
+                // The index is with the node that sealed it.
+                None if state.only_reads() => {}
                 None => found.push((
                     INDEX,
                     "has no line for this run, which was signed: its end was cut off".to_owned(),
@@ -73,7 +93,10 @@ pub fn check(
         }
         (_, None) => {}
     }
-    let (gone, cut_off) = of_others(state, &entries, dir.run_id);
+    let (gone, cut_off) = match state.only_reads() {
+        true => (Vec::new(), None),
+        false => of_others(state, &entries, dir.run_id),
+    };
     proof.runs_gone = gone;
     found.extend(cut_off.map(|problem| (INDEX, problem)));
     proof.index_whole = !found.iter().any(|(file, _)| *file == INDEX);
@@ -104,6 +127,19 @@ fn sealed(lines: &[JournalLine]) -> Option<Seal<'_>> {
         Event::FilesSealed { files, signature } => Some((line, files, signature)),
         _ => None,
     }
+}
+
+/// What is wrong with the signed seal of a run that came from elsewhere, whoever's key it is. `None`: nothing, or it has none.
+pub fn wrong_seal(dir: &RunDir, lines: &[JournalLine]) -> Option<String> {
+    let (line, files, seal) = sealed(lines)?;
+    let mut found = Vec::new();
+    let (state, _) = judged(&mut found, dir, (line, &files, &*seal?), &[]);
+    (state == SignatureState::Invalid).then(|| found.remove(0).1)
+}
+
+/// The signed seal of a journal.
+pub fn seal_of(lines: &[JournalLine]) -> Option<SignedSeal> {
+    sealed(lines)?.2.map(|seal| *seal)
 }
 
 fn judged(

@@ -14,9 +14,12 @@ use super::port::{Appended, Blobs, Log, Place};
 use super::run_dir::RunDir;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::both_texts;
+use crate::domain::cluster::run_row::RunRow;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
+use crate::domain::name::RepoName;
 use crate::domain::redaction::Redactor;
+use crate::domain::run::RunId;
 use crate::sys::clock::Clock;
 use crate::sys::files::{self, FileError};
 
@@ -86,8 +89,7 @@ impl FileJournal {
     pub fn open(dir: RunDir, clock: Clock, redactor: Arc<Redactor>) -> Result<Self, JournalError> {
         let log = dir.store().log(&dir)?;
         let (text, end) = log.read(0)?;
-        let lines =
-            read_lines(&text).map_err(|error| journal_error(&dir.events(), &error.to_string()))?.lines;
+        let lines = parse(&text).map_err(|error| journal_error(&dir.events(), &error.to_string()))?.lines;
         // Nothing is added; what was torn is cut.
         let place = match log.append(end, &[]) {
             Appended::At(place) => place,
@@ -145,15 +147,7 @@ impl FileJournal {
 
     /// Writes the ledger anew from the events: the process may have died between the two.
     pub fn restore_ledger(&self) -> Result<(), JournalError> {
-        let mut ledger = Vec::new();
-        for line in read(&self.dir)?.lines {
-            if matches!(line.kind.as_str(), "llm_attempted" | "tool_finished")
-                && let Some(entry) = line.data.get("entry")
-            {
-                ledger.extend_from_slice(entry.to_string().as_bytes());
-                ledger.push(b'\n');
-            }
-        }
+        let ledger = ledger_of(&read(&self.dir)?.lines);
         let path = self.dir.accounting();
         files::write_private(&path, &ledger).map_err(refused)
     }
@@ -348,14 +342,39 @@ pub fn facts_of(lines: &[JournalLine]) -> RunFacts {
     RunFacts::fold(lines.iter().filter_map(|line| Some((line.ts, line.event()?))))
 }
 
+/// The row of a run, folded from its lines.
+pub fn row_of(repo: &RepoName, run_id: RunId, lines: &[JournalLine]) -> RunRow {
+    let mut row = RunRow::new(repo, run_id);
+    for line in lines {
+        row.take((line.seq, &line.hash, line.ts), line.event().as_ref());
+    }
+    row
+}
+
+/// The ledger that the lines of a journal make.
+pub fn ledger_of(lines: &[JournalLine]) -> Vec<u8> {
+    let mut ledger = Vec::new();
+    for line in lines.iter().filter(|line| matches!(line.kind.as_str(), "llm_attempted" | "tool_finished")) {
+        if let Some(entry) = line.data.get("entry") {
+            ledger.extend_from_slice(entry.to_string().as_bytes());
+            ledger.push(b'\n');
+        }
+    }
+    ledger
+}
+
 /// Reads a journal file and checks its chain; a torn last line is left out.
 pub fn read(dir: &RunDir) -> Result<ReadJournal, JournalError> {
     let path = dir.events();
     let bytes = std::fs::read(&path).map_err(|error| journal_error(&path, &error.to_string()))?;
-    read_lines(&bytes).map_err(|error| journal_error(&path, &error.to_string()))
+    parse(&bytes).map_err(|error| journal_error(&path, &error.to_string()))
 }
 
-fn read_lines(bytes: &[u8]) -> Result<ReadJournal, LineError> {
+/// Reads the text of a journal and checks its chain; a torn last line is left out.
+///
+/// # Errors
+/// A line is none of a journal, or the chain breaks at it.
+pub fn parse(bytes: &[u8]) -> Result<ReadJournal, LineError> {
     let sound = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
     let text = std::str::from_utf8(&bytes[..sound]).map_err(|error| {
         let before = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
@@ -481,7 +500,7 @@ mod tests {
         for at in 0..bytes.len() - 1 {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1;
-            let read = read_lines(&flipped);
+            let read = parse(&flipped);
             // If another byte is in place of a newline, the last line may look torn. The rest is then shorter but never
             // wrong.
             assert!(read.is_err() || read.unwrap().lines.len() < 2, "byte {at}");

@@ -125,6 +125,8 @@ pub enum Cell {
     Daemon,
     /// What the daemon last said of itself.
     Status,
+    /// The public keys of other hosts whose seals count.
+    SealKeys,
 }
 
 /// Which value a cell has: two that are equal stand for the same one.
@@ -191,6 +193,9 @@ pub trait Cells {
 
     /// What a cell says now, and then each time that it has changed; of several changes in a moment, the last is given.
     fn watch(&self, cell: &Cell) -> BoxStream<'static, Option<String>>;
+
+    /// The cells that say something, in no order. Of what each node has for itself, this node's.
+    fn cells(&self) -> Result<Vec<Cell>, StoreError>;
 
     /// Where a cell is, for messages.
     fn place(&self, cell: &Cell) -> PathBuf;

@@ -12,6 +12,7 @@ use crate::domain::run::RunId;
 pub struct StateDir {
     pub(super) root: PathBuf,
     pub(super) store: Arc<dyn Store>,
+    pub(super) only_reads: bool,
 }
 
 /// One run's directory.
@@ -111,6 +112,11 @@ impl StateDir {
     /// The store of what is in it.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Whether its runs are those of nodes of a cluster: whoever reads them here ends none, and there is no index of their seals.
+    pub fn only_reads(&self) -> bool {
+        self.only_reads
     }
 
     /// Folder of one repository's state.

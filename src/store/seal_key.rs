@@ -14,7 +14,9 @@ use crate::domain::seal::{SealStatement, SignedSeal};
 use crate::sys::files;
 
 /// The host's key, in the state directory.
-const HOST_KEY: &str = "seal.key";
+pub const HOST_KEY: &str = "seal.key";
+/// The public keys of other hosts whose seals count, in the state directory.
+pub const SEAL_KEYS: &str = "seal-keys.json";
 const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const END: &str = "-----END PRIVATE KEY-----";
 
@@ -25,6 +27,8 @@ pub enum KeyOwner {
     Operator,
     /// Made by agentd in the state directory.
     Host,
+    /// Another host's, which came from the cluster.
+    Cluster,
 }
 
 impl KeyOwner {
@@ -33,6 +37,7 @@ impl KeyOwner {
         match self {
             Self::Operator => "operator",
             Self::Host => "host",
+            Self::Cluster => "cluster",
         }
     }
 }

@@ -76,6 +76,7 @@ impl Stage {
             branch: branch("feature/issue-7"),
             checkout: "/main/checkout".into(),
             lease_file: String::new(),
+            held: None,
             context_withheld: false,
             worktree: ".worktrees/issue-7".into(),
             previous_run: None,

@@ -294,6 +294,38 @@ fn a_watch_misses_no_final_value<P: Place>(_: &str) {
     assert!(numbers.is_sorted(), "{numbers:?}");
 }
 
+fn the_cells_that_say_something_are_listed<P: Place>(_: &str) {
+    let place = P::new();
+    let state = P::open(&place.address());
+    let (repo, run_id) = (RepoName::parse("o/n").unwrap(), RunId(Uuid::from_u128(5)));
+    let issue = agentd::domain::issue::IssueKey::of_text("7");
+    let all = [
+        Cell::Approval { repo: repo.clone(), proposal_hash: "ab".into() },
+        Cell::Denial { repo: repo.clone(), proposal_hash: "cd".into() },
+        cell(1),
+        Cell::IssueSpend { repo: repo.clone(), issue: issue.clone() },
+        Cell::Stop { repo: repo.clone(), run_id },
+        Cell::Inbox { repo: repo.clone(), number: 7 },
+        Cell::Parked { repo, issue: agentd::domain::issue::IssueKey::of_text("fix4a") },
+        Cell::Daemon,
+        Cell::Status,
+        Cell::SealKeys,
+    ];
+    assert_eq!(state.store().cells().unwrap(), [], "of nothing");
+    for cell in &all {
+        state.store().put(cell, Some("\"x\"")).unwrap();
+    }
+    // One that was emptied says nothing.
+    set(&**state.store(), &[cell(2)], "\"y\"");
+    state.store().put(&cell(2), None).unwrap();
+    let named = |cells: &[Cell]| {
+        let mut names: Vec<String> = cells.iter().map(|cell| format!("{cell:?}")).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(named(&state.store().cells().unwrap()), named(&all));
+}
+
 fn a_lease_has_one_holder_and_what_is_recorded_outlives_it<P: Place>(_: &str) {
     let place = P::new();
     let (state, other) = (P::open(&place.address()), P::open(&place.address()));
@@ -380,6 +412,7 @@ macro_rules! contract {
             a_commit_of_several_cells_is_all_or_nothing,
             no_part_of_a_commit_is_read_also_of_one_whose_process_was_killed,
             a_watch_misses_no_final_value,
+            the_cells_that_say_something_are_listed,
             a_lease_has_one_holder_and_what_is_recorded_outlives_it,
             a_holder_that_died_is_seen,
             a_blob_is_whole_or_absent

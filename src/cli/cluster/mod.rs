@@ -2,6 +2,7 @@
 
 mod account;
 mod doctor;
+mod moving;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +32,21 @@ pub enum ClusterCommand {
     },
     /// Write the servers' configuration of the cluster's account: who may send what.
     Account(AccountArgs),
+    /// Bring this state directory into the cluster's store: journals, files, approvals, spending, leases. The files stay.
+    Import {
+        /// Only say what would be brought.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Write a state directory from the cluster's store, for agentd without a cluster. Refused while a run works.
+    Export {
+        /// The folder; what is in it already is gone on with.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// Also write what is recorded of issues into the lease files of the checkouts that are configured here.
+        #[arg(long)]
+        leases: bool,
+    },
 }
 
 /// `agentd cluster account`.
@@ -59,6 +75,8 @@ pub fn run(context: &Context, command: &ClusterCommand) -> Result<u8, CommandErr
         ClusterCommand::Status => status::status(context).map(|()| 0),
         ClusterCommand::Doctor { create } => doctor::run(context, *create),
         ClusterCommand::Account(args) => account::run(context, args).map(|()| 0),
+        ClusterCommand::Import { dry_run } => moving::import(context, *dry_run),
+        ClusterCommand::Export { dir, leases } => moving::export(context, dir, *leases),
     }
 }
 
@@ -94,7 +112,7 @@ fn place(context: &Context) -> Result<String, CommandError> {
 }
 
 /// Everything that is needed to connect; what is wrong with the files is told before any connection.
-fn access(context: &Context, config: &Config) -> Result<Access, CommandError> {
+pub(super) fn access(context: &Context, config: &Config) -> Result<Access, CommandError> {
     let table = &config.cluster;
     let file = |key: &str, text: &str| -> Result<Option<PathBuf>, CommandError> {
         if text.is_empty() {

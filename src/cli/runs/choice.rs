@@ -1,13 +1,33 @@
 //! Which runs are listed.
 
 use crate::cli::args::ListArgs;
+#[cfg(feature = "nats")]
+use crate::cli::elsewhere;
+#[cfg(feature = "nats")]
+use crate::domain::cluster::run_row::RunRow;
 use crate::domain::facts::RunFacts;
+#[cfg(feature = "nats")]
+use crate::domain::issue::IssueKey;
 use crate::record::finish::Standing;
 use crate::store::run_dir::RunDir;
 
 impl ListArgs {
+    /// Whether a run of the cluster is one of those that were asked for.
+    #[cfg(feature = "nats")]
+    pub(in crate::cli) fn takes_row(&self, row: &RunRow, now: i64) -> bool {
+        let of_issue = self.issue.as_ref().is_none_or(|issue| {
+            let number = row.issue.as_ref().and_then(IssueKey::number);
+            number == Some(issue.number)
+                && issue.repo.as_ref().is_none_or(|repo| row.repo.eq_ignore_ascii_case(&repo.to_string()))
+        });
+        let stop = elsewhere::stop_of(row);
+        of_issue
+            && self.state.is_none_or(|state| state.is_of_stop(stop.as_ref(), row.issue.is_some()))
+            && self.since.is_none_or(|since| row.started_at >= since.ms(now))
+    }
+
     /// Whether nothing but the repository chooses.
-    pub(super) fn takes_all(&self) -> bool {
+    pub(in crate::cli) fn takes_all(&self) -> bool {
         self.state.is_none() && self.issue.is_none() && self.since.is_none()
     }
 

@@ -47,11 +47,15 @@ pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError
             .iter()
             .map(|finding| json!({ "file": finding.file, "problem": finding.problem }))
             .collect();
-        told.document(&json!({
+        let mut document = json!({
             "run_id": dir.run_id, "ok": sound, "findings": findings,
             "proof": inspection.proof,
             "checked": { "events": inspection.events, "files": inspection.files, "claims": inspection.claims },
-        }))?;
+        });
+        if let Some(why) = &inspection.not_looked_at {
+            document["evidence_not_looked_at"] = json!(why);
+        }
+        told.document(&document)?;
         return Ok(u8::from(!sound));
     }
     for finding in &inspection.findings {
@@ -63,6 +67,9 @@ pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError
         "run {} {word}: {} events, {} other files, evidence of {} verified claims",
         dir.run_id, inspection.events, inspection.files, inspection.claims
     ))?;
+    if let Some(why) = &inspection.not_looked_at {
+        told.line(format!("the evidence of its claims is not looked at again here: {why}"))?;
+    }
     told.line(proven(&inspection.proof))?;
     for run in &inspection.proof.runs_gone {
         told.line(format!(
@@ -78,6 +85,7 @@ fn proven(proof: &Proof) -> String {
     let key = proof.key_id.as_deref().unwrap_or_default();
     let whose = match proof.key {
         Some("operator") => "the operator's key",
+        Some("cluster") => "another host's key",
         Some(_) => "the host's key",
         None => "the key",
     };

@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::Seen;
 use crate::cli::approvals_text;
 use crate::cli::args::ListArgs;
 use crate::cli::context::Context;
+#[cfg(feature = "nats")]
+use crate::cli::elsewhere;
 use crate::cli::error::CommandError;
 use crate::cli::output::Tone;
 use crate::domain::facts::RunFacts;
@@ -37,6 +41,10 @@ fn ending(facts: &RunFacts, standing: Standing) -> (String, Tone) {
 }
 
 pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandError> {
+    #[cfg(feature = "nats")]
+    if let Some(mirror) = context.mirror()? {
+        return elsewhere::list(context, args, &mirror);
+    }
     let mut rows = Vec::new();
     let mut told = Vec::new();
     let mut runs = super::all(context)?;
@@ -119,26 +127,40 @@ fn summary(dir: &RunDir, facts: &RunFacts) -> Value {
     })
 }
 
-pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+/// A document with the node of its run, and how old what is known of it is.
+fn with(document: &impl Serialize, seen: &Seen) -> Value {
+    let mut told = serde_json::to_value(document).unwrap_or_default();
+    if let Value::Object(members) = &mut told {
+        members.extend(seen.clone());
+    }
+    told
+}
+
+pub(super) fn show(context: &Context, dir: &RunDir, seen: &Seen) -> Result<(), CommandError> {
     let output = context.output;
     let (facts, standing) = super::finished(dir)?;
     let (word, tone) = ending(&facts, standing);
     if output.json() && standing == Standing::Running && facts.lease.is_some() {
         let mut told = summary(dir, &facts);
         told["running"] = json!(true);
-        return output.document(&told);
+        return output.document(&with(&told, seen));
     }
     if output.json() {
         let result = std::fs::read(dir.result()).ok();
         let result = result.and_then(|bytes| serde_json::from_slice::<RunOutput>(&bytes).ok());
         return match result {
-            Some(result) => output.document(&result),
+            Some(result) if seen.is_empty() => output.document(&result),
+            Some(result) => output.document(&with(&result, seen)),
             None => Err(not_written(dir, "result")),
         };
     }
     let mut rows = vec![("run", dir.run_id.to_string()), ("end", output.toned(&word, tone))];
+    if let (Some(node), Some(as_of)) = (seen.get("node"), seen.get("as_of")) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        rows.push(("node", format!("{}, as of {}", text(node), text(as_of))));
+    }
     began(&mut rows, dir, &facts);
-    let state = super::state_dir(context)?;
+    let state = super::approvals_of(context, dir)?;
     for (proposal, decision) in approval::waiting(&state, dir, &facts, Clock::system().now()) {
         rows.extend(approvals_text::rows(proposal, &decision));
     }
@@ -246,7 +268,7 @@ fn not_written(dir: &RunDir, what: &str) -> CommandError {
 }
 
 /// The report as it was written; with `--json` what it is made of.
-pub(super) fn report(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+pub(super) fn report(context: &Context, dir: &RunDir, seen: &Seen) -> Result<(), CommandError> {
     let path = dir.report();
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
@@ -259,7 +281,7 @@ pub(super) fn report(context: &Context, dir: &RunDir) -> Result<(), CommandError
     let run: RunOutput = super::read(&dir.result())?;
     let (facts, _) = super::finished(dir)?;
     let (headline, sentence) = rendering::headline(&run, &facts);
-    context.output.document(&json!({
+    let told = json!({
         "run_id": run.run_id,
         "success": run.success,
         "stop_reason": run.stop_reason,
@@ -272,7 +294,8 @@ pub(super) fn report(context: &Context, dir: &RunDir) -> Result<(), CommandError
         "conflicts": run.conflicts,
         "next_steps": summary_text::next_steps(&run, &facts),
         "markdown": String::from_utf8_lossy(&bytes),
-    }))
+    });
+    context.output.document(&with(&told, seen))
 }
 
 /// A JSON Lines file: as it is, or as one list with `--json`.

@@ -36,6 +36,7 @@ pub(super) fn print(context: &Context, dir: &RunDir, args: &LogArgs) -> Result<(
     };
     loop {
         // The end is looked for first: what comes before it is in the journal then.
+        super::brought_again(context, dir)?;
         let ended = finished(dir)?.1 == Standing::Ended;
         log.read(dir)?;
         if ended || !args.follow || reader_went_away() {

@@ -13,6 +13,8 @@ pub(super) use log::follow;
 
 use super::args::RunsCommand;
 use super::context::Context;
+#[cfg(feature = "nats")]
+use super::elsewhere;
 use super::error::CommandError;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::RunOutput;
@@ -26,12 +28,14 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
     let done = |result: Result<(), CommandError>| result.map(|()| 0);
     match command {
         RunsCommand::List(args) => done(listing::list(context, args)),
-        RunsCommand::Show(run) => done(find(context, &run.run).and_then(|dir| listing::show(context, &dir))),
+        RunsCommand::Show(run) => {
+            done(find_seen(context, &run.run).and_then(|(dir, seen)| listing::show(context, &dir, &seen)))
+        }
         RunsCommand::Log(args) => {
             done(find(context, &args.run.run).and_then(|dir| log::print(context, &dir, args)))
         }
         RunsCommand::Report(run) => {
-            done(find(context, &run.run).and_then(|dir| listing::report(context, &dir)))
+            done(find_seen(context, &run.run).and_then(|(dir, seen)| listing::report(context, &dir, &seen)))
         }
         RunsCommand::Evidence(run) => done(
             find(context, &run.run)
@@ -73,7 +77,14 @@ pub(super) fn state_dir(context: &Context) -> Result<StateDir, CommandError> {
     context.state()
 }
 
+/// Of a run of a cluster: its node, and how old what is known of it is; empty for one of this state directory.
+type Seen = serde_json::Map<String, serde_json::Value>;
+
 pub(super) fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
+    #[cfg(feature = "nats")]
+    if let Some(mirror) = context.mirror()? {
+        return elsewhere::all(context, &mirror);
+    }
     let unreadable = |error: FindError| {
         CommandError::failed(error.to_string())
             .hint("--state-dir names the directory that agentd keeps its runs in")
@@ -83,13 +94,49 @@ pub(super) fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
 
 /// A run, ended and written down if its process died.
 fn find(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
-    let dir = find_unfinished(context, asked)?;
-    finished(&dir)?;
-    Ok(dir)
+    find_seen(context, asked).map(|(dir, _)| dir)
+}
+
+/// The same, with when what is shown of it was so.
+fn find_seen(context: &Context, asked: &str) -> Result<(RunDir, Seen), CommandError> {
+    let found = found(context, asked)?;
+    finished(&found.0)?;
+    Ok(found)
+}
+
+fn find_unfinished(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
+    found(context, asked).map(|(dir, _)| dir)
+}
+
+/// Where people's approvals of a run's proposals are.
+fn approvals_of(context: &Context, _dir: &RunDir) -> Result<StateDir, CommandError> {
+    #[cfg(feature = "nats")]
+    if let Some(mirror) = context.mirror()? {
+        return Ok(elsewhere::approvals(&mirror, _dir));
+    }
+    state_dir(context)
+}
+
+/// What was written of a run of another node since it was brought here, for whoever follows it.
+fn brought_again(context: &Context, _dir: &RunDir) -> Result<(), CommandError> {
+    #[cfg(feature = "nats")]
+    if let Some(mirror) = context.mirror()? {
+        return elsewhere::follow(&mirror, _dir);
+    }
+    let _ = context;
+    Ok(())
 }
 
 /// RUN = run id, unique prefix, instance or `latest` (interface §2).
-fn find_unfinished(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
+fn found(context: &Context, asked: &str) -> Result<(RunDir, Seen), CommandError> {
+    #[cfg(feature = "nats")]
+    if let Some(mirror) = context.mirror()? {
+        return elsewhere::find(context, &mirror, asked).map(|found| (found.dir, found.seen));
+    }
+    in_files(context, asked).map(|dir| (dir, Seen::new()))
+}
+
+fn in_files(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
     let runs = all(context)?;
     let none = || {
         CommandError::invalid(format!(

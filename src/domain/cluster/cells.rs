@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// Version of [`NodeCell`].
@@ -21,6 +21,18 @@ pub struct SessionId {
     pub node: String,
     /// Which life of it.
     pub session: u64,
+}
+
+/// Which taking of an issue's lease a run works under, as the first line of its journal says it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldTerm {
+    /// The cluster.
+    pub cluster: String,
+    /// The session that took it.
+    #[serde(flatten)]
+    pub by: SessionId,
+    /// How often the lease had been taken then.
+    pub term: u64,
 }
 
 /// How a session is.
@@ -149,8 +161,17 @@ pub struct IssueCell {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Value>,
     /// What a later version wrote beside.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "beside_hold")]
     pub rest: Map<String, Value>,
+}
+
+/// What is beside the members of [`Hold`]: these are flattened too, and would stand twice when the cell is written again.
+fn beside_hold<'de, D: Deserializer<'de>>(members: D) -> Result<Map<String, Value>, D::Error> {
+    let mut rest = Map::deserialize(members)?;
+    for own in ["state", "key", "to", "by", "holder"] {
+        rest.remove(own);
+    }
+    Ok(rest)
 }
 
 impl Default for IssueCell {
@@ -253,6 +274,11 @@ mod tests {
         assert!(matches!(&cell.hold, Hold::Leased { by, .. } if by.session == 2));
         assert!(cell.answered.has(&RunKey::Label(9)) && !cell.answered.has(&RunKey::Label(10)));
         assert_eq!(serde_json::to_value(&cell).unwrap()["bundle"], json!("0abc"), "a later version's member");
+        // Read and written again with another holder, the old one does not come back.
+        let free = IssueCell { hold: Hold::Free, ..cell };
+        let written = serde_json::to_string(&free).unwrap();
+        assert_eq!(read::<IssueCell>(&written, ISSUE_SCHEMA).unwrap(), free, "{written}");
+        assert!(!written.contains("leased") && !written.contains("holder"), "{written}");
         text["schema_version"] = json!("agentd.cell.issue.v2");
         let refused = read::<IssueCell>(&text.to_string(), ISSUE_SCHEMA).unwrap_err().to_string();
         assert!(refused.contains("issue.v2") && refused.contains("issue.v1"), "{refused}");

@@ -11,4 +11,5 @@ pub mod names;
 pub mod outcome;
 pub mod poller;
 pub mod rights;
+pub mod run_row;
 pub mod session;

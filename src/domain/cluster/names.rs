@@ -104,9 +104,31 @@ impl Names {
         self.cell(kind, &parts)
     }
 
+    /// The subject of what a node says of itself.
+    pub fn status(&self, node: &str) -> String {
+        format!("agentd.{}.status.{}", self.cluster, token(node))
+    }
+
     /// The subject of a run's journal.
     pub fn log(&self, repo: &RepoName, run: &str) -> String {
         format!("agentd.{}.log.{}.{}.{}", self.cluster, token(repo.owner()), token(repo.name()), token(run))
+    }
+
+    /// The subject of a run's row.
+    pub fn row(&self, repo: &RepoName, run: &str) -> String {
+        format!("agentd.{}.run.{}.{}.{}", self.cluster, token(repo.owner()), token(repo.name()), token(run))
+    }
+
+    /// The subject of a chain of seals, by the hash of its first line. It is among the journals, of no repository.
+    pub fn seals(&self, first: &str) -> String {
+        let nobody = token("");
+        format!("agentd.{}.log.{nobody}.{nobody}.seals-{}", self.cluster, token(first))
+    }
+
+    /// The subjects of all chains of seals.
+    pub fn all_seals(&self) -> String {
+        let nobody = token("");
+        format!("agentd.{}.log.{nobody}.{nobody}.*", self.cluster)
     }
 
     /// The subjects of the journals of a repository, or of all.

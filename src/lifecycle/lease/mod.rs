@@ -310,6 +310,7 @@ async fn open_journal(
             .display()
             .to_string(),
         checkout: context.checkout.root().as_path().display().to_string(),
+        held: None,
         previous_run: predecessor.map(|predecessor| predecessor.run_id),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     }));

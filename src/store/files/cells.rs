@@ -7,10 +7,16 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
+use uuid::Uuid;
 
 use super::FileStore;
 use super::redo_format::{REDO_SCHEMA, Redo};
+use super::runs::entries;
+use crate::domain::issue::IssueKey;
+use crate::domain::run::RunId;
 use crate::store::port::{Cell, Cells, Change, Committed, MOST_CHANGES, Revision, StoreError};
+use crate::store::run_dir::FindError;
+use crate::store::seal_key::SEAL_KEYS;
 use crate::sys::clock::Stopwatch;
 use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
@@ -138,6 +144,41 @@ impl Cells for FileStore {
         .boxed()
     }
 
+    fn cells(&self) -> Result<Vec<Cell>, StoreError> {
+        self.wait_until_whole()?;
+        let mut found = Vec::new();
+        for repo in self.repositories().map_err(unlisted)? {
+            let names = |folder: &str| -> Result<Vec<String>, StoreError> {
+                let names = entries(&self.repo(&repo).join(folder)).map_err(unlisted)?;
+                let json = |name: String| name.strip_suffix(".json").map(str::to_owned);
+                Ok(names.into_iter().filter_map(json).collect())
+            };
+            let own = || repo.clone();
+            let (approvals, denials) = (names("approvals")?, names("denials")?);
+            found.extend(
+                approvals.into_iter().map(|hash| Cell::Approval { repo: own(), proposal_hash: hash }),
+            );
+            found.extend(denials.into_iter().map(|hash| Cell::Denial { repo: own(), proposal_hash: hash }));
+            let (spend, parked, inbox) = (names("spend")?, names("parked")?, names("inbox")?);
+            found.extend(
+                spend.iter().map(|key| Cell::IssueSpend { repo: own(), issue: IssueKey::of_text(key) }),
+            );
+            found
+                .extend(parked.iter().map(|key| Cell::Parked { repo: own(), issue: IssueKey::of_text(key) }));
+            let numbers = inbox.iter().filter_map(|name| name.parse().ok());
+            found.extend(numbers.map(|number| Cell::Inbox { repo: own(), number }));
+            let stops = entries(&self.repo(&repo).join("stops")).map_err(unlisted)?;
+            let runs = stops.iter().filter_map(|name| Uuid::parse_str(name).ok());
+            found.extend(runs.map(|run| Cell::Stop { repo: own(), run_id: RunId(run) }));
+        }
+        let days = entries(&self.root.join("spend")).map_err(unlisted)?;
+        let days = days.iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok());
+        found.extend(days.map(Cell::Spend));
+        let own = [Cell::Daemon, Cell::Status, Cell::SealKeys];
+        found.extend(own.into_iter().filter(|cell| self.place(cell).exists()));
+        Ok(found)
+    }
+
     fn place(&self, cell: &Cell) -> PathBuf {
         match cell {
             Cell::Approval { repo, proposal_hash } => {
@@ -155,8 +196,17 @@ impl Cells for FileStore {
             Cell::Inbox { repo, number } => self.repo(repo).join("inbox").join(format!("{number}.json")),
             Cell::Daemon => self.root.join("daemon/state.json"),
             Cell::Status => self.root.join("daemon/status.json"),
+            Cell::SealKeys => self.root.join(SEAL_KEYS),
         }
     }
+}
+
+fn unlisted(error: FindError) -> StoreError {
+    let place = match &error {
+        FindError::Unreadable { path, .. } => path.display().to_string(),
+        _ => String::new(),
+    };
+    StoreError::Failed { action: "list", place, words: error.to_string() }
 }
 
 fn name_of(proposal_hash: &str) -> String {

@@ -44,7 +44,12 @@ impl StateDir {
     /// A state directory that has all of the state. Takes an absolute path; makes nothing yet.
     pub fn new(root: PathBuf) -> Self {
         let store = Arc::new(FileStore::new(&root));
-        Self { root, store }
+        Self { root, store, only_reads: false }
+    }
+
+    /// Files with runs of a cluster's nodes, of which readers end none. Takes an absolute path; makes nothing yet.
+    pub fn for_reading(root: PathBuf) -> Self {
+        Self { only_reads: true, ..Self::new(root) }
     }
 }
 

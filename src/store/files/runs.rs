@@ -29,7 +29,7 @@ impl FileStore {
         Ok(found)
     }
 
-    fn repositories(&self) -> Result<Vec<RepoName>, FindError> {
+    pub(super) fn repositories(&self) -> Result<Vec<RepoName>, FindError> {
         let root = self.root.join("repos");
         let mut names = Vec::new();
         for owner in entries(&root)? {
@@ -47,7 +47,7 @@ fn has_begun(run: &Path) -> bool {
 }
 
 /// Names in a folder; a folder that is not there is empty.
-fn entries(path: &Path) -> Result<Vec<String>, FindError> {
+pub(super) fn entries(path: &Path) -> Result<Vec<String>, FindError> {
     let unreadable = |source| FindError::Unreadable { path: path.to_owned(), source };
     let read = match std::fs::read_dir(path) {
         Ok(read) => read,

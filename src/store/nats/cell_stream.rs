@@ -34,6 +34,8 @@ const PAUSE_OF_A_WATCH: Duration = Duration::from_millis(500);
 pub(super) struct CellStream {
     link: Link,
     stream: String,
+    /// Most bytes of a value.
+    most: usize,
 }
 
 /// What a subject says.
@@ -68,7 +70,12 @@ pub(super) enum Written {
 
 impl CellStream {
     pub(super) fn new(link: Link, stream: String) -> Self {
-        Self { link, stream }
+        Self { link, stream, most: MOST_BYTES }
+    }
+
+    /// The same for values of another size.
+    pub(super) fn of_up_to(self, most: usize) -> Self {
+        Self { most, ..self }
     }
 
     pub(super) fn failed(action: &'static str, subject: &str, words: String) -> StoreError {
@@ -111,9 +118,9 @@ impl CellStream {
     pub(super) async fn commit(&self, writes: &[Write]) -> Result<Written, StoreError> {
         let place = || writes.iter().map(|write| write.subject.as_str()).collect::<Vec<_>>().join(", ");
         if let Some(long) =
-            writes.iter().find(|write| write.value.as_ref().is_some_and(|text| text.len() > MOST_BYTES))
+            writes.iter().find(|write| write.value.as_ref().is_some_and(|text| text.len() > self.most))
         {
-            let words = format!("its value has more than {MOST_BYTES} bytes");
+            let words = format!("its value has more than {} bytes", self.most);
             return Err(Self::failed("change", &long.subject, words));
         }
         let commit = Uuid::new_v4().simple().to_string();

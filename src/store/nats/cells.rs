@@ -4,10 +4,18 @@ use std::path::PathBuf;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use uuid::Uuid;
 
 use super::cell_stream::{CellStream, Found, Write, Written};
 use super::shared::NatsStore;
+use crate::domain::cluster::names::{StreamKind, last_tokens};
+use crate::domain::issue::IssueKey;
+use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
 use crate::store::port::{Cell, Cells, Change, Committed, MOST_CHANGES, Revision, StoreError};
+
+/// Most bytes of what a node says of itself.
+const LARGEST_STATUS: usize = 256 * 1024;
 
 impl NatsStore {
     fn subject(&self, cell: &Cell) -> String {
@@ -22,14 +30,56 @@ impl NatsStore {
             Cell::Parked { repo, issue } => names.cell_of("parked", repo, &[&issue.to_string()]),
             // These two are a node's own.
             Cell::Daemon => names.cell("daemon", &[&self.shared.node.name]),
-            Cell::Status => names.cell("status", &[&self.shared.node.name]),
+            Cell::Status => names.status(&self.shared.node.name),
+            Cell::SealKeys => names.cell("seal_keys", &["all"]),
         }
+    }
+
+    /// The stream that a cell is in: what a node says of itself has one of its own, which forgets.
+    fn stream_of(&self, cell: &Cell) -> CellStream {
+        match cell {
+            Cell::Status => {
+                let stream = self.names().stream(StreamKind::Status);
+                CellStream::new(self.shared.connection.link(), stream).of_up_to(LARGEST_STATUS)
+            }
+            _ => self.shared.node.cells.clone(),
+        }
+    }
+
+    /// The cell of a subject; `None` where it is none of the port's, or another node's own.
+    fn cell_of(&self, subject: &str) -> Option<Cell> {
+        let of_repo = || -> Option<(RepoName, String)> {
+            let [owner, name, rest] = last_tokens(subject)?;
+            Some((RepoName::parse(&format!("{owner}/{name}")).ok()?, rest))
+        };
+        let kind = subject.split('.').nth(3)?;
+        let cell = match kind {
+            "grant" => of_repo().map(|(repo, proposal_hash)| Cell::Approval { repo, proposal_hash })?,
+            "denial" => of_repo().map(|(repo, proposal_hash)| Cell::Denial { repo, proposal_hash })?,
+            "spend" => Cell::Spend(last_tokens::<1>(subject)?[0].parse().ok()?),
+            "issue_spend" => {
+                of_repo().map(|(repo, key)| Cell::IssueSpend { repo, issue: IssueKey::of_text(&key) })?
+            }
+            "stop" => {
+                let (repo, run) = of_repo()?;
+                Cell::Stop { repo, run_id: RunId(Uuid::parse_str(&run).ok()?) }
+            }
+            "inbox" => {
+                let (repo, number) = of_repo()?;
+                Cell::Inbox { repo, number: number.parse().ok()? }
+            }
+            "parked" => of_repo().map(|(repo, key)| Cell::Parked { repo, issue: IssueKey::of_text(&key) })?,
+            "daemon" => Cell::Daemon,
+            "seal_keys" => Cell::SealKeys,
+            _ => return None,
+        };
+        (self.subject(&cell) == subject).then_some(cell)
     }
 }
 
 impl Cells for NatsStore {
     fn get(&self, cell: &Cell) -> Result<(Revision, Option<String>), StoreError> {
-        let (cells, subject) = (self.shared.node.cells.clone(), self.subject(cell));
+        let (cells, subject) = (self.stream_of(cell), self.subject(cell));
         let found = self.shared.connection.call(async move { cells.get(&subject).await })??;
         Ok((revision(&found), found.value))
     }
@@ -39,7 +89,14 @@ impl Cells for NatsStore {
             let words = format!("{} cells are more than {MOST_CHANGES}", changes.len());
             return Err(CellStream::failed("change", "the cells", words));
         }
-        let cells = self.shared.node.cells.clone();
+        let cells = match changes {
+            [only] => self.stream_of(&only.cell),
+            several if several.iter().any(|change| change.cell == Cell::Status) => {
+                let words = "what a node says of itself changes alone".to_owned();
+                return Err(CellStream::failed("change", "the cells", words));
+            }
+            _ => self.shared.node.cells.clone(),
+        };
         let changes: Vec<(String, Change)> =
             changes.iter().map(|change| (self.subject(&change.cell), change.clone())).collect();
         self.shared.connection.call(async move {
@@ -80,7 +137,24 @@ impl Cells for NatsStore {
 
     fn watch(&self, cell: &Cell) -> BoxStream<'static, Option<String>> {
         // The watch is worked on by whoever reads it; its connection's tasks are the store's.
-        self.shared.node.cells.clone().watch(self.subject(cell)).map(|(_, value)| value).boxed()
+        self.stream_of(cell).watch(self.subject(cell)).map(|(_, value)| value).boxed()
+    }
+
+    fn cells(&self) -> Result<Vec<Cell>, StoreError> {
+        let cells = self.shared.node.cells.clone();
+        let filter = self.names().subjects(StreamKind::Cells).concat();
+        let subjects = self.shared.connection.call(async move { cells.subjects(&filter).await })??;
+        let mut found = Vec::new();
+        for cell in subjects.iter().filter_map(|subject| self.cell_of(subject)) {
+            // An emptied one has a message as well.
+            if self.get(&cell)?.1.is_some() {
+                found.push(cell);
+            }
+        }
+        if self.get(&Cell::Status)?.1.is_some() {
+            found.push(Cell::Status);
+        }
+        Ok(found)
     }
 
     fn place(&self, cell: &Cell) -> PathBuf {

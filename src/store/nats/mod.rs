@@ -12,7 +12,9 @@ mod cells;
 mod connection;
 mod holders;
 mod log;
+mod moving;
 mod node;
+mod rows;
 mod seen;
 mod session;
 mod shared;
@@ -24,6 +26,8 @@ use std::sync::Arc;
 pub use self::access::{Access, Credentials, Tls};
 use self::blobs::NatsBlobs;
 use self::log::NatsLog;
+pub use self::moving::Recorded;
+pub use self::rows::{RowSeen, StatusSeen};
 pub use self::seen::{AccountSeen, NodeSeen, ServerSeen};
 pub use self::shared::NatsStore;
 use super::port::{Blobs, Log, Store, StoreError};
@@ -35,7 +39,7 @@ use crate::domain::run::RunId;
 impl StateDir {
     /// A state directory whose shared part is on a NATS server. Takes an absolute path; makes nothing yet.
     pub fn on_nats(root: PathBuf, store: NatsStore) -> Self {
-        Self { root, store: Arc::new(store) }
+        Self { root, store: Arc::new(store), only_reads: false }
     }
 }
 

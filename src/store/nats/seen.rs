@@ -174,7 +174,7 @@ impl NatsStore {
     }
 
     /// The cells of a kind that have a value, with so many tokens behind it.
-    fn texts(&self, kind: &str, tokens: usize) -> Result<Vec<(String, String)>, StoreError> {
+    pub(super) fn texts(&self, kind: &str, tokens: usize) -> Result<Vec<(String, String)>, StoreError> {
         let filter = format!("{}{}", self.names().cell(kind, &[]), ".*".repeat(tokens));
         let node = self.shared.node.clone();
         self.shared.connection.call(async move {

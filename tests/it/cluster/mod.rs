@@ -9,6 +9,10 @@ mod eater;
 mod faults;
 mod model;
 #[cfg(feature = "nats")]
+pub mod moving;
+#[cfg(feature = "nats")]
+mod reading;
+#[cfg(feature = "nats")]
 mod roles;
 #[cfg(feature = "nats")]
 pub mod server;

@@ -1,0 +1,325 @@
+//! The runs and the status of a cluster, as `agentd runs` and `agentd status` show them on any host.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value, json};
+
+use super::args::ListArgs;
+use super::cluster::access;
+use super::context::Context;
+use super::error::CommandError;
+use super::output::Tone;
+use crate::config::cluster_file::StoreKind;
+use crate::domain::cluster::run_row::RunRow;
+use crate::domain::run::RunId;
+use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
+use crate::domain::stop::Stop;
+use crate::record::mirror::mirror_format::{KnownRow, KnownStatus};
+use crate::record::mirror::{Mirror, NotShown, Shown};
+use crate::store::run_dir::{RunDir, StateDir};
+
+impl Context {
+    /// What this host shows of its cluster; `None` = there is none. It connects once.
+    pub fn mirror(&self) -> Result<Option<Arc<Mirror>>, CommandError> {
+        if let Some(known) = self.mirror.get() {
+            return Ok(known.clone());
+        }
+        let config = match self.config() {
+            Ok(config) => config,
+            // Runs are shown without a readable configuration as well.
+            Err(error) => {
+                tracing::warn!(
+                    "only what is in this state directory is shown, because the configuration cannot be read: {error}"
+                );
+                return Ok(None);
+            }
+        };
+        let mirror = match config.cluster.store {
+            StoreKind::Files => None,
+            StoreKind::Nats => {
+                let state = self.state_dir()?.as_path().to_owned();
+                Some(Arc::new(Mirror::open(&access(self, &config)?, state)))
+            }
+        };
+        Ok(self.mirror.get_or_init(|| mirror).clone())
+    }
+}
+
+/// A run that was found, and from when that is.
+pub struct Found {
+    /// Its directory here.
+    pub dir: RunDir,
+    /// Its node, and the age of what is known of it: `node`, `as_of`, `age_ms`, and `stale`, `stale_since` without the store.
+    pub seen: Map<String, Value>,
+}
+
+fn refused(error: NotShown) -> CommandError {
+    let told = CommandError::failed(error.to_string());
+    match error {
+        NotShown::NothingKnown(_) | NotShown::OutOfReach { .. } => {
+            told.hint("`agentd cluster doctor` says what the cluster needs")
+        }
+        NotShown::Expired { .. } => told.hint("cluster.retention says how long runs are kept"),
+        NotShown::Broken { run, .. } => told.hint(format!("agentd runs verify {run}, on its node")),
+    }
+}
+
+/// When something was so, by the store's clock, and how long ago that is.
+fn age<T>(node: &str, as_of: DateTime<Utc>, shown: &Shown<T>) -> Map<String, Value> {
+    let mut members = Map::new();
+    members.insert("node".into(), json!(node));
+    members.insert("as_of".into(), json!(rfc3339(as_of)));
+    members.insert("age_ms".into(), json!((shown.now - as_of).num_milliseconds().max(0)));
+    if let Some((since, _)) = &shown.stale {
+        members.insert("stale".into(), json!(true));
+        members.insert("stale_since".into(), json!(rfc3339(*since)));
+    }
+    members
+}
+
+fn tell_stale<T>(context: &Context, shown: &Shown<T>) {
+    if let Some((since, why)) = &shown.stale {
+        let since = rfc3339(*since);
+        context
+            .output
+            .note(format!("The cluster's store cannot be reached; this was known at {since}. ({why})"));
+    }
+}
+
+/// How a run ended, once everything that it leaves is written.
+pub fn stop_of(row: &RunRow) -> Option<Stop> {
+    let detail = row.stop_detail.filter(|_| row.sealed)?;
+    Some(Stop::new(detail, row.message.clone().unwrap_or_default()))
+}
+
+/// The rows that were asked for, of the repository that was.
+fn of_repository(context: &Context, mirror: &Mirror) -> Result<Shown<KnownRow>, CommandError> {
+    let mut shown = mirror.runs().map_err(refused)?;
+    if let Some(repo) = &context.global.repo {
+        let name = repo.to_string();
+        shown.items.retain(|known| known.row.repo.eq_ignore_ascii_case(&name));
+    }
+    Ok(shown)
+}
+
+/// `agentd runs list`.
+pub fn list(context: &Context, args: &ListArgs, mirror: &Mirror) -> Result<(), CommandError> {
+    let mut shown = of_repository(context, mirror)?;
+    tell_stale(context, &shown);
+    if let Some(cursor) = &args.cursor {
+        let last = chosen(&shown, cursor)?.row.run_id;
+        let seen = shown.items.iter().position(|known| known.row.run_id == last);
+        shown.items.drain(..seen.map_or(0, |place| place + 1));
+    }
+    let now = shown.now.timestamp_millis();
+    shown.items.retain(|known| args.takes_row(&known.row, now));
+    let most = if args.limit == 0 { usize::MAX } else { args.limit };
+    let more = shown.items.len() > most;
+    shown.items.truncate(most);
+    if let Some(last) = shown.items.last().filter(|_| more) {
+        let last = RunId(last.row.run_id);
+        context.output.note(format!("There are older ones: add --cursor {last} (or --limit 0 for all)."));
+    }
+    if context.output.json() {
+        let told: Vec<Value> = shown.items.iter().map(|known| summary(known, &shown)).collect();
+        return context.output.document(&told);
+    }
+    if shown.items.is_empty() && !(args.takes_all() && args.cursor.is_none()) {
+        return context.output.line("No such runs.");
+    }
+    if shown.items.is_empty() {
+        return context.output.line("No runs in the cluster yet.");
+    }
+    let rows: Vec<Vec<String>> = shown
+        .items
+        .iter()
+        .map(|KnownRow { row, .. }| {
+            let end = match stop_of(row) {
+                Some(stop) => format!("{} ({})", stop.reason(), stop.detail),
+                None => "running".to_owned(),
+            };
+            let started = rfc3339_of_ms(row.started_at);
+            vec![
+                RunId(row.run_id).to_string(),
+                row.repo.clone(),
+                row.issue.as_ref().map(ToString::to_string).unwrap_or_default(),
+                end,
+                row.cost_usd.to_string(),
+                started.get(..19).unwrap_or(&started).replace('T', " "),
+                row.node.clone(),
+                row.title.clone(),
+            ]
+        })
+        .collect();
+    context
+        .output
+        .table(&["RUN", "REPOSITORY", "ISSUE", "END", "COST", "STARTED (UTC)", "NODE", "TITLE"], &rows)
+}
+
+/// A run in a few words, with the members that one of this state directory has.
+fn summary(known: &KnownRow, shown: &Shown<KnownRow>) -> Value {
+    let row = &known.row;
+    let stop = stop_of(row);
+    let mut told = json!({
+        "run_id": RunId(row.run_id),
+        "repo": row.repo,
+        "issue": row.issue,
+        "instance": row.instance,
+        "started_at": rfc3339_of_ms(row.started_at),
+        "stop_reason": stop.as_ref().map(Stop::reason),
+        "stop_detail": stop.as_ref().map(|stop| stop.detail),
+        "visits": row.visits,
+        "cost_usd": row.cost_usd,
+    });
+    if let Value::Object(members) = &mut told {
+        members.extend(age(&row.node, known.as_of, shown));
+    }
+    told
+}
+
+/// RUN = run id, unique prefix, instance or `latest`.
+fn chosen<'s>(shown: &'s Shown<KnownRow>, asked: &str) -> Result<&'s KnownRow, CommandError> {
+    let hint = "`agentd runs list` lists them";
+    let none = || CommandError::invalid(format!("there is no run \"{asked}\" in the cluster")).hint(hint);
+    if asked.is_empty() {
+        let what = "a run is named by its id, its beginning, its instance, or \"latest\"";
+        return Err(CommandError::invalid(what).hint(hint));
+    }
+    if asked == "latest" {
+        return shown.items.first().ok_or_else(none);
+    }
+    let named = |known: &&KnownRow| RunId(known.row.run_id).to_string().starts_with(asked);
+    let mut by_id = shown.items.iter().filter(named);
+    match (by_id.next(), by_id.count()) {
+        (Some(only), 0) => Ok(only),
+        (Some(_), others) => {
+            Err(CommandError::invalid(format!("{} runs begin with \"{asked}\"", others + 1))
+                .hint("write more of the run id"))
+        }
+        (None, _) => shown.items.iter().find(|known| known.row.instance == asked).ok_or_else(none),
+    }
+}
+
+/// Finds a run and has its directory brought here.
+pub fn find(context: &Context, mirror: &Mirror, asked: &str) -> Result<Found, CommandError> {
+    let shown = of_repository(context, mirror)?;
+    tell_stale(context, &shown);
+    let known = chosen(&shown, asked)?;
+    let dir = mirror.directory(&known.row).map_err(refused)?;
+    Ok(Found { dir, seen: age(&known.row.node, known.as_of, &shown) })
+}
+
+/// Every run of the cluster that can be brought here, newest first.
+pub fn all(context: &Context, mirror: &Mirror) -> Result<Vec<RunDir>, CommandError> {
+    let shown = of_repository(context, mirror)?;
+    tell_stale(context, &shown);
+    let mut dirs = Vec::new();
+    for known in &shown.items {
+        match mirror.directory(&known.row) {
+            Ok(dir) => dirs.push(dir),
+            Err(error) => context.output.note(format!("left out: {error}")),
+        }
+    }
+    Ok(dirs)
+}
+
+/// Brings what was written of a run since, for whoever follows it.
+pub fn follow(mirror: &Mirror, dir: &RunDir) -> Result<(), CommandError> {
+    mirror.follow(dir).map_err(refused)
+}
+
+/// Where people's approvals of a run's proposals are.
+pub fn approvals(mirror: &Mirror, dir: &RunDir) -> StateDir {
+    mirror.shared().unwrap_or_else(|| dir.state().clone())
+}
+
+/// `agentd status`: what the nodes say, as one document.
+pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
+    let nodes = mirror.statuses().map_err(refused)?;
+    let runs = of_repository(context, mirror)?;
+    tell_stale(context, &nodes);
+    let works: Vec<&KnownRow> = runs.items.iter().filter(|known| !known.row.ended()).collect();
+    if context.output.json() {
+        return context.output.document(&status_document(&nodes, &runs, &works));
+    }
+    let out = context.output;
+    let mut rows = Vec::new();
+    for known in &nodes.items {
+        let (word, tone) = if known.lives { ("running", Tone::Good) } else { ("not running", Tone::Warn) };
+        let text = |member: &str| known.status[member].as_str().unwrap_or_default().to_owned();
+        let ago = (nodes.now - known.as_of).num_seconds().max(0);
+        let (word, version) = (out.toned(word, tone), text("version"));
+        out.line(format!("node {} {word} (agentd {version}), last word {ago} s ago", known.node))?;
+        for state in ["waiting", "parked"] {
+            for issue in known.status[state].as_array().into_iter().flatten() {
+                let member = |name: &str| issue[name].as_str().unwrap_or_default().to_owned();
+                let place = format!("{}#{}", member("repo"), issue["issue"]);
+                rows.push(vec![place, member("code"), known.node.clone(), member("text")]);
+            }
+        }
+    }
+    for known in &works {
+        let row = &known.row;
+        let issue = row.issue.as_ref().map(ToString::to_string).unwrap_or_default();
+        let at = row.step.clone().unwrap_or_default();
+        let since = rfc3339_of_ms(row.started_at);
+        rows.push(vec![
+            format!("{}#{issue}", row.repo),
+            "running".to_owned(),
+            row.node.clone(),
+            format!("{} since {since}, term {} {at}", RunId(row.run_id), row.term),
+        ]);
+    }
+    if rows.is_empty() {
+        return out.line("Nothing runs and nothing waits.");
+    }
+    out.table(&["ISSUE", "STATE", "NODE", "WHY"], &rows)
+}
+
+/// What the daemons say, each item with its node; runs without a daemon that tells of them are in the foreground.
+fn status_document(nodes: &Shown<KnownStatus>, runs: &Shown<KnownRow>, works: &[&KnownRow]) -> Value {
+    let newest = nodes.items.iter().max_by_key(|known| known.as_of);
+    let mut status = newest.map(|known| known.status.clone()).unwrap_or_default();
+    for list in ["repositories", "running", "waiting", "parked"] {
+        let mut all = Vec::new();
+        for known in &nodes.items {
+            for item in known.status[list].as_array().into_iter().flatten() {
+                let mut item = item.clone();
+                item["node"] = json!(known.node);
+                all.push(item);
+            }
+        }
+        if status.is_object() {
+            status[list] = Value::Array(all);
+        }
+    }
+    let told = |known: &KnownRow| {
+        let running = status["running"].as_array().into_iter().flatten();
+        let run = RunId(known.row.run_id).to_string();
+        running.into_iter().any(|item| item["progress"]["run_id"] == json!(run))
+    };
+    let foreground = works.iter().filter(|known| !told(known)).map(|known| {
+        let row = &known.row;
+        let mut item = json!({
+            "repo": row.repo, "issue": row.issue, "run_id": RunId(row.run_id), "instance": row.instance,
+        });
+        if let Value::Object(members) = &mut item {
+            members.extend(age(&row.node, known.as_of, runs));
+        }
+        item
+    });
+    let foreground: Vec<Value> = foreground.collect();
+    let each = nodes.items.iter().map(|known| {
+        let mut members = age(&known.node, known.as_of, nodes);
+        members.insert("lives".into(), json!(known.lives));
+        members.insert("status".into(), known.status.clone());
+        Value::Object(members)
+    });
+    let each: Vec<Value> = each.collect();
+    json!({
+        "daemon_running": nodes.items.iter().any(|known| known.lives),
+        "status": status, "foreground": foreground, "nodes": each,
+        "stale": nodes.stale.is_some(), "stale_since": nodes.stale.as_ref().map(|(since, _)| rfc3339(*since)),
+    })
+}

@@ -1,0 +1,272 @@
+//! Runs of a cluster as any host reads them: the same everywhere, checked before it is shown, and never an empty list for want of the
+//! store.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentd::domain::name::RepoName;
+use agentd::domain::run::RunId;
+use agentd::store::journal_file;
+use agentd::store::run_dir::StateDir;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::moving::{agentd, clustered, document, hashes, run_ids, runs, with_client};
+use super::server::{Server, connect, is_there, make_streams};
+use crate::outside::world::{World, text};
+
+/// A world with a run in its state directory, and a cluster that it was imported into.
+async fn imported() -> (World, Server, PathBuf, String) {
+    let world = World::new(1).await;
+    let state = world.dir.path().join("state");
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    clustered(&world, &server.url());
+    let (code, said) = document(&world, "cluster.toml", &state, &["cluster", "import"]).await;
+    assert_eq!((code, &said["runs"]), (Some(0), &json!(1)), "{said:#}");
+    let run = run_ids(&state).pop().unwrap();
+    (world, server, state, run)
+}
+
+/// Without what depends on the moment.
+fn timeless(document: &Value) -> Value {
+    let mut document = document.clone();
+    let mut forget = |item: &mut Value| {
+        if let Value::Object(members) = item {
+            for member in ["age_ms", "as_of", "node"] {
+                members.remove(member);
+            }
+        }
+    };
+    match &mut document {
+        Value::Array(items) => items.iter_mut().for_each(&mut forget),
+        other => forget(other),
+    }
+    document
+}
+
+fn subject(run: &str) -> String {
+    format!("agentd.test.log.demo.shop.{run}")
+}
+
+/// Makes a run of these lines, with the row that its node would have written of `known` of them.
+fn publish(server: &Server, run: Uuid, lines: &str, known: usize) {
+    with_client(&server.url(), async |context| {
+        context.publish(subject(&run.to_string()), lines.to_owned().into()).await.unwrap().await.unwrap();
+    });
+    let (repo, run) = (RepoName::parse("demo/shop").unwrap(), RunId(run));
+    let text: String = lines.split_inclusive('\n').take(known).collect();
+    let read = journal_file::parse(text.as_bytes()).unwrap();
+    let mut row = journal_file::row_of(&repo, run, &read.lines);
+    row.node = "gone".into();
+    connect(&server.url()).put_row(&repo, &row).unwrap();
+}
+
+/// A journal as that of another run: its lines sealed anew.
+fn as_run(journal: &str, run: Uuid) -> String {
+    let mut prev = agentd::store::journal_format::GENESIS.to_owned();
+    let mut lines = Vec::new();
+    for line in journal.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let event = json!({ "kind": line["kind"], "data": line["data"] });
+        let place = (line["seq"].as_u64().unwrap(), line["ts"].as_i64().unwrap(), run.to_string());
+        let exact = agentd::domain::canonical::exact_json(&event).unwrap();
+        let canonical = agentd::domain::canonical::canonical_json(&event).unwrap();
+        let place = (place.0, place.1, place.2.as_str());
+        let (exact, canonical) = (exact.as_bytes(), canonical.as_bytes());
+        prev = agentd::store::journal_format::seal(place, exact, canonical, &prev, &mut lines).unwrap();
+    }
+    String::from_utf8(lines).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_46_a_run_of_a_dead_node_reads_the_same_on_a_bare_host_and_is_changed_by_nobody() {
+    if !is_there("h_46") {
+        return;
+    }
+    let (world, _server, state, run) = imported().await;
+    let bare = world.dir.path().join("bare");
+    let elsewhere = world.dir.path().join("elsewhere");
+    for args in [
+        &["runs", "report", &run][..],
+        &["runs", "events", &run],
+        &["runs", "accounting", "latest"],
+        &["runs", "evidence", &run[..30]],
+        &["runs", "log", &run],
+    ] {
+        let own = agentd(&world, "overlay.toml", &state, args).await;
+        assert!(own.status.success() && !own.stdout.is_empty(), "{}", text(&own.stderr));
+        for host in [&bare, &elsewhere, &state] {
+            let there = agentd(&world, "cluster.toml", host, args).await;
+            assert_eq!(text(&there.stdout), text(&own.stdout), "{args:?} {}", text(&there.stderr));
+        }
+    }
+    for args in [&["runs", "list"][..], &["runs", "show", &run], &["runs", "report", &run]] {
+        let (code, own) = document(&world, "overlay.toml", &state, args).await;
+        assert_eq!(code, Some(0));
+        for host in [&bare, &elsewhere, &state] {
+            let (code, there) = document(&world, "cluster.toml", host, args).await;
+            assert_eq!((code, timeless(&there)), (Some(0), timeless(&own)), "{args:?}");
+            let seen = if there.is_array() { &there[0] } else { &there };
+            assert!(
+                seen["as_of"].is_string() && seen["age_ms"].is_u64() && seen["node"].is_string(),
+                "{seen:#}"
+            );
+            assert!(seen.get("stale").is_none(), "{seen:#}");
+        }
+    }
+    let (code, verified) = document(&world, "cluster.toml", &bare, &["runs", "verify", &run]).await;
+    assert_eq!(
+        (code, &verified["ok"], &verified["proof"]["signature"]),
+        (Some(0), &json!(true), &json!("valid")),
+        "{verified:#}"
+    );
+    let copy = bare.join("cluster/test/repos/demo/shop/runs").join(&run);
+    assert_eq!(hashes(&copy), hashes(&runs(&state).join(&run)), "the same bytes");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_46_what_is_not_as_it_was_written_is_not_shown_and_a_run_at_work_is_ended_by_no_reader() {
+    if !is_there("h_46_broken") {
+        return;
+    }
+    let (world, server, state, run) = imported().await;
+    let bare = world.dir.path().join("bare");
+    let journal = std::fs::read_to_string(runs(&state).join(&run).join("events.jsonl")).unwrap();
+    let (works, cut, flipped) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
+    let half = journal.lines().count() / 2;
+    let begun: String = as_run(&journal, works).split_inclusive('\n').take(half).collect();
+    publish(&server, works, &begun, half);
+    // Its row knows more lines than are left of its journal.
+    let whole = as_run(&journal, cut);
+    let read = journal_file::parse(whole.as_bytes()).unwrap();
+    let repo = RepoName::parse("demo/shop").unwrap();
+    let row = journal_file::row_of(&repo, RunId(cut), &read.lines);
+    let left: String = whole.split_inclusive('\n').take(half).collect();
+    with_client(&server.url(), async |context| {
+        context.publish(subject(&cut.to_string()), left.into()).await.unwrap().await.unwrap();
+    });
+    connect(&server.url()).put_row(&repo, &row).unwrap();
+    // A line of it says something else.
+    let other: String = as_run(&journal, flipped).split_inclusive('\n').take(half).collect();
+    publish(&server, flipped, &other, half);
+    with_client(&server.url(), async |context| {
+        context.publish(subject(&flipped.to_string()), "{\"seq\":1}\n".into()).await.unwrap().await.unwrap();
+    });
+    for (run, why) in [(cut, "its journal does not have it"), (flipped, "is not a journal line")] {
+        let shown = agentd(&world, "cluster.toml", &bare, &["runs", "show", &run.to_string()]).await;
+        assert_eq!(shown.status.code(), Some(1), "{}", text(&shown.stdout));
+        let told = text(&shown.stderr);
+        assert!(told.contains("not as it was written") && told.contains(why), "{told}");
+    }
+    // A run at work, whose node nobody hears of: it is shown, and left alone.
+    let (code, listed) =
+        document(&world, "cluster.toml", &bare, &["runs", "list", "--state", "running"]).await;
+    let ids: Vec<&str> = listed.as_array().unwrap().iter().filter_map(|one| one["run_id"].as_str()).collect();
+    assert_eq!(code, Some(0));
+    assert!(ids.contains(&works.to_string().as_str()) && !ids.contains(&run.as_str()), "{listed:#}");
+    let (code, shown) = document(&world, "cluster.toml", &bare, &["runs", "show", &works.to_string()]).await;
+    assert_eq!(
+        (code, &shown["running"], &shown["node"]),
+        (Some(0), &json!(true), &json!("gone")),
+        "{shown:#}"
+    );
+    let events = agentd(&world, "cluster.toml", &bare, &["runs", "events", &works.to_string()]).await;
+    assert_eq!(text(&events.stdout), begun);
+    let store = StateDir::on_nats("/nowhere".into(), connect(&server.url()));
+    let log = store.store().log(&store.run(&repo, RunId(works))).unwrap();
+    assert_eq!(text(&log.read(0).unwrap().0), begun, "no reader ends a run");
+    // What it writes further is there the next time.
+    let next = as_run(&journal, works).split_inclusive('\n').nth(half).unwrap().to_owned();
+    with_client(&server.url(), async |context| {
+        context.publish(subject(&works.to_string()), next.clone().into()).await.unwrap().await.unwrap();
+    });
+    let events = agentd(&world, "cluster.toml", &bare, &["runs", "events", &works.to_string()]).await;
+    assert_eq!(text(&events.stdout), begun + &next);
+    // Past its time, its row alone is left.
+    with_client(&server.url(), async |context| {
+        let stream = context.get_stream("agentd_test_log").await.unwrap();
+        let mut config = stream.cached_info().config.clone();
+        config.max_age = Duration::from_secs(1);
+        context.update_stream(config).await.unwrap();
+    });
+    let fresh = world.dir.path().join("fresh");
+    let begin = std::time::Instant::now();
+    loop {
+        let shown = agentd(&world, "cluster.toml", &fresh, &["runs", "show", &works.to_string()]).await;
+        let told = text(&shown.stderr);
+        if told.contains("ran on gone; it is expired here") {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{told}");
+        std::fs::remove_dir_all(&fresh).unwrap();
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_47_without_the_store_the_last_known_is_shown_as_stale_and_never_an_empty_list() {
+    if !is_there("h_47") {
+        return;
+    }
+    let (world, mut server, state, run) = imported().await;
+    let (bare, fresh) = (world.dir.path().join("bare"), world.dir.path().join("fresh"));
+    let said = agentd::daemon::DaemonFiles::of(&StateDir::on_nats(state.clone(), connect(&server.url())));
+    said.save_status(&status()).unwrap();
+    let list = ["runs", "list"];
+    let (_, before) = document(&world, "cluster.toml", &bare, &list).await;
+    let (code, told) = document(&world, "cluster.toml", &bare, &["status"]).await;
+    assert_eq!((code, &told["stale"]), (Some(0), &json!(false)), "{told:#}");
+    assert_eq!(told["status"]["waiting"][0]["code"], json!("no_slot"), "{told:#}");
+    assert!(told["nodes"][0]["age_ms"].as_u64().unwrap() < 60_000, "{told:#}");
+    assert!(told["status"]["waiting"][0]["node"].is_string(), "{told:#}");
+    let shown = document(&world, "cluster.toml", &bare, &["runs", "show", &run]).await.1;
+    server.kill();
+    for host in [&bare, &state] {
+        let (code, now) = document(&world, "cluster.toml", host, &list).await;
+        assert_eq!(
+            (code, &now[0]["stale"], &now[0]["run_id"]),
+            (Some(0), &json!(true), &json!(run)),
+            "{now:#}"
+        );
+        assert!(now[0]["stale_since"].is_string(), "{now:#}");
+    }
+    let (_, now) = document(&world, "cluster.toml", &bare, &list).await;
+    assert_eq!(now[0]["as_of"], before[0]["as_of"], "as old as it was");
+    let (code, told) = document(&world, "cluster.toml", &bare, &["status"]).await;
+    assert_eq!((code, &told["stale"]), (Some(0), &json!(true)), "{told:#}");
+    assert_eq!(told["status"]["waiting"][0]["code"], json!("no_slot"), "{told:#}");
+    let (code, again) = document(&world, "cluster.toml", &bare, &["runs", "show", &run]).await;
+    assert_eq!(
+        (code, &again["stale"], &again["pr_url"]),
+        (Some(0), &json!(true), &shown["pr_url"]),
+        "{again:#}"
+    );
+    let listed = agentd(&world, "cluster.toml", &bare, &list).await;
+    assert!(text(&listed.stderr).contains("The cluster's store cannot be reached; this was known at"));
+    // Where nothing is known, that is said.
+    for args in [&list[..], &["status"]] {
+        let told = agentd(&world, "cluster.toml", &fresh, args).await;
+        assert_eq!((told.status.code(), text(&told.stdout)), (Some(1), String::new()));
+        assert!(
+            text(&told.stderr).contains("nothing of the cluster is known here yet"),
+            "{}",
+            text(&told.stderr)
+        );
+    }
+    world.finish().await;
+}
+
+/// A daemon for which an issue waits.
+fn status() -> agentd::daemon::status_format::Status {
+    let at = "2026-11-25T05:00:00Z";
+    serde_json::from_value(json!({
+        "schema_version": "agentd.daemon_status.v1", "pid": 1, "version": "0", "started_at": at, "at": at, "stopping": false,
+        "repositories": [], "running": [], "parked": [], "limits": { "budgets": [], "counted": 0, "unchanged": 0 },
+        "waiting": [{ "repo": "demo/shop", "issue": 7, "code": "no_slot", "text": "All slots are taken." }],
+    }))
+    .unwrap()
+}
