@@ -72,8 +72,8 @@ fn as_run(journal: &str, run: Uuid) -> String {
         let line: Value = serde_json::from_str(line).unwrap();
         let event = json!({ "kind": line["kind"], "data": line["data"] });
         let place = (line["seq"].as_u64().unwrap(), line["ts"].as_i64().unwrap(), run.to_string());
-        let exact = agentd::domain::canonical::exact_json(&event).unwrap();
-        let canonical = agentd::domain::canonical::canonical_json(&event).unwrap();
+        let (exact, other) = agentd::domain::canonical::both_texts(&event).unwrap();
+        let canonical = other.as_ref().unwrap_or(&exact);
         let place = (place.0, place.1, place.2.as_str());
         let (exact, canonical) = (exact.as_bytes(), canonical.as_bytes());
         prev = agentd::store::journal_format::seal(place, exact, canonical, &prev, &mut lines).unwrap();
