@@ -234,6 +234,15 @@ pub fn approvals(mirror: &Mirror, dir: &RunDir) -> StateDir {
     mirror.shared().unwrap_or_else(|| dir.state().clone())
 }
 
+/// The state that the nodes share, for what is to be changed in it.
+pub fn shared(mirror: &Mirror) -> Result<StateDir, CommandError> {
+    mirror.shared().ok_or_else(|| {
+        let why = mirror.store().err().map(ToString::to_string).unwrap_or_default();
+        CommandError::failed(format!("the cluster's store cannot be reached: {why}"))
+            .hint("`agentd cluster doctor` says what the cluster needs")
+    })
+}
+
 /// `agentd status`: what the nodes say, as one document.
 pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
     let nodes = mirror.statuses().map_err(refused)?;

@@ -36,10 +36,19 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
     let request = if abort { StopRequest::AtOnce } else { StopRequest::LastReport };
-    stop_request::ask(dir, &request).map_err(|error| CommandError::failed(error.to_string()))?;
+    // Where its node looks.
+    let asked = super::state_dir(context)?.run(&dir.repo, dir.run_id);
+    stop_request::ask(&asked, &request).map_err(|error| {
+        let words = error.to_string();
+        match words.contains("not permitted") {
+            true => CommandError::invalid(words),
+            false => CommandError::failed(words),
+        }
+    })?;
     let watch = Stopwatch::start();
     let (facts, standing) = context.block_on(async {
         loop {
+            super::brought_again(context, dir)?;
             let now = finished(dir)?;
             if now.1 == Standing::Ended || watch.elapsed() > PATIENCE {
                 return Ok::<_, CommandError>(now);
@@ -62,6 +71,10 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
             stop.reason(),
             stop.detail,
             dir.run_id
+        )),
+        None if dir.state().only_reads() => context.output.line(format!(
+            "Run {} was told to stop; its node has not ended it yet. At once: agentd runs stop {} --abort",
+            dir.run_id, dir.run_id
         )),
         None => context.output.line(format!(
             "Run {} was told to stop and is finishing. At once: agentd runs stop {} --abort",

@@ -73,7 +73,12 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
     }
 }
 
+/// The state with what people decide about runs: in a cluster the one that all nodes share.
 pub(super) fn state_dir(context: &Context) -> Result<StateDir, CommandError> {
+    #[cfg(feature = "nats")]
+    if let Some(mirror) = context.mirror()? {
+        return elsewhere::shared(&mirror);
+    }
     context.state()
 }
 

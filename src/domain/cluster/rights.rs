@@ -40,6 +40,8 @@ pub fn rights(names: &Names, role: Role, user: &str) -> Rights {
         }
         publish.push(format!("$JS.API.STREAM.MSG.GET.{stream}"));
         // To read many messages, and to hear of new ones; each reader's consumer is its own and goes with it.
+        // Without a name of its own the subject ends with the stream.
+        publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}"));
         publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}.>"));
         publish.push(format!("$JS.API.CONSUMER.DELETE.{stream}.*"));
         publish.push(format!("$JS.FC.{stream}.>"));

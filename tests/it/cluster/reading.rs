@@ -2,17 +2,20 @@
 //! store.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
 use agentd::domain::name::RepoName;
 use agentd::domain::run::RunId;
 use agentd::store::journal_file;
+use agentd::store::nats::{Access, Credentials, NatsStore};
+use agentd::store::port::{Appended, Cell};
 use agentd::store::run_dir::StateDir;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::moving::{agentd, clustered, document, hashes, run_ids, runs, with_client};
-use super::server::{Server, connect, is_there, make_streams};
+use super::server::{Server, access, connect, is_there, make_streams};
 use crate::outside::world::{World, text};
 
 /// A world with a run in its state directory, and a cluster that it was imported into.
@@ -72,9 +75,9 @@ fn as_run(journal: &str, run: Uuid) -> String {
         let line: Value = serde_json::from_str(line).unwrap();
         let event = json!({ "kind": line["kind"], "data": line["data"] });
         let place = (line["seq"].as_u64().unwrap(), line["ts"].as_i64().unwrap(), run.to_string());
-        let (exact, other) = agentd::domain::canonical::both_texts(&event).unwrap();
-        let canonical = other.as_ref().unwrap_or(&exact);
+        let (exact, canonical) = agentd::domain::canonical::both_texts(&event).unwrap();
         let place = (place.0, place.1, place.2.as_str());
+        let canonical = canonical.as_ref().unwrap_or(&exact);
         let (exact, canonical) = (exact.as_bytes(), canonical.as_bytes());
         prev = agentd::store::journal_format::seal(place, exact, canonical, &prev, &mut lines).unwrap();
     }
@@ -179,6 +182,19 @@ async fn h_46_what_is_not_as_it_was_written_is_not_shown_and_a_run_at_work_is_en
     let store = StateDir::on_nats("/nowhere".into(), connect(&server.url()));
     let log = store.store().log(&store.run(&repo, RunId(works))).unwrap();
     assert_eq!(text(&log.read(0).unwrap().0), begun, "no reader ends a run");
+    // Told to stop from here, its node would see it where all nodes look.
+    let mut command = world.command(&["--config"]);
+    command.arg(world.dir.path().join("cluster.toml")).args(["runs", "stop", &works.to_string()]);
+    let mut stop =
+        command.env("AGENTD_STATE_DIR", &bare).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let asked = Cell::Stop { repo: repo.clone(), run_id: RunId(works) };
+    let begin = Instant::now();
+    while store.store().get(&asked).unwrap().1.as_deref() != Some("stop\n") {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nobody asked it");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    stop.kill().unwrap();
+    stop.wait().unwrap();
     // What it writes further is there the next time.
     let next = as_run(&journal, works).split_inclusive('\n').nth(half).unwrap().to_owned();
     with_client(&server.url(), async |context| {
@@ -194,7 +210,7 @@ async fn h_46_what_is_not_as_it_was_written_is_not_shown_and_a_run_at_work_is_en
         context.update_stream(config).await.unwrap();
     });
     let fresh = world.dir.path().join("fresh");
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     loop {
         let shown = agentd(&world, "cluster.toml", &fresh, &["runs", "show", &works.to_string()]).await;
         let told = text(&shown.stderr);
@@ -257,6 +273,72 @@ async fn h_47_without_the_store_the_last_known_is_shown_as_stale_and_never_an_em
             text(&told.stderr)
         );
     }
+    world.finish().await;
+}
+
+/// `agentd` with a user of the cluster's account.
+async fn as_user(world: &World, user: &str, args: &[&str]) -> Output {
+    let file = world.dir.path().join("cluster.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let line = text.lines().find(|line| line.starts_with("node = ")).unwrap();
+    std::fs::write(&file, text.replace(line, &format!("node = \"{user}\""))).unwrap();
+    let seed = std::fs::read_to_string(world.shop().join(format!("keys/{user}.nkey"))).unwrap();
+    let mut command = world.command(&["--config"]);
+    command.arg(file).args(args).env("SEED", seed.trim());
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_35_a_reader_sees_runs_and_status_and_stops_nothing() {
+    if !is_there("h_35") {
+        return;
+    }
+    let world = World::new(1).await;
+    clustered(&world, "nats://127.0.0.1:1");
+    let state = world.dir.path().join("state");
+    let users = ["--keeper", "keeper", "--node", "host1", "--reader", "page"];
+    let account = [&["cluster", "account", "--keys", "keys"][..], &users].concat();
+    let account = text(&agentd(&world, "cluster.toml", &state, &account).await.stdout);
+    let server = Server::with(&account);
+    clustered(&world, &server.url());
+    let file = world.dir.path().join("cluster.toml");
+    let with_key = std::fs::read_to_string(&file).unwrap() + "nkey = \"${SEED}\"\n";
+    std::fs::write(&file, with_key).unwrap();
+    let made = as_user(&world, "keeper", &["cluster", "doctor", "--create"]).await;
+    assert!(made.status.success(), "{}", text(&made.stdout));
+    let (code, _) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0));
+    let brought = as_user(&world, "host1", &["cluster", "import"]).await;
+    assert!(brought.status.success(), "{} {}", text(&brought.stdout), text(&brought.stderr));
+    // A run at work: half of what was brought, under another id.
+    let run = run_ids(&state).pop().unwrap();
+    let journal = std::fs::read_to_string(runs(&state).join(&run).join("events.jsonl")).unwrap();
+    let works = Uuid::from_u128(1);
+    let begun: String = as_run(&journal, works).split_inclusive('\n').take(40).collect();
+    let lines = begun.clone();
+    let node = Access {
+        credentials: Credentials::Nkey(
+            std::fs::read_to_string(world.shop().join("keys/host1.nkey")).unwrap().trim().to_owned().into(),
+        ),
+        node: "host1".into(),
+        ..access(&server.url())
+    };
+    let store = StateDir::on_nats("/nowhere".into(), NatsStore::connect(&node).unwrap());
+    let dir = store.run(&RepoName::parse("demo/shop").unwrap(), RunId(works));
+    assert!(matches!(store.store().log(&dir).unwrap().append(0, lines.as_bytes()), Appended::At(_)));
+    let read = journal_file::parse(begun.as_bytes()).unwrap();
+    let row = journal_file::row_of(&dir.repo, dir.run_id, &read.lines);
+    NatsStore::connect(&node).unwrap().put_row(&dir.repo, &row).unwrap();
+    let run = works.to_string();
+    for args in [&["status"][..], &["runs", "list"], &["runs", "show", &run], &["runs", "events", &run]] {
+        let shown = as_user(&world, "page", args).await;
+        assert!(shown.status.success(), "{args:?} {}", text(&shown.stderr));
+    }
+    let stop = as_user(&world, "page", &["runs", "stop", &run]).await;
+    assert_eq!(stop.status.code(), Some(4), "{} {}", text(&stop.stdout), text(&stop.stderr));
+    assert!(text(&stop.stderr).contains("not permitted: agentd.test.cell.stop."), "{}", text(&stop.stderr));
+    let asked = Cell::Stop { repo: dir.repo.clone(), run_id: dir.run_id };
+    assert_eq!(store.store().get(&asked).unwrap().1, None);
     world.finish().await;
 }
 
