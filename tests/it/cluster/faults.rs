@@ -154,8 +154,16 @@ fn h_28_the_leader_is_killed_under_load_and_nothing_acknowledged_is_lost() {
         .collect();
     for stream in ["agentd_test_log", "agentd_test_cells"] {
         let leader = with_client(&urls, async |context| {
-            let info = context.get_stream(stream).await.unwrap().get_info().await.unwrap();
-            info.cluster.unwrap().leader.unwrap()
+            // The server that came back may still be joining: asked until one answers.
+            let begin = Instant::now();
+            loop {
+                let known = async { context.get_stream(stream).await.ok()?.get_info().await.ok() };
+                if let Some(leader) = known.await.and_then(|info| info.cluster?.leader) {
+                    break leader;
+                }
+                assert!(begin.elapsed() < Duration::from_secs(60), "nobody knows the leader of {stream}");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
         });
         let index: usize = leader.trim_start_matches('s').parse().unwrap();
         std::thread::sleep(Duration::from_millis(300));
