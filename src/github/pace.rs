@@ -59,4 +59,13 @@ mod tests {
         assert!((0..150).all(|_| pace.turn(now).is_zero()));
         assert!(!pace.turn(now).is_zero());
     }
+
+    #[test]
+    fn how_many_go_at_once_and_how_long_the_next_one_waits_follows_the_number() {
+        for (in_a_minute, at_once, wait) in [(1, 0, 60), (2, 1, 60), (20, 10, 6), (100_000, 50_000, 0)] {
+            let (pace, now) = (Pace::new(in_a_minute), Instant::now());
+            assert!((0..at_once).all(|_| pace.turn(now).is_zero()), "{in_a_minute}");
+            assert_eq!(pace.turn(now).as_secs(), wait, "{in_a_minute}");
+        }
+    }
 }
