@@ -263,13 +263,16 @@ impl Checkout {
 
     /// The identity that commits get: the repository's, else the user's, else `None`.
     pub async fn identity(&self) -> Result<Option<Identity>, GitError> {
-        let mut values = Vec::new();
-        for key in ["user.name", "user.email"] {
-            let exit = self.call(["config", "--get", key]).await?.exit().await?;
-            values.push(exit.stdout.text().trim().to_owned());
+        let exit = self.call(["config", "-z", "--get-regexp", r"^user\.(name|email)$"]).await?.exit().await?;
+        let (mut name, mut email) = (String::new(), String::new());
+        // The last one of a name counts.
+        for entry in exit.stdout.text().split('\0') {
+            match entry.split_once('\n') {
+                Some(("user.name", value)) => name = value.trim().to_owned(),
+                Some(("user.email", value)) => email = value.trim().to_owned(),
+                _ => {}
+            }
         }
-        let email = values.pop().unwrap_or_default();
-        let name = values.pop().unwrap_or_default();
         Ok((!name.is_empty() && !email.is_empty()).then_some(Identity { name, email }))
     }
 
@@ -294,7 +297,7 @@ impl Checkout {
         .await
     }
 
-    /// A local branch that makes `branch` impossible (D34). For the remote's, see [`Checkout::remote_ref_conflict`].
+    /// A local branch that makes `branch` impossible (D34). For the remote's, see [`Checkout::remote_place`].
     pub async fn ref_conflict(&self, branch: &BranchName) -> Result<Option<RefConflict>, GitError> {
         let wanted = branch.clone();
         self.library(move |repository| {

@@ -45,7 +45,7 @@ pub use program::{GitProgram, Identity};
 pub use prune::{ListedWorktree, PruneOutcome, PrunePlan, Pruned};
 pub use push::PushOutcome;
 pub use quick_snapshot::Kept;
-pub use remote::{Remote, RemoteAuth};
+pub use remote::{Remote, RemoteAuth, RemotePlace};
 pub use requirements::Population;
 pub use snapshot::Restored;
 pub use worktree::{Change, ChangeKind, LogEntry, PatchText, Worktree};

@@ -191,10 +191,7 @@ impl Checkout {
     pub async fn prepare_worktree(&self, plan: &WorktreePlan) -> Result<PreparedWorktree, WorktreeError> {
         let path = plan.path();
         let remote_tip = match &plan.remote {
-            Some(remote) => {
-                let fetched = self.fetch(remote, std::slice::from_ref(&plan.branch)).await?;
-                fetched.into_iter().next().flatten()
-            }
+            Some(remote) => self.fetch(remote, &plan.branch).await?,
             None => None,
         };
         let attached = {

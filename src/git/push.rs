@@ -112,8 +112,9 @@ impl Checkout {
             _ => return Err(failure("push", &exit, Some(&remote.display()))),
         };
         if matches!(outcome, PushOutcome::Pushed | PushOutcome::UpToDate) {
-            self.set_ref(&remote.pushed_ref(branch), commit).await?;
-            self.set_ref(&remote.seen_ref(branch), commit).await?;
+            let refs = [remote.pushed_ref(branch), remote.seen_ref(branch)];
+            let updates: String = refs.iter().map(|full| format!("update {full} {commit}\n")).collect();
+            self.call(["update-ref", "-m", "agentd", "--stdin"]).await?.stdin(updates).done().await?;
         }
         Ok(outcome)
     }

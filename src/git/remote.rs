@@ -21,6 +21,17 @@ pub enum RemoteAuth {
     Token(SecretString),
 }
 
+/// What a remote has where a branch is to be.
+#[derive(Debug)]
+pub enum RemotePlace {
+    /// Nothing.
+    Free,
+    /// The branch, at this commit.
+    Taken(CommitId),
+    /// A branch that makes it impossible.
+    Impossible(RefConflict),
+}
+
 /// A remote as it was when the run began.
 #[derive(Debug, Clone)]
 pub struct Remote {
@@ -158,21 +169,20 @@ impl Checkout {
         Ok(commit)
     }
 
-    /// A branch on the remote that makes `branch` impossible there (D34).
-    pub async fn remote_ref_conflict(
-        &self,
-        remote: &Remote,
-        branch: &BranchName,
-    ) -> Result<Option<RefConflict>, GitError> {
-        let mut patterns = vec![format!("{}/*", branch.full())];
+    /// The commit of a branch on the remote, asked now, or a branch there that makes it impossible (D34).
+    pub async fn remote_place(&self, remote: &Remote, branch: &BranchName) -> Result<RemotePlace, GitError> {
+        let mut patterns = vec![branch.full(), format!("{}/*", branch.full())];
         let mut shorter = branch.as_str();
         while let Some((parent, _)) = shorter.rsplit_once('/') {
             patterns.push(format!("refs/heads/{parent}"));
             shorter = parent;
         }
         let heads = self.remote_heads(remote, &patterns).await?;
+        if let Some((_, commit)) = heads.iter().find(|(name, _)| *name == branch.full()) {
+            return Ok(RemotePlace::Taken(commit.clone()));
+        }
         let names = heads.iter().filter_map(|(name, _)| name.strip_prefix("refs/heads/"));
-        Ok(conflict(branch, names, Some(remote.name())))
+        Ok(conflict(branch, names, Some(remote.name())).map_or(RemotePlace::Free, RemotePlace::Impossible))
     }
 
     async fn remote_heads(
@@ -186,51 +196,37 @@ impl Checkout {
         Ok(output::heads(&text))
     }
 
-    /// Fetches branches of the remote and gives their commits, in order; `None` for one that does not exist. The user's
-    /// branches, remote-tracking branches and `FETCH_HEAD` do not change.
-    pub async fn fetch(
-        &self,
-        remote: &Remote,
-        branches: &[BranchName],
-    ) -> Result<Vec<Option<CommitId>>, GitError> {
-        let names: Vec<String> = branches.iter().map(BranchName::full).collect();
-        let heads = self.remote_heads(remote, &names).await?;
-        let of =
-            |name: &String| heads.iter().find(|(known, _)| known == name).map(|(_, commit)| commit.clone());
-        let there: Vec<&BranchName> = branches.iter().filter(|branch| of(&branch.full()).is_some()).collect();
-        if !there.is_empty() {
-            let mut args: Vec<String> =
-                ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags", "--no-auto-maintenance"]
-                    .map(str::to_owned)
-                    .to_vec();
-            args.extend(["--no-recurse-submodules".into(), "--".into(), remote.target()]);
-            args.extend(there.iter().map(|branch| format!("+{}:{}", branch.full(), remote.seen_ref(branch))));
-            self.fetch_beside_others(remote, args).await?;
-        }
-        // If the remote changed between the two calls, what was fetched counts.
-        let mut commits = Vec::new();
-        for branch in branches {
-            commits.push(match of(&branch.full()) {
-                Some(_) => self.reference(&remote.seen_ref(branch)).await?,
-                None => None,
-            });
-        }
-        Ok(commits)
-    }
-
-    /// Fetches, also while other runs and commands fetch the same branches.
-    async fn fetch_beside_others(&self, remote: &Remote, args: Vec<String>) -> Result<(), GitError> {
-        let mut tries = 0;
-        loop {
+    /// Fetches a branch of the remote and gives its commit; `None` where it has none of that name. The user's branches,
+    /// remote-tracking branches and `FETCH_HEAD` do not change. Other runs and commands may fetch the same branch.
+    pub async fn fetch(&self, remote: &Remote, branch: &BranchName) -> Result<Option<CommitId>, GitError> {
+        let seen = remote.seen_ref(branch);
+        let mut args: Vec<String> = [
+            "fetch",
+            "--quiet",
+            "--no-write-fetch-head",
+            "--no-tags",
+            "--no-auto-maintenance",
+            "--no-recurse-submodules",
+            "--",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        args.extend([remote.target(), format!("+{}:{seen}", branch.full())]);
+        for _ in 0..MOST_TRIES - 1 {
             let exit = self.remote_call(remote, args.clone()).await?.exit().await?;
-            tries += 1;
             if exit.success() {
-                return Ok(());
+                return self.reference(&seen).await;
             }
-            if tries == MOST_TRIES || !exit.stderr.text().contains("cannot lock ref") {
+            let told = exit.stderr.text();
+            if told.contains(&format!("couldn't find remote ref {}", branch.full())) {
+                return Ok(None);
+            }
+            if !told.contains("cannot lock ref") {
                 return Err(failure("fetch", &exit, Some(&remote.display())));
             }
         }
+        self.remote_call(remote, args).await?.done().await?;
+        self.reference(&seen).await
     }
 }
 

@@ -10,6 +10,7 @@ use super::extender::Extender;
 use super::lease::recovery::Predecessor;
 use super::lease::{Lease, Leased};
 use super::plan::Plan;
+use super::remote_look::RemoteLook;
 use super::run_observer::RunObserver;
 use crate::domain::budget::BudgetKind;
 use crate::domain::facts::RunFacts;
@@ -27,7 +28,6 @@ use crate::record::run_facts;
 use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
-use crate::sys::clock::Stopwatch;
 
 /// Code of the warning that says where people locked a conversation.
 pub const LOCKED: &str = "locked";
@@ -47,8 +47,8 @@ pub struct Run<'a> {
     stop: StopSignal,
     taken: OnceLock<TakenOver>,
     pub(super) extender: Extender,
-    /// Since when the remote's branch is known to have nothing that the one here lacks.
-    pub(super) nothing_newer: Mutex<Option<Stopwatch>>,
+    /// The last look at the remote's branch, if it had nothing that the one here lacks.
+    pub(super) nothing_newer: Mutex<Option<RemoteLook>>,
     /// The budgets that people were told of already; one asks at a time.
     pub(super) told: tokio::sync::Mutex<Vec<BudgetKind>>,
     /// Its status comment; one writes at a time.

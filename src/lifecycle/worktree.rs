@@ -21,6 +21,7 @@ use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
 use crate::git::merge_base_in::Forward;
 use crate::git::prepare::{WorktreeError, WorktreePlan};
+use crate::git::remote::RemotePlace;
 use crate::git::worktree::Worktree;
 use crate::repository::context::RepositoryContext;
 use crate::repository::worktree_setup;
@@ -29,22 +30,35 @@ use crate::repository::worktree_setup;
 /// is taken (D34). A change after this check is found again when the worktree is made.
 pub async fn check(plan: &Plan, origin: &Origin, context: &RepositoryContext) -> Result<(), Refusal> {
     let wanted = wanted(plan, origin, context).await?;
-    let conflict = match (context.checkout.ref_conflict(&wanted.branch).await?, &wanted.remote) {
-        (None, Some(remote)) if plan.publish != Publish::None => {
-            context.checkout.remote_ref_conflict(remote, &wanted.branch).await?
-        }
-        (conflict, _) => conflict,
-    };
-    if let Some(conflict) = conflict {
+    if let Some(conflict) = context.checkout.ref_conflict(&wanted.branch).await? {
         return Err(refusal(&conflict.into()));
     }
-    // A branch that is not here cannot have diverged.
-    let remote_tip = match (&wanted.remote, context.checkout.local_branch(&wanted.branch).await?) {
-        (Some(remote), Some(_)) => context.remote_tip(remote, &wanted.branch, !plan.request.dry_run).await?,
-        _ => None,
-    };
+    let remote_tip = remote_tip(plan, &wanted, context).await?;
     let checked = context.checkout.check_worktree(&wanted, remote_tip.as_ref()).await;
     checked.map_err(|error| refusal(&error))
+}
+
+/// The commit of the issue's branch on the remote, brought here unless the run only looks.
+async fn remote_tip(
+    plan: &Plan,
+    wanted: &WorktreePlan,
+    context: &RepositoryContext,
+) -> Result<Option<CommitId>, Refusal> {
+    let Some(remote) = &wanted.remote else { return Ok(None) };
+    let checkout = &context.checkout;
+    // A branch that is not here cannot have diverged.
+    let is_here = checkout.local_branch(&wanted.branch).await?.is_some();
+    if !is_here && plan.publish == Publish::None {
+        return Ok(None);
+    }
+    match checkout.remote_place(remote, &wanted.branch).await? {
+        RemotePlace::Impossible(conflict) if plan.publish != Publish::None => Err(refusal(&conflict.into())),
+        RemotePlace::Taken(tip) if is_here && !plan.request.dry_run && !checkout.has_commit(&tip).await? => {
+            context.remote_tip(remote, &wanted.branch, true).await
+        }
+        RemotePlace::Taken(tip) => Ok(Some(tip)),
+        RemotePlace::Free | RemotePlace::Impossible(_) => Ok(None),
+    }
 }
 
 /// The worktree that an issue is to have.

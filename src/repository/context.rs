@@ -184,8 +184,7 @@ impl RepositoryContext {
         if !bring {
             return Ok(self.checkout.remote_branch(remote, branch).await?);
         }
-        let mut found = self.checkout.fetch(remote, std::slice::from_ref(branch)).await?;
-        Ok(found.pop().flatten())
+        Ok(self.checkout.fetch(remote, branch).await?)
     }
 
     /// The commit that a branch had on the remote when it was last seen there.

@@ -63,7 +63,7 @@ async fn bring(
         .unwrap_or_else(|| format!("{}/{name}.git", github.endpoint().origin().trim_end_matches('/')));
     let checkout = Checkout::manage(git.clone(), dir, &entry.remote, &url).await?;
     let remote = Remote::new(&entry.remote, &url, RemoteAuth::Token(github.git_token().await?.token));
-    let commit = checkout.fetch(&remote, std::slice::from_ref(branch)).await?.pop().flatten();
+    let commit = checkout.fetch(&remote, branch).await?;
     let commit = commit.ok_or_else(|| {
         Refusal::new(
             StopDetail::OriginMissing,

@@ -11,12 +11,16 @@ use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio_util::io::{ReaderStream, StreamReader};
+use tokio_util::sync::CancellationToken;
 
 use super::call::{decode, parse_query};
 use super::shared::{Shared, plain_response};
 use super::world::{Token, World};
 use crate::sys::paths::AbsPath;
-use crate::sys::process::{Piped, ProcessSpec, spawn_piped};
+use crate::sys::process::{Piped, ProcessSpec, run, spawn_piped};
+
+/// The longest list of what git can do; it has some hundred bytes.
+const MOST_ABILITIES: usize = 64 * 1024;
 
 /// Answers a request below `/git/`.
 pub async fn serve(shared: &Arc<Shared>, parts: &Parts, body: Body) -> Response<Body> {
@@ -47,7 +51,7 @@ pub async fn serve(shared: &Arc<Shared>, parts: &Parts, body: Body) -> Response<
     if write && let Err(error) = guard(&git_dir, &protected).await {
         return plain(500, &format!("the hook could not be written: {error}"));
     }
-    match backend(shared, parts, &git_dir, rest, body).await {
+    match answer(shared, parts, &git_dir, rest, body).await {
         Ok(response) => response,
         Err(error) => plain(500, &format!("git http-backend did not answer: {error}")),
     }
@@ -138,6 +142,44 @@ async fn guard(git_dir: &Path, protected: &[String]) -> std::io::Result<()> {
     file.flush().await
 }
 
+/// Git answers. What it can do, it is asked once for each repository: each fetch begins with that question.
+async fn answer(
+    shared: &Arc<Shared>,
+    parts: &Parts,
+    git_dir: &Path,
+    rest: &str,
+    body: Body,
+) -> std::io::Result<Response<Body>> {
+    // In version 2 this names no branch, so it does not change.
+    let asks_abilities = rest == "info/refs"
+        && parts.uri.query() == Some("service=git-upload-pack")
+        && parts.headers.get("git-protocol").is_some_and(|value| value.as_bytes() == b"version=2");
+    if !asks_abilities {
+        return backend(shared, parts, git_dir, rest, body).await;
+    }
+    if let Some((headers, known)) = shared.abilities().get(git_dir).cloned() {
+        let mut response = Response::new(Body::from(known));
+        *response.headers_mut() = headers;
+        return Ok(response);
+    }
+    let (head, body) = backend(shared, parts, git_dir, rest, body).await?.into_parts();
+    let told = axum::body::to_bytes(body, MOST_ABILITIES).await.map_err(std::io::Error::other)?;
+    if head.status.is_success() {
+        shared.abilities().insert(git_dir.to_owned(), (head.headers.clone(), told.clone()));
+    }
+    Ok(Response::from_parts(head, Body::from(told)))
+}
+
+/// Git's program for it, without the git program around it that would only start it.
+async fn backend_program(shared: &Shared, git_dir: &AbsPath) -> std::io::Result<std::path::PathBuf> {
+    let ask = async {
+        let spec = ProcessSpec::new("git", git_dir).arg("--exec-path").env("PATH", &shared.path);
+        let exit = run(spec, &CancellationToken::new()).await.map_err(std::io::Error::other)?;
+        Ok(Path::new(exit.stdout.text().trim()).join("git-http-backend"))
+    };
+    shared.backend.get_or_try_init(|| ask).await.cloned()
+}
+
 async fn backend(
     shared: &Arc<Shared>,
     parts: &Parts,
@@ -147,8 +189,8 @@ async fn backend(
 ) -> std::io::Result<Response<Body>> {
     let header =
         |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let mut spec = ProcessSpec::new("git", &AbsPath::new(git_dir).map_err(std::io::Error::other)?)
-        .arg("http-backend")
+    let folder = AbsPath::new(git_dir).map_err(std::io::Error::other)?;
+    let mut spec = ProcessSpec::new(backend_program(shared, &folder).await?, &folder)
         .env("PATH", &shared.path)
         .env("HOME", &shared.work_dir)
         .env("GIT_CONFIG_NOSYSTEM", "1")

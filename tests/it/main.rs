@@ -8,6 +8,7 @@
 
 mod daemon;
 mod double;
+mod ports;
 mod promises;
 mod references;
 mod architecture;

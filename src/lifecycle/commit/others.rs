@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use super::message;
 use crate::config::config_file::Publish;
@@ -15,17 +14,16 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::commit::CommitMessage;
 use crate::git::error::GitError;
+use crate::git::remote::Remote;
 use crate::git::worktree::{Between, Worktree};
+use crate::lifecycle::remote_look::RemoteLook;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::StageError;
-use crate::sys::clock::Stopwatch;
 
 /// Code of the warning that says what others pushed.
 pub const OTHERS_COMMITS: &str = "others_commits";
 /// Files of others' commits that are named.
 const NAMED: usize = 20;
-/// How long a look at the remote's branch holds.
-const SAME_LOOK: Duration = Duration::from_secs(3);
 /// Authors of others' commits whose logins are asked for.
 const ASKED: usize = 10;
 
@@ -49,28 +47,51 @@ pub fn broken(error: GitError) -> Stop {
 /// which replaces nothing.
 pub async fn newer(run: &Run<'_>, worktree: &Worktree) -> Result<Option<Theirs>, Stop> {
     let looked = || run.nothing_newer.lock().unwrap_or_else(PoisonError::into_inner);
-    let just_now = looked().take().is_some_and(|since| since.elapsed() < SAME_LOOK);
-    if just_now || run.plan.publish == Publish::None || run.context.replay.is_some() {
+    let again = looked().as_mut().is_some_and(RemoteLook::stands_again);
+    if again || run.plan.publish == Publish::None || run.context.replay.is_some() {
         return Ok(None);
     }
-    let found = look(run, worktree).await?;
-    if found.is_none() {
-        *looked() = Some(Stopwatch::start());
+    let look = RemoteLook::begin();
+    match look_there(run, worktree).await? {
+        Found::Newer(theirs) => {
+            *looked() = None;
+            Ok(Some(theirs))
+        }
+        Found::Nothing(tip) => {
+            *looked() = Some(look.found(tip));
+            Ok(None)
+        }
     }
-    Ok(found)
 }
 
-async fn look(run: &Run<'_>, worktree: &Worktree) -> Result<Option<Theirs>, Stop> {
+/// The branch's commit on the remote, for the push: what was seen there just now, or else what it is now.
+pub async fn seen_there(run: &Run<'_>, remote: &Remote) -> Result<Option<CommitId>, GitError> {
+    let looked = run.nothing_newer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match looked.filter(RemoteLook::is_fresh) {
+        Some(look) => Ok(look.tip),
+        None => run.context.checkout.remote_branch(remote, &run.lease.mapping.branch).await,
+    }
+}
+
+enum Found {
+    Newer(Theirs),
+    /// The branch's commit on the remote, if it has one.
+    Nothing(Option<CommitId>),
+}
+
+async fn look_there(run: &Run<'_>, worktree: &Worktree) -> Result<Found, Stop> {
     let failed = |refusal: Refusal| refusal.stop;
     let branch = &run.lease.mapping.branch;
-    let Some(remote) = run.context.authorised_remote().await.map_err(failed)? else { return Ok(None) };
-    let Some(tip) = run.context.remote_tip(&remote, branch, true).await.map_err(failed)? else {
-        return Ok(None);
+    let Some(remote) = run.context.authorised_remote().await.map_err(failed)? else {
+        return Ok(Found::Nothing(None));
     };
-    let Some(head) = worktree.head().await.map_err(broken)? else { return Ok(None) };
+    let Some(tip) = run.context.remote_tip(&remote, branch, true).await.map_err(failed)? else {
+        return Ok(Found::Nothing(None));
+    };
+    let Some(head) = worktree.head().await.map_err(broken)? else { return Ok(Found::Nothing(Some(tip))) };
     let checkout = &run.context.checkout;
     if checkout.is_ancestor(&tip, &head).await.map_err(broken)? {
-        return Ok(None);
+        return Ok(Found::Nothing(Some(tip)));
     }
     if let Some(pushed) = checkout.last_pushed(&remote, branch).await.map_err(broken)?
         && !checkout.is_ancestor(&pushed, &tip).await.map_err(broken)?
@@ -82,7 +103,7 @@ async fn look(run: &Run<'_>, worktree: &Worktree) -> Result<Option<Theirs>, Stop
         );
         return Err(displaced(run, &head, &why).await);
     }
-    Ok(Some(Theirs { head, tip }))
+    Ok(Found::Newer(Theirs { head, tip }))
 }
 
 /// Merges in what others pushed beside commits that were never pushed from here, before the run works. What conflicts waits

@@ -173,7 +173,7 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
     let branch = &run.lease.mapping.branch;
     let pushed = async {
         let Some(remote) = run.context.authorised_remote().await? else { return Ok(PushOutcome::UpToDate) };
-        let there = run.context.checkout.remote_branch(&remote, branch).await?;
+        let there = others::seen_there(run, &remote).await?;
         if let Some(stop) =
             review::of_push((run, &workspace.worktree), (&committed.head, there.as_ref())).await?
         {

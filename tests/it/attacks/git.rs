@@ -332,7 +332,8 @@ async fn i21_no_call_of_agentds_git_runs_what_an_agent_planted() {
         let pushed = checkout.push(&remote, &branch("feature/issue-7"), &head, None).await;
         assert_eq!(pushed.as_ref().ok(), Some(&PushOutcome::Pushed), "{place:?}: {pushed:?}");
         at!("push", pushed);
-        at!("fetch", checkout.fetch(&remote, &[branch("feature/issue-7"), branch("main")]).await);
+        at!("fetch", checkout.fetch(&remote, &branch("feature/issue-7")).await);
+        at!("fetch another", checkout.fetch(&remote, &branch("main")).await);
         at!("ask the remote", checkout.remote_branch(&remote, &branch("main")).await);
         let ssh = Remote::new("origin", "ssh://127.0.0.1:9/o/n.git", RemoteAuth::User);
         drop(checkout.remote_branch(&ssh, &branch("main")).await);
@@ -372,7 +373,7 @@ async fn i21_what_a_repository_redirects_is_not_sent_at_all() {
         let head = ground.head("main").await;
         let refusals = [
             checkout.remote_branch(&remote, &branch("main")).await.map(drop),
-            checkout.fetch(&remote, &[branch("main")]).await.map(drop),
+            checkout.fetch(&remote, &branch("main")).await.map(drop),
             checkout.push(&remote, &branch("x"), &head, None).await.map(drop),
         ];
         for refusal in refusals {

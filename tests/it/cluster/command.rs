@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::eater;
-use super::server::{Server, Three, free_port, is_there, make_streams, with_client};
+use super::server::{Server, Three, is_there, make_streams, with_client};
+use crate::ports::free_port;
 
 /// A folder with a configuration.
 pub struct Desk(tempfile::TempDir);

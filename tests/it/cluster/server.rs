@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +12,8 @@ use agentd::domain::cluster::names::{Names, StreamKind};
 use agentd::store::nats::streams::Wanted;
 use agentd::store::nats::{Access, Credentials, NatsStore, Tls};
 use async_nats::jetstream::Context;
+
+use crate::ports::free_port;
 
 /// The cluster of the tests.
 pub const CLUSTER: &str = "test";
@@ -39,11 +40,6 @@ pub fn is_there(test: &str) -> bool {
     let told = format!("SKIPPED ({count} so far): {test}: nats-server is not in PATH\n");
     std::io::stderr().write_all(told.as_bytes()).unwrap();
     false
-}
-
-/// A port that nobody has at the moment.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A running server. It is killed, and its folder removed, at the end.

@@ -227,7 +227,7 @@ async fn a_visit_that_asks_about_the_conflict_is_waited_for_and_the_conflict_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_look_at_the_branch_when_the_work_is_done_is_the_one_of_the_commit() {
+async fn a_run_asks_the_remote_no_more_than_it_must() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let world = World::new(1).await;
@@ -247,9 +247,14 @@ async fn the_look_at_the_branch_when_the_work_is_done_is_the_one_of_the_commit()
     assert!(done.status.success(), "{}", text(&done.stderr));
     world.assert_one_of_each();
     let asked = std::fs::read_to_string(&asked).unwrap();
-    let (_, after) = asked.split_once("\ncommit --quiet").unwrap();
-    let count = |what: &str| after.lines().filter(|line| line.starts_with(what)).count();
-    // The push asks for what it may replace. The commit does not ask again.
-    assert_eq!((count("ls-remote "), count("fetch "), count("push ")), (1, 0, 1), "{asked}");
+    let (before, after) = asked.split_once("\ncommit --quiet").unwrap();
+    let count = |part: &str| {
+        ["ls-remote ", "fetch ", "push "]
+            .map(|what| part.lines().filter(|line| line.starts_with(what)).count())
+    };
+    // For the origin; whether the branch can be there; what is on it when the worktree is made, and when the work is done.
+    assert_eq!(count(before), [1, 3, 0], "{asked}");
+    // Neither the commit nor the push asks again.
+    assert_eq!(count(after), [0, 0, 1], "{asked}");
     world.finish().await;
 }

@@ -101,7 +101,7 @@ async fn d56_nothing_that_the_repository_configures_is_run() {
     tree.restore(&checkpoint, "refs/agentd/rescue/r/1", true).await.unwrap();
     let checkout = ground.checkout().await;
     checkout.push(&remote, &branch("feature/issue-7"), &commit, None).await.unwrap();
-    checkout.fetch(&remote, &[branch("feature/issue-7")]).await.unwrap();
+    checkout.fetch(&remote, &branch("feature/issue-7")).await.unwrap();
     let ssh = Remote::new("origin", "ssh://127.0.0.1:9/o/n.git", RemoteAuth::User);
     assert!(checkout.remote_branch(&ssh, &branch("main")).await.is_err());
     assert_eq!(ran(&ground), Vec::<String>::new());

@@ -15,7 +15,7 @@ async fn a_managed_clone_gets_a_graph_of_its_commits_and_one_index_and_loses_not
     let mut tip = None;
     for round in 0..3 {
         ground.push_from_elsewhere("main", &format!("theirs-{round}.txt")).await;
-        tip = clone.fetch(&remote, &[branch("main")]).await.unwrap().pop().flatten();
+        tip = clone.fetch(&remote, &branch("main")).await.unwrap();
         clone.stand_on(tip.as_ref().unwrap()).await.unwrap();
         // As fetches of many objects leave them.
         ground.git_in(&place, &["repack", "-q", "-d"]).await;

@@ -22,6 +22,8 @@ use agentd::sys::paths::AbsPath;
 use agentd::sys::process::{Exit, ProcessSpec, run};
 use tokio_util::sync::CancellationToken;
 
+use crate::ports::free_port;
+
 /// A home, a main checkout with a `main` branch of two commits, and a place for remotes.
 pub struct Ground {
     _dir: tempfile::TempDir,
@@ -153,7 +155,7 @@ impl Ground {
     /// Serves a repository of this ground as people reach one: over git's own protocol. Ends with what is given.
     #[expect(clippy::disallowed_methods, reason = "a server beside the program under test")]
     pub fn served(&self) -> (Served, String) {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let args = [
             "daemon".to_owned(),
             "--export-all".into(),

@@ -1,7 +1,7 @@
 //! Preparing worktrees: each case of what may stand in the place, and what a kill leaves.
 
 use agentd::domain::event::WorktreeState;
-use agentd::git::{Checkout, GitError, WorktreeError};
+use agentd::git::{Checkout, GitError, RemotePlace, WorktreeError};
 use agentd::sys::files;
 
 use super::{Ground, branch, exists};
@@ -294,7 +294,8 @@ async fn d34_a_branch_in_the_way_is_named_with_its_remedy() {
     let checkout = ground.checkout().await;
     let wanted = branch("feature/issue-7");
     assert_eq!(checkout.ref_conflict(&wanted).await.unwrap(), None);
-    let there = checkout.remote_ref_conflict(&remote, &wanted).await.unwrap().unwrap();
+    let there = checkout.remote_place(&remote, &wanted).await.unwrap();
+    let RemotePlace::Impossible(there) = there else { panic!("{there:?}") };
     assert_eq!((there.existing.as_str(), there.remote.as_deref()), ("feature", Some("origin")));
     ground.git(&["branch", "feature"]).await;
     let error = ground.prepare(7).await.unwrap_err();

@@ -25,8 +25,8 @@ async fn fetching_touches_no_branch_no_tracking_ref_and_no_fetch_head() {
     assert_eq!(checkout.remote_branch(&remote, &branch("develop")).await.unwrap().as_ref(), Some(&theirs));
     assert_eq!(checkout.remote_branch(&remote, &branch("nothing")).await.unwrap(), None);
     assert!(!checkout.has_commit(&theirs).await.unwrap());
-    let fetched = checkout.fetch(&remote, &[branch("nothing"), branch("develop")]).await.unwrap();
-    assert_eq!(fetched, [None, Some(theirs.clone())]);
+    assert_eq!(checkout.fetch(&remote, &branch("nothing")).await.unwrap(), None);
+    assert_eq!(checkout.fetch(&remote, &branch("develop")).await.unwrap().as_ref(), Some(&theirs));
     assert!(checkout.has_commit(&theirs).await.unwrap());
     let after = (
         ground.main_state().await,
@@ -41,9 +41,9 @@ async fn many_who_fetch_a_branch_that_moved_have_it_all() {
     let (remote, checkout) = (ground.origin().await, ground.checkout().await);
     for round in 0..4 {
         let theirs = ground.push_from_elsewhere("develop", &format!("theirs-{round}.txt")).await;
-        let fetches = (0..8).map(|_| async { checkout.fetch(&remote, &[branch("develop")]).await });
+        let fetches = (0..8).map(|_| async { checkout.fetch(&remote, &branch("develop")).await });
         for fetched in futures::future::join_all(fetches).await {
-            assert_eq!(fetched.unwrap(), [Some(theirs.clone())]);
+            assert_eq!(fetched.unwrap().as_ref(), Some(&theirs));
         }
     }
 }
@@ -76,7 +76,7 @@ async fn a_push_goes_forward_and_never_over_the_work_of_others() {
     let refused = PushOutcome::NotFastForward { remote: theirs.clone() };
     assert!(!checkout.has_commit(&theirs).await.unwrap());
     assert_eq!(checkout.push(&remote, &ours, &third, Some(&theirs)).await.unwrap(), refused);
-    checkout.fetch(&remote, std::slice::from_ref(&ours)).await.unwrap();
+    checkout.fetch(&remote, &ours).await.unwrap();
     assert_eq!(checkout.push(&remote, &ours, &third, Some(&theirs)).await.unwrap(), refused);
     assert_eq!(checkout.remote_branch(&remote, &ours).await.unwrap(), Some(theirs));
 }

@@ -12,6 +12,7 @@ use super::gemini::{gemini_reply, gemini_stream};
 use super::openai::{openai_reply, openai_stream};
 use super::responses::{responses_reply, responses_stream};
 use super::server::{Answer, KEY, Server, ask, chunks, events, providers, request, whole};
+use crate::ports::free_port;
 
 #[tokio::test]
 async fn a_052_retry_after_is_heard_in_whole_and_streamed_requests() {
@@ -60,9 +61,8 @@ async fn a_054_a_055_transport_faults_and_garbage_have_their_own_class() {
         }
     }
     // Nobody listens.
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let refused =
-        providers(ProviderKind::Openai, &format!("http://{free}/v1")).complete(&request(false)).await;
+    let url = format!("http://127.0.0.1:{}/v1", free_port());
+    let refused = providers(ProviderKind::Openai, &url).complete(&request(false)).await;
     assert_eq!(refused.unwrap_err().class, Class::Network);
 }
 

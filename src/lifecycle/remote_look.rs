@@ -1,0 +1,42 @@
+//! A look at the branch on the remote that found nothing that the branch here lacks. For a moment it stands for
+//! others: each question costs a round trip, and the push, which replaces nothing, finds what came in between.
+
+use std::mem;
+use std::time::Duration;
+
+use crate::domain::name::CommitId;
+use crate::sys::clock::Stopwatch;
+
+/// How long a look holds.
+const HOLDS: Duration = Duration::from_secs(3);
+
+/// What was seen, and when.
+#[derive(Debug, Clone)]
+pub struct RemoteLook {
+    since: Stopwatch,
+    stood_again: bool,
+    /// The branch's commit there, if it has one.
+    pub tip: Option<CommitId>,
+}
+
+impl RemoteLook {
+    /// A look that begins now: what changes from here on it may have missed.
+    pub fn begin() -> Self {
+        Self { since: Stopwatch::start(), stood_again: false, tip: None }
+    }
+
+    /// What it found.
+    pub fn found(self, tip: Option<CommitId>) -> Self {
+        Self { tip, ..self }
+    }
+
+    /// Whether it is as good as a new one.
+    pub fn is_fresh(&self) -> bool {
+        self.since.elapsed() < HOLDS
+    }
+
+    /// Whether it can stand for the next look, which it does once: the one at the end of the flow for that of the commit.
+    pub fn stands_again(&mut self) -> bool {
+        self.is_fresh() && !mem::replace(&mut self.stood_again, true)
+    }
+}
