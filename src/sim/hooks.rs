@@ -14,6 +14,7 @@ use super::resource::{Hook, Issue, Repository};
 use super::rest::{pulls, shapes};
 use super::shared::Shared;
 use super::world::World;
+use crate::sys::tls;
 
 /// How long lies between two looks at what has changed.
 const LOOK: Duration = Duration::from_millis(20);
@@ -33,7 +34,7 @@ struct Delivery {
 
 /// Looks for ever, and delivers.
 pub async fn ring(shared: Arc<Shared>) {
-    let http = reqwest::Client::builder().user_agent("GitHub-Hookshot/sim").build().unwrap_or_default();
+    let http = tls::http_client().user_agent("GitHub-Hookshot/sim").build().unwrap_or_default();
     let mut known: BTreeMap<u64, Seen> = BTreeMap::new();
     loop {
         tokio::time::sleep(LOOK).await;
