@@ -26,4 +26,5 @@ pub mod verify;
 pub mod judge;
 pub mod publish;
 pub mod seal;
+mod overtaken;
 pub mod pipeline;

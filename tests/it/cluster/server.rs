@@ -190,6 +190,7 @@ pub fn access(urls: &str) -> Access {
         place: node.clone(),
         node,
         lease: LEASE,
+        beside: false,
     }
 }
 
