@@ -164,7 +164,7 @@ pub enum Command {
     /// Look at runs and act on them.
     #[command(subcommand, subcommand_required = true)]
     Runs(RunsCommand),
-    /// Prepare a NATS store for several nodes, and look at it; runs work on files so far.
+    /// Prepare a NATS store for several nodes, and look at it.
     #[cfg(feature = "nats")]
     #[command(subcommand, subcommand_required = true)]
     Cluster(super::cluster::ClusterCommand),

@@ -33,6 +33,9 @@ pub struct Context {
     /// What this host shows of its cluster, once somebody asked.
     #[cfg(feature = "nats")]
     pub(super) mirror: Arc<OnceLock<Option<Arc<Mirror>>>>,
+    /// The state directory of this host as a node's, once somebody asked.
+    #[cfg(feature = "nats")]
+    pub(super) node: Arc<OnceLock<StateDir>>,
 }
 
 impl Context {
@@ -49,6 +52,8 @@ impl Context {
             in_clone,
             #[cfg(feature = "nats")]
             mirror: Arc::default(),
+            #[cfg(feature = "nats")]
+            node: Arc::default(),
         }
     }
 
@@ -134,7 +139,7 @@ impl Context {
         Ok(dir)
     }
 
-    /// The state directory with its store, if nobody else may reach it.
+    /// The state directory with its own files, if nobody else may reach it.
     pub fn state(&self) -> Result<StateDir, CommandError> {
         Ok(StateDir::new(self.state_dir()?.as_path().to_owned()))
     }

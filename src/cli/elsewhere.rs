@@ -1,6 +1,7 @@
 //! The runs and the status of a cluster, as `agentd runs` and `agentd status` show them on any host.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
@@ -10,13 +11,15 @@ use super::cluster::access;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
+use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::run::RunId;
 use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
-use crate::domain::stop::Stop;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::record::mirror::mirror_format::{KnownRow, KnownStatus};
 use crate::record::mirror::{Mirror, NotShown, Shown};
+use crate::store::nats::{Access, NatsStore};
 use crate::store::run_dir::{RunDir, StateDir};
 
 impl Context {
@@ -44,6 +47,26 @@ impl Context {
         };
         Ok(self.mirror.get_or_init(|| mirror).clone())
     }
+}
+
+/// How long the store is waited for when a command begins.
+const AT_START: Duration = Duration::from_secs(15);
+
+/// The state directory of this host as that of a node: what a run of this process writes is published. It connects once. Blocks.
+pub fn node_state(context: &Context, config: &Config) -> Result<StateDir, CommandError> {
+    if let Some(known) = context.node.get() {
+        return Ok(known.clone());
+    }
+    let state = context.state_dir()?.as_path().to_owned();
+    let access = Access { beside: true, ..access(context, config)? };
+    let store = NatsStore::connect(&access).and_then(|store| store.answers(AT_START).map(|()| store));
+    let store = store.map_err(|error| CommandError {
+        detail: Some(StopDetail::StoreUnavailable),
+        transient: true,
+        ..CommandError::failed(format!("The cluster's store cannot be used: {error}"))
+            .hint("`agentd cluster doctor` says what the cluster needs")
+    })?;
+    Ok(context.node.get_or_init(|| StateDir::of_node(state, &store)).clone())
 }
 
 /// A run that was found, and from when that is.

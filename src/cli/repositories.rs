@@ -7,16 +7,21 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, is_below, main_checkout};
+#[cfg(feature = "nats")]
+use super::elsewhere;
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::logging;
 use super::remote::Remote;
+#[cfg(feature = "nats")]
+use crate::config::cluster_file::StoreKind;
 use crate::config::{Config, Entry, Flag, Repository, Request};
 use crate::domain::name::RepoName;
 use crate::github;
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 use crate::repository::open::{Opening, open};
+use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
 
 /// What a command needs of a repository.
@@ -214,17 +219,34 @@ async fn opened(
     options: &OpenOptions<'_>,
 ) -> Result<RepositoryContext, CommandError> {
     logging::conceal(&config);
+    let state = state(context, &config).await?;
     let opening = Opening {
         config: Arc::new(config),
         base,
         repo,
-        state: &context.state()?,
+        state: &state,
         needs_github: options.needs_github,
         github: options.github.clone(),
         env: &context.env,
         cancel: options.cancel.clone(),
     };
     Ok(open(opening).await?)
+}
+
+/// The state directory, with the cluster's store where the configuration names one.
+#[cfg(feature = "nats")]
+async fn state(context: &Context, config: &Config) -> Result<StateDir, CommandError> {
+    if config.cluster.store == StoreKind::Files {
+        return context.state();
+    }
+    let (context, config) = (context.clone(), config.clone());
+    let opened = tokio::task::spawn_blocking(move || elsewhere::node_state(&context, &config)).await;
+    opened.map_err(|panic| CommandError::failed(panic.to_string()))?
+}
+
+#[cfg(not(feature = "nats"))]
+async fn state(context: &Context, _config: &Config) -> Result<StateDir, CommandError> {
+    context.state()
 }
 
 fn request<'a>(

@@ -12,7 +12,7 @@ table! {
     /// `[cluster]`.
     #[derive(PartialEq, Eq)]
     pub struct ClusterTable {
-        /// Where the state is that several nodes share. So far `agentd cluster` works with `nats`; `run`, `sweep` and `daemon` refuse it.
+        /// Where the state is that several nodes share. With `nats`, `agentd run` works on it; `sweep` and `daemon` refuse it so far.
         pub store: StoreKind = StoreKind::Files,
         /// Name of the cluster; every stream and subject has it.
         pub name: String = "main".into(),

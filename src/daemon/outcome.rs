@@ -60,7 +60,7 @@ pub fn afterwards(summary: &RunSummary) -> Afterwards {
     if summary.run_id.is_none() {
         return match summary.stop.detail {
             StopDetail::Completed | StopDetail::CompletedForcedFinal => write(IssueState::Done, None),
-            StopDetail::BranchBusy => Afterwards::TryAgain { counts: false },
+            StopDetail::BranchBusy | StopDetail::StoreUnavailable => Afterwards::TryAgain { counts: false },
             StopDetail::GithubError | StopDetail::GitError | StopDetail::OutputWriteFailed => {
                 Afterwards::TryAgain { counts: true }
             }
@@ -93,7 +93,7 @@ mod tests {
     fn d6_every_end_of_a_run_has_its_label_and_a_shutdown_has_none() {
         for detail in StopDetail::ALL {
             let expected = match detail.reason() {
-                _ if *detail == StopDetail::Shutdown => Afterwards::Leave,
+                _ if matches!(detail, StopDetail::Shutdown | StopDetail::Overtaken) => Afterwards::Leave,
                 _ if detail.parks() => written(IssueState::NeedsInput),
                 StopReason::ObjectiveAchieved => written(IssueState::Done),
                 StopReason::NoEvidence => written(IssueState::NoEvidence),

@@ -219,6 +219,9 @@ pub enum Event {
         reference: String,
         /// The commit.
         commit: CommitId,
+        /// In a cluster: the same for other nodes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bundle: Option<Bundle>,
     },
     /// The work was committed, or there was nothing to commit.
     Committed {
@@ -466,6 +469,15 @@ impl Event {
             Self::FilesSealed { .. } => &[Facts],
         }
     }
+}
+
+/// Where other nodes of a cluster find a checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bundle {
+    /// The bundle: every commit that the checkpoint has and the prerequisite does not.
+    pub file: Artifact,
+    /// The commit that has to be there before the bundle can be taken; the remote has it.
+    pub prerequisite: CommitId,
 }
 
 /// See [`Event::LeaseTaken`].

@@ -2,7 +2,7 @@
 
 use super::artifact::Artifact;
 use super::budget::{BudgetKind, Budgets, IssueBudget, IssueBudgetState};
-use super::event::{Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
+use super::event::{Bundle, Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
 use super::ledger_entry::{AccountingEntry, INTERRUPTED, LedgerTotals};
 use super::name::CommitId;
 use super::question::{Answered, Question};
@@ -34,6 +34,8 @@ pub struct RunFacts {
     pub unfinished: Option<(u32, String)>,
     /// Last checkpoint: visit and commit.
     pub checkpoint: Option<(u32, CommitId)>,
+    /// The last checkpoint that other nodes can have: visit, commit, and the bundle that it is in.
+    pub bundled: Option<(u32, CommitId, Bundle)>,
     /// Every checkpoint: visit and commit.
     pub checkpoints: Vec<(u32, CommitId)>,
     /// Every ledger line.
@@ -157,7 +159,10 @@ impl RunFacts {
                 self.unfinished = None;
                 self.visits.push(*visit);
             }
-            Event::Checkpoint { visit, commit, .. } => {
+            Event::Checkpoint { visit, commit, bundle, .. } => {
+                if let Some(bundle) = bundle {
+                    self.bundled = Some((visit, commit.clone(), bundle));
+                }
                 // Steps are visited again after a commit: what others pushed is worked out.
                 self.committed = None;
                 self.checkpoints.push((visit, commit.clone()));

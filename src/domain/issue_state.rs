@@ -96,10 +96,10 @@ issue_states! {
 }
 
 impl IssueState {
-    /// The state that a run leaves an issue in; `None` = a shutdown stopped it: the labels stay, and the next daemon goes on
-    /// with it.
+    /// The state that a run leaves an issue in; `None` = a shutdown stopped it, or another node has it: the labels stay, and whoever goes
+    /// on with it sets them.
     pub fn after(stop: StopDetail) -> Option<Self> {
-        if stop == StopDetail::Shutdown {
+        if matches!(stop, StopDetail::Shutdown | StopDetail::Overtaken) {
             return None;
         }
         if stop.parks() {

@@ -128,6 +128,10 @@ stop_details! {
     GithubError = "github_error" => SystemError, 1;
     /// A contract output could not be written.
     OutputWriteFailed = "output_write_failed" => SystemError, 1;
+    /// Another node of the cluster has the issue now.
+    Overtaken = "overtaken" => SystemError, 1;
+    /// The cluster's store cannot be reached.
+    StoreUnavailable = "store_unavailable" => SystemError, 1;
     /// The process ended in the middle of the run.
     Interrupted = "interrupted" => SystemError, 1;
     /// A defect of agentd.

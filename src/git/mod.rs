@@ -8,6 +8,7 @@ pub mod blob;
 pub mod checkout;
 pub mod remote;
 pub mod push;
+mod bundle;
 pub mod worktree_state;
 pub mod requirements;
 pub mod submodules;

@@ -274,6 +274,8 @@ fn committed(
     super::checkout::commit_id(commit)
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, GitError> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, GitError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))
 }

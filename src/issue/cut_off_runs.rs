@@ -79,7 +79,8 @@ pub async fn clear_left(context: &RepositoryContext) -> Vec<Left> {
 }
 
 async fn clear(context: &RepositoryContext, open: &[LeaseKey]) -> Vec<Left> {
-    if context.github.is_none() {
+    // In a cluster only who has taken the lease says what became of a run; and it writes so.
+    if context.github.is_none() || context.state.shared().is_some() {
         return Vec::new();
     }
     let (here, open) = (context.clone(), open.to_vec());

@@ -27,4 +27,5 @@ pub mod verify;
 pub mod judge;
 pub mod publish;
 pub mod seal;
+mod overtaken;
 pub mod pipeline;

@@ -20,8 +20,8 @@ use super::run::Run;
 use super::run_observer::RunObserver;
 use super::stage::{Stage, Worked};
 use super::{
-    budget_extension, instance, issue_budget, judge, plan, publish, said, seal, shown_progress, steps,
-    stop_request, verify, worktree,
+    budget_extension, instance, issue_budget, judge, overtaken, plan, publish, said, seal, shown_progress,
+    steps, stop_request, verify, worktree,
 };
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
@@ -71,7 +71,12 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         }
         said::open(&run).await;
         let output = tokio::select! {
-            output = stages(&run) => output.unwrap_or_else(|error| run.output_lost(&error)),
+            output = stages(&run) => match output {
+                Ok(output) => output,
+                Err(_) if lease.is_lost() => overtaken::leave(&run).await,
+                Err(error) => run.output_lost(&error),
+            },
+            never = overtaken::listen(&run, observer.stop()) => match never {},
             never = stop_request::listen(&run, observer.stop()) => match never {},
             never = budget_extension::listen(&run) => match never {},
             never = shown_progress::show(&run) => match never {},
@@ -103,7 +108,11 @@ pub async fn prepare(request: RunRequest, context: &RepositoryContext) -> Result
 async fn stages(run: &Run<'_>) -> Result<RunOutput, JournalError> {
     let committed = match &run.lease.given_up {
         Some(killed) => given_up::commit(run, killed).await?,
-        None => commit::commit(work(run).await?).await?,
+        None => {
+            let worked = work(run).await?;
+            overtaken::check(run).await?;
+            commit::commit(worked).await?
+        }
     };
     let verified = verify::verify(committed).await?;
     let judged = judge::judge(verified).await?;

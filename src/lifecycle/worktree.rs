@@ -173,7 +173,8 @@ async fn bring_back(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecesso
         return Ok(());
     }
     let rescue = format!("refs/agentd/rescue/{}", predecessor.run_id);
-    match worktree.restore(commit, &rescue, false).await {
+    // The branch of another node's run goes on from what its last checkpoint stood on.
+    match worktree.restore(commit, &rescue, predecessor.elsewhere).await {
         Ok(restored) => {
             if let Some(rescued) = restored.rescued {
                 run.journal.warn(

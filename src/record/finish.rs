@@ -43,8 +43,8 @@ pub fn ensure_ended(
 ) -> Result<(RunFacts, Standing), JournalError> {
     let read = journal_file::read(dir)?;
     let known = journal_file::facts_of(&read.lines);
-    if dir.state().only_reads() {
-        // Its node ends it, or the node that takes it over.
+    if dir.state().only_reads() || dir.store().shared().is_some() {
+        // Its node ends it, or the node that takes it over: only with the lease is it known that nobody else does.
         let standing = if known.sealed.is_some() { Standing::Ended } else { Standing::Running };
         return Ok((known, standing));
     }

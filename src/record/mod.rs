@@ -14,6 +14,8 @@ pub mod file_mentions;
 pub mod sinks;
 pub mod in_flight;
 pub mod finish;
+mod journals;
+pub mod bring;
 pub mod audit;
 #[cfg(feature = "nats")]
 pub mod moving;

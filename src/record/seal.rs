@@ -1,6 +1,7 @@
 //! The seal: every file of a finished run's directory with its hash. It is the last event of the journal, is signed,
 //! and is kept in the index of seals. So a changed file, a cut journal and a forged journal are found and named.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::domain::artifact::Artifact;
@@ -9,9 +10,9 @@ use crate::domain::event::Event;
 use crate::domain::seal::{SEAL_SCHEMA, SealStatement, SignedSeal, files_sha256};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::FileJournal;
-use crate::store::run_dir::RunDir;
+use crate::store::run_dir::{OVERTAKEN, RunDir};
 use crate::store::seal_index::SealIndex;
-use crate::store::seal_key::{SealKey, SealKeyError};
+use crate::store::seal_key::{self, SealKey, SealKeyError};
 use crate::sys::clock::Clock;
 
 /// The journal itself is held together by its chain.
@@ -25,6 +26,10 @@ pub fn seal(journal: &FileJournal, key: Option<&Path>, clock: &Clock) -> Result<
     let files = files(&dir.path)?;
     let unsigned = match signing_key(dir, key) {
         Ok(key) => {
+            // Other nodes know the key before they see what it signed.
+            if let Some(shared) = dir.store().shared() {
+                seal_key::share(&*shared, &BTreeSet::from([key.public_key()]))?;
+            }
             let failed = |message: String| JournalError { path: dir.events().display().to_string(), message };
             return SealIndex::new(dir.state().path()).add(
                 |previous| {
@@ -80,7 +85,7 @@ fn signed(
     })
 }
 
-/// Every file of a run directory but its journal, by path. Blocks.
+/// Every file of a run directory that is of the run, but its journal, by path. Blocks.
 pub fn files(dir: &Path) -> Result<Vec<Artifact>, JournalError> {
     let mut found = Vec::new();
     let mut open = vec![dir.to_owned()];
@@ -97,7 +102,7 @@ pub fn files(dir: &Path) -> Result<Vec<Artifact>, JournalError> {
                 continue;
             }
             let name = path.strip_prefix(dir).unwrap_or(&path).to_string_lossy().into_owned();
-            if name == JOURNAL {
+            if name == JOURNAL || name == OVERTAKEN {
                 continue;
             }
             let bytes = std::fs::read(&path).map_err(|error| failed(&path, error))?;

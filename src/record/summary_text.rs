@@ -240,6 +240,9 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::UserStop | StopDetail::UserAbort | StopDetail::Shutdown | StopDetail::Interrupted => {
             format!("Go on where it stopped: {resume}; or begin another run on the branch: {again}.")
         }
+        StopDetail::Overtaken => {
+            "Another node has the issue and goes on with it: `agentd runs list` shows its run.".to_owned()
+        }
         StopDetail::IssueClosed => format!("Reopen the issue to have it worked on again, then {again}."),
         StopDetail::LabelRemoved => {
             format!("Put the label back to have the issue worked on again, or {again}.")

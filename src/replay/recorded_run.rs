@@ -371,6 +371,7 @@ fn from_outside(detail: StopDetail) -> bool {
             | StopDetail::IssueClosed
             | StopDetail::LabelRemoved
             | StopDetail::Interrupted
+            | StopDetail::Overtaken
             | StopDetail::MaxWallTime
             | StopDetail::Taken
     )

@@ -128,6 +128,11 @@ impl FileJournal {
         self.listeners.subscribe()
     }
 
+    /// Ends once it is known that another node has the run; never where nobody else can.
+    pub fn overtaken(&self) -> BoxFuture<'static, ()> {
+        self.log.overtaken()
+    }
+
     /// Sequence and hash of the last line.
     pub fn head(&self) -> (u64, String) {
         let tail = self.tail();

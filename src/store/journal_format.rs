@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::domain::artifact::Artifact;
 use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::run::RunId;
@@ -49,6 +50,23 @@ pub enum LineError {
         /// What differs.
         what: &'static str,
     },
+}
+
+/// Gives each file that the data of a line names.
+pub fn named_in(data: &Value, give: &mut impl FnMut(Artifact)) {
+    match data {
+        Value::Object(members) => {
+            if members.len() == 3
+                && members.contains_key("sha256")
+                && let Ok(artifact) = serde_json::from_value::<Artifact>(data.clone())
+            {
+                give(artifact);
+            }
+            members.values().for_each(|member| named_in(member, give));
+        }
+        Value::Array(items) => items.iter().for_each(|item| named_in(item, give)),
+        _ => {}
+    }
 }
 
 /// A line as its hash covers it.

@@ -5,6 +5,8 @@ pub mod port;
 mod files;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "nats")]
+mod published;
 pub mod run_dir;
 // What stands on it.
 pub mod journal;

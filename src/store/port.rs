@@ -12,11 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::NaiveDate;
+use futures::FutureExt as _;
+use futures::future::{self, BoxFuture};
 use futures::stream::BoxStream;
 use serde_json::Value;
 
 use super::run_dir::{FindError, RunDir};
 use crate::domain::artifact::Artifact;
+use crate::domain::cluster::cells::HeldTerm;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -33,6 +36,12 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
 
     /// What a run keeps beside its log.
     fn blobs(&self, run: &RunDir) -> Arc<dyn Blobs>;
+
+    /// What this store shares with other nodes: logs, blobs and cells as all of them read it. `None` = nothing, it is this host's
+    /// alone.
+    fn shared(&self) -> Option<Arc<dyn Store>> {
+        None
+    }
 }
 
 /// A position in a log: 0 is its beginning, every other one was given by the log.
@@ -58,8 +67,14 @@ pub trait Log: Send + Sync {
     /// The whole lines from a place on, and where they end. Half a line is left out.
     fn read(&self, from: Place) -> Result<(Vec<u8>, Place), StoreError>;
 
-    /// Waits until what was appended survives the death of the machine.
+    /// Waits until what was appended survives the death of the machine. In a cluster: until the store has acknowledged it and this
+    /// node may act.
     fn sync(&self) -> Result<(), StoreError>;
+
+    /// Ends once it is known that another has written here; never where nobody else can.
+    fn overtaken(&self) -> BoxFuture<'static, ()> {
+        future::pending().boxed()
+    }
 }
 
 /// Bytes of one run that its log names: each is there whole, or not at all.
@@ -281,6 +296,16 @@ pub trait Held: Debug + Send + Sync {
 
     /// Gives it back; what was recorded stays.
     fn release(self: Box<Self>) -> Result<(), StoreError>;
+
+    /// Which taking of the lease this is, where nodes share it.
+    fn term(&self) -> Option<HeldTerm> {
+        None
+    }
+
+    /// Ends once this holder does not have it any more, without having given it back; never where nobody can take it away.
+    fn lost(&self) -> BoxFuture<'static, ()> {
+        future::pending().boxed()
+    }
 }
 
 /// The store could not do what was asked.
@@ -302,6 +327,9 @@ pub enum StoreError {
         /// Where.
         place: String,
     },
+    /// Another process is the node that this one is configured to be.
+    #[error("{0}")]
+    NameTaken(String),
 }
 
 impl From<FileError> for StoreError {

@@ -7,6 +7,9 @@ use super::port::Store;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 
+/// The file of [`RunDir::overtaken`]. It is not of the run: no seal names it.
+pub const OVERTAKEN: &str = "overtaken.jsonl";
+
 /// The state directory, mode 0700, and the store of what is in it.
 #[derive(Debug, Clone)]
 pub struct StateDir {
@@ -56,6 +59,11 @@ impl RunDir {
     /// The evidence ledger.
     pub fn evidence(&self) -> PathBuf {
         self.path.join("evidence.jsonl")
+    }
+
+    /// Lines that this node wrote when another had the run already.
+    pub fn overtaken(&self) -> PathBuf {
+        self.path.join(OVERTAKEN)
     }
 
     /// The private folder of the run's programs; gone when the run has ended.
@@ -112,6 +120,11 @@ impl StateDir {
     /// The store of what is in it.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// What it shares with other nodes; `None` = nothing.
+    pub fn shared(&self) -> Option<Self> {
+        Some(Self { root: self.root.clone(), store: self.store.shared()?, only_reads: false })
     }
 
     /// Whether its runs are those of nodes of a cluster: whoever reads them here ends none, and there is no index of their seals.

@@ -1,6 +1,7 @@
 //! The key that signs seals: the operator's, outside of the state directory, else the host's own, which is made when it
 //! is needed.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::domain::canonical::sha256_hex;
-use crate::domain::seal::{SealStatement, SignedSeal};
+use crate::domain::seal::{SealKeys, SealStatement, SignedSeal};
+use crate::store::port::{Cell, Cells, Change, Committed, StoreError};
 use crate::sys::files;
 
 /// The host's key, in the state directory.
@@ -155,4 +157,29 @@ fn only_owners(path: &Path) -> Result<(), String> {
 #[cfg(not(unix))]
 fn only_owners(path: &Path) -> Result<(), String> {
     std::fs::metadata(path).map(drop).map_err(|error: io::Error| error.to_string())
+}
+
+/// Adds public keys to those that count in a store. Blocks.
+///
+/// # Errors
+/// The store failed, or what it has is no list of keys.
+pub fn share(store: &dyn Cells, keys: &BTreeSet<String>) -> Result<(), StoreError> {
+    loop {
+        let (after, text) = store.get(&Cell::SealKeys)?;
+        let place = store.place(&Cell::SealKeys).display().to_string();
+        let mut all = SealKeys::read(text.as_deref()).map_err(|words| StoreError::Failed {
+            action: "read",
+            place,
+            words,
+        })?;
+        let before = all.keys.len();
+        all.keys.extend(keys.iter().cloned());
+        if all.keys.len() == before {
+            return Ok(());
+        }
+        let value = Some(serde_json::to_string(&all).unwrap_or_default());
+        if store.commit(&[Change { cell: Cell::SealKeys, after, value }])? == Committed::Done {
+            return Ok(());
+        }
+    }
 }

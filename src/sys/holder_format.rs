@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::host::Host;
+use crate::domain::cluster::cells::HeldTerm;
 
 /// Version of [`LeaseRecord`]; a reader takes this and older ones.
 pub const LEASE_SCHEMA: &str = "agentd.lease.v1";
@@ -37,6 +38,9 @@ pub struct Holder {
     pub since: DateTime<Utc>,
     /// Until when it counts on hosts that cannot ask the kernel of the holder.
     pub expires_at: DateTime<Utc>,
+    /// In a cluster: which taking of the lease this is, and by which session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldTerm>,
 }
 
 /// What can be said about a holder from here.
@@ -61,6 +65,7 @@ impl Holder {
             started: host.started,
             since,
             expires_at,
+            held: None,
         }
     }
 
@@ -82,6 +87,7 @@ impl Holder {
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let since = self.since.to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
-        write!(f, "{} on {} (pid {}, since {since})", self.instance, self.host, self.pid)
+        let node = self.held.as_ref().map(|held| format!("the node {}, ", held.by.node)).unwrap_or_default();
+        write!(f, "{} on {node}{} (pid {}, since {since})", self.instance, self.host, self.pid)
     }
 }

@@ -13,7 +13,7 @@ use crate::cli::doctor::{Finding, counted_states, tell};
 use crate::cli::error::CommandError;
 use crate::config::Config;
 use crate::domain::cluster::cells::NodeState;
-use crate::domain::cluster::names::StreamKind;
+use crate::domain::cluster::names::{StreamKind, node_of};
 use crate::domain::cluster::rights::{Role, rights};
 use crate::store::nats::NatsStore;
 use crate::store::nats::streams::{self, Wanted};
@@ -312,7 +312,7 @@ fn nodes(store: &NatsStore, own: &str, place: &str) -> Vec<Finding> {
             )];
         }
     }
-    if let Some(one) = live.iter().find(|one| one.node != own && one.cell.place == place) {
+    if let Some(one) = live.iter().find(|one| node_of(&one.node) != own && one.cell.place == place) {
         return vec![Finding::problem(
             what,
             format!("\"{}\" has this state directory, by its last sign of life", one.node),

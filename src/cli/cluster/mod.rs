@@ -152,6 +152,7 @@ pub(super) fn access(context: &Context, config: &Config) -> Result<Access, Comma
         node: node(config),
         place: place(context)?,
         lease: table.lease.0,
+        beside: false,
     })
 }
 

@@ -115,6 +115,9 @@ pub enum RunKey {
     Other(String),
 }
 
+/// Begins the key of what a person asks for on a command line. Each is asked once, so that nobody has to remember it.
+pub const ASKED: &str = "operator:";
+
 /// The keys that were answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Answered {
@@ -137,6 +140,7 @@ impl Answered {
     pub fn put(&mut self, key: &RunKey) {
         match key {
             RunKey::Label(event) => self.label = self.label.max(*event),
+            RunKey::Other(text) if text.starts_with(ASKED) => {}
             RunKey::Other(text) => {
                 self.others.insert(text.clone());
             }

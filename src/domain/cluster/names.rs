@@ -142,6 +142,14 @@ impl Names {
     }
 }
 
+/// Between a node's name and the number of a process beside its daemon. No node's own name has it.
+pub const BESIDE: char = '+';
+
+/// The node that a session is of: its name without the number of a process beside its daemon.
+pub fn node_of(session: &str) -> &str {
+    session.split(BESIDE).next().unwrap_or(session)
+}
+
 /// The last tokens of a subject, decoded; `None` where one was not made by [`token`], or there are fewer.
 pub fn last_tokens<const N: usize>(subject: &str) -> Option<[String; N]> {
     let tokens: Vec<&str> = subject.split('.').collect();

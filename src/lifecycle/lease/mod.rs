@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use futures::FutureExt as _;
 use uuid::Uuid;
 
 use self::recovery::Predecessor;
 use super::origin::Resolved;
 use super::plan::Plan;
 use crate::conversation::parked::ParkedCell;
+use crate::domain::cluster::cells::HeldTerm;
 use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::issue::Issue;
 use crate::domain::issue::{IssueKey, ObjectiveSource};
@@ -30,7 +32,7 @@ use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MAPPING_SCHEMA, MappingRecord, mapping_of};
 use crate::repository::resources::RUN_MARK;
 use crate::store::journal_file::FileJournal;
-use crate::store::port::{Held, NotTaken};
+use crate::store::port::{Held, NotTaken, StoreError};
 use crate::sys::process;
 
 /// How many killed runs in a row may be continued (D61); after that a run starts from the beginning.
@@ -61,6 +63,20 @@ impl Lease {
         if let Err(error) = self.held.into_inner().unwrap_or_else(PoisonError::into_inner).release() {
             tracing::warn!(%error, "the lease was let go without saying so in its file");
         }
+    }
+
+    /// Ends once another node has the issue, or may have it; never where no node shares it.
+    pub async fn lost(&self) {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).lost();
+        tokio::select! {
+            () = held => {}
+            () = self.journal.overtaken() => {}
+        }
+    }
+
+    /// Whether that is known by now.
+    pub fn is_lost(&self) -> bool {
+        self.lost().now_or_never().is_some()
     }
 
     /// Notes in the file that these runs are not continued automatically. The next run that a person asks for begins
@@ -95,8 +111,12 @@ impl Lease {
 
 /// Refuses an issue that somebody works on, before anything is made.
 pub async fn check(plan: &Plan, context: &RepositoryContext) -> Result<(), Refusal> {
+    if context.state.shared().is_some() && !plan.request.dry_run {
+        // Whether a node lives is known once it has been watched, as who takes the lease does.
+        return not_taken(plan, context).await;
+    }
     match context.look(context.lease(&plan.issue.key)).await?.and_then(|lease| lease.holder) {
-        Some(holder) => Err(busy(NotTaken::Busy(Some(Box::new(holder))), plan)),
+        Some(holder) => Err(busy(NotTaken::Busy(Some(Box::new(holder))), plan, context)),
         None => not_taken(plan, context).await,
     }
 }
@@ -133,7 +153,7 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     let lasts = plan.budgets.max_wall_time.saturating_add(GRACE);
     let mut held = match context.take(context.lease(&plan.issue.key), instance.as_str(), lasts).await {
         Ok(held) => held,
-        Err(error) => return Err(busy(error, plan)),
+        Err(error) => return Err(busy(error, plan, context)),
     };
     // Nobody takes it over while the lease is held.
     not_taken(plan, context).await?;
@@ -144,6 +164,10 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         (Some(run_id), last) => Some(resumable(context, run_id, last.as_ref()).await?),
         (None, Some(last)) if !last.given_up => recovery::predecessor(context, last.run_id, daemon).await,
         (None, _) => None,
+    };
+    let predecessor = match predecessor {
+        Some(before) => Some(recovery::with_its_commits(before, context).await),
+        None => None,
     };
     if let Some(before) = &predecessor {
         end_strays(last.as_ref().map_or(before.run_id, |last| last.run_id)).await;
@@ -177,12 +201,11 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         }
         return Err(refusal);
     }
-    let journal = open_journal(plan, context, &mapping, predecessor.as_ref()).await?;
+    let journal = open_journal(plan, context, (&mapping, held.term()), predecessor.as_ref()).await?;
     // The journal is written first. If the file were first, a crash in between would lose the way to the predecessor.
     let record = serde_json::to_value(&mapping).unwrap_or_default();
-    held.set_record(record).map_err(|error| {
-        Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
-    })?;
+    held.set_record(record)
+        .map_err(|error| unusable(context, format!("The lease could not be written: {error}.")))?;
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, held: Mutex::new(held) })
 }
 
@@ -206,7 +229,7 @@ async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn Hel
         Err(error) => return Some(error.into()),
     }
     match shown_lease::show(tracked(plan), context, held.holder()?).await {
-        Ok(other) => other.map(|holder| busy(NotTaken::Busy(Some(Box::new(holder))), plan)),
+        Ok(other) => other.map(|holder| busy(NotTaken::Busy(Some(Box::new(holder))), plan, context)),
         Err(error) => Some(error.into()),
     }
 }
@@ -277,19 +300,18 @@ fn killed_too_often(last: &MappingRecord) -> Stop {
 async fn open_journal(
     plan: &Plan,
     context: &RepositoryContext,
-    mapping: &MappingRecord,
+    (mapping, held): (&MappingRecord, Option<HeldTerm>),
     predecessor: Option<&Predecessor>,
 ) -> Result<Arc<FileJournal>, Refusal> {
     let dir = context.state.run(&context.repo, mapping.run_id);
-    let failed = |message: String| {
-        Refusal::new(
-            StopDetail::OutputWriteFailed,
-            format!("The run's journal cannot be written: {message}."),
-        )
-        .hint("free some disk space, or name another state directory with --state-dir")
+    let failed =
+        |message: String| unusable(context, format!("The run's journal cannot be written: {message}."));
+    let (clock, redactor) = (context.clock.clone(), Arc::clone(&plan.redactor));
+    let opened = tokio::task::spawn_blocking(move || FileJournal::open(dir, clock, redactor)).await;
+    let journal = match opened {
+        Ok(opened) => opened.map_err(|error| failed(error.to_string()))?,
+        Err(panic) => return Err(failed(panic.to_string())),
     };
-    let journal = FileJournal::open(dir, context.clock.clone(), Arc::clone(&plan.redactor))
-        .map_err(|error| failed(error.to_string()))?;
     let (issue, context_withheld) = recorded_issue(plan, context).await;
     let first = Event::LeaseTaken(Box::new(LeaseTaken {
         run_id: mapping.run_id,
@@ -310,7 +332,7 @@ async fn open_journal(
             .display()
             .to_string(),
         checkout: context.checkout.root().as_path().display().to_string(),
-        held: None,
+        held,
         previous_run: predecessor.map(|predecessor| predecessor.run_id),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     }));
@@ -351,7 +373,17 @@ fn next_instance(plan: &Plan, now: DateTime<Utc>) -> InstanceId {
     }
 }
 
-fn busy(error: NotTaken, plan: &Plan) -> Refusal {
+/// The state that the run needs cannot be used: this disk, or the cluster's store.
+fn unusable(context: &RepositoryContext, message: String) -> Refusal {
+    match context.state.shared() {
+        None => Refusal::new(StopDetail::OutputWriteFailed, message)
+            .hint("free some disk space, or name another state directory with --state-dir"),
+        Some(_) => Refusal::new(StopDetail::StoreUnavailable, message)
+            .hint("`agentd cluster doctor` says what the cluster needs"),
+    }
+}
+
+fn busy(error: NotTaken, plan: &Plan, context: &RepositoryContext) -> Refusal {
     match error {
         NotTaken::Busy(holder) => {
             let who = holder.map_or_else(
@@ -364,8 +396,9 @@ fn busy(error: NotTaken, plan: &Plan) -> Refusal {
             )
             .hint("wait for it, or stop it: agentd runs stop latest")
         }
-        NotTaken::Store(error) => {
-            Refusal::new(StopDetail::OutputWriteFailed, format!("The lease cannot be used: {error}."))
+        NotTaken::Store(StoreError::NameTaken(words)) => {
+            Refusal::new(StopDetail::ConfigInvalid, format!("The lease cannot be taken: {words}."))
         }
+        NotTaken::Store(error) => unusable(context, format!("The lease cannot be used: {error}.")),
     }
 }

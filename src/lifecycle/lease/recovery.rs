@@ -1,18 +1,24 @@
 //! After a crash the run of a dead holder is finished as `interrupted`, and its finished visits are handed on (D61).
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::domain::budget::Spend;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
-use crate::domain::name::RepoName;
+use crate::domain::name::{CommitId, RepoName};
+use crate::domain::refusal::Refusal;
 use crate::domain::run::{Carried, RunId};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
-use crate::record::finish;
 use crate::record::run_facts;
+use crate::record::{bring, finish};
 use crate::repository::context::RepositoryContext;
 use crate::store::run_dir::StateDir;
+use crate::sys::clock::Clock;
+
+/// How often the end of a dead run is tried that a late line of its own comes before.
+const MOST_TRIES: u32 = 3;
 
 /// A run whose process died.
 #[derive(Debug, Clone)]
@@ -24,11 +30,18 @@ pub struct Predecessor {
     /// Whether the process of the last run died: this run, or a later one that died before it had taken over this run's
     /// work.
     pub killed: bool,
+    /// What it used, where not all of its work is here, and is done anew.
+    pub lost: Option<Spend>,
+    /// Whether it was another node's, so that the branch here may be behind its work.
+    pub elsewhere: bool,
 }
 
 impl Predecessor {
     /// What killed predecessors used counts (D61): visits, money, and the time that their journals cover.
     pub fn spent(&self) -> Spend {
+        if let Some(spent) = self.lost {
+            return spent;
+        }
         let totals = self.facts.totals();
         let earlier = self.facts.started.as_ref().map(|started| started.inherited).unwrap_or_default();
         let lived = u64::try_from(self.facts.last_at - self.facts.started_at).unwrap_or_default();
@@ -39,6 +52,117 @@ impl Predecessor {
             cost_unknown: earlier.cost_unknown || totals.cost_unknown,
         }
     }
+}
+
+/// The same where the commits of its work are here, or can be had from the remote and from the bundles of its node. Where they cannot,
+/// its work is done anew, as far as it cannot be had; what it used counts.
+pub async fn with_its_commits(before: Predecessor, context: &RepositoryContext) -> Predecessor {
+    if context.state.shared().is_none() || has_all(&before.facts, context).await {
+        return before;
+    }
+    match taken_over(&before, context).await {
+        Ok(facts) => Predecessor { facts, lost: Some(before.spent()), elsewhere: true, ..before },
+        Err(why) => {
+            tracing::warn!(run_id = %before.run_id, "the work of another node's run is begun anew: {why}");
+            Predecessor {
+                lost: Some(before.spent()),
+                elsewhere: true,
+                facts: without_work(before.facts),
+                ..before
+            }
+        }
+    }
+}
+
+async fn has_all(facts: &RunFacts, context: &RepositoryContext) -> bool {
+    let committed = facts.committed.as_ref().map(|committed| &committed.head);
+    for commit in facts.checkpoint.as_ref().map(|(_, commit)| commit).into_iter().chain(committed) {
+        if !context.checkout.has_commit(commit).await.unwrap_or(false) {
+            return false;
+        }
+    }
+    true
+}
+
+fn without_work(mut facts: RunFacts) -> RunFacts {
+    facts.visits.clear();
+    (facts.checkpoint, facts.flow_end, facts.committed) = (None, None, None);
+    facts
+}
+
+/// The facts of another node's run as far as its work is here now, or why nothing of it is.
+async fn taken_over(before: &Predecessor, context: &RepositoryContext) -> Result<RunFacts, String> {
+    let (mut facts, run_id) = (before.facts.clone(), before.run_id);
+    let lease = facts.lease.clone().ok_or("its journal has no beginning")?;
+    let told = |refusal: Refusal| refusal.stop.message;
+    let remote = context.authorised_remote().await.map_err(told)?;
+    let mut pushed = None;
+    if let Some(remote) = &remote {
+        pushed = context.remote_tip(remote, &lease.branch, true).await.map_err(told)?;
+    }
+    let is_here = async |commit: &CommitId| context.checkout.has_commit(commit).await.unwrap_or(false);
+    if let Some(committed) = &facts.committed {
+        if is_here(&committed.head).await {
+            return Ok(facts);
+        }
+        // It is committed once more from the same files.
+        facts.committed = None;
+    }
+    let (visit, commit, bundle) = facts.bundled.clone().ok_or("its node kept nothing of it for others")?;
+    if facts.checkpoint.as_ref().is_none_or(|(last, _)| *last != visit) {
+        // What came behind it is on its node alone.
+        facts.visits.retain(|made| made.visit <= visit);
+        facts.flow_end = None;
+    }
+    if !is_here(&bundle.prerequisite).await {
+        context.origin_tip(&lease.origin.branch, true).await.map_err(told)?;
+    }
+    let file = context.state.run(&context.repo, run_id).path.join(&bundle.file.path);
+    let reference = format!("refs/agentd/checkpoints/{run_id}/{visit}");
+    let taken = context.checkout.take_bundle(&file, &reference, &commit).await;
+    taken.map_err(|error| error.to_string())?;
+    facts.checkpoint = Some((visit, commit.clone()));
+    let stands_on = context.checkout.parent_of(&commit).await.map_err(|error| error.to_string())?;
+    let stands_on = stands_on.ok_or("its checkpoint stands on nothing")?;
+    let here = context.checkout.local_branch(&lease.branch).await.map_err(|error| error.to_string())?;
+    for tip in here.iter().chain(&pushed) {
+        let behind = context.checkout.is_ancestor(tip, &stands_on).await.unwrap_or(false);
+        if *tip != stands_on && !behind {
+            return Err(format!("{} has commits that it does not have", lease.branch));
+        }
+    }
+    if here.is_none() {
+        let made = context.checkout.update_ref(&lease.branch.full(), None, &stands_on).await;
+        made.map_err(|error| error.to_string())?;
+    }
+    Ok(facts)
+}
+
+/// Ends a dead run, once this node has all of it. The caller holds the lease.
+fn end(
+    state: &StateDir,
+    repo: &RepoName,
+    run_id: RunId,
+    (clock, key): (&Clock, Option<&Path>),
+) -> Result<(), JournalError> {
+    let dir = state.run(repo, run_id);
+    let mut tried = 0;
+    loop {
+        let ended = finish::finalise(&dir, clock, key);
+        tried += 1;
+        // A line of the dead one's may have come in meanwhile: it counts, and the end comes behind it.
+        match ended {
+            Err(_) if state.shared().is_some() && tried < MOST_TRIES => brought(state, repo, run_id)?,
+            ended => return ended,
+        }
+    }
+}
+
+fn brought(state: &StateDir, repo: &RepoName, run_id: RunId) -> Result<(), JournalError> {
+    bring::to_node(state, repo, run_id).map_err(|error| JournalError {
+        path: state.run(repo, run_id).events().display().to_string(),
+        message: error.to_string(),
+    })
 }
 
 /// The run that a person wants to continue, or `None` for a success. Its failed visits are visited again. If it ended
@@ -52,16 +176,23 @@ pub async fn resumed(
     let key = context.config.record.seal_key.clone();
     let (state, repo) = (context.state.clone(), context.repo.clone());
     let work = tokio::task::spawn_blocking(move || {
+        brought(&state, &repo, run_id)?;
         if run_facts::read(&dir)?.sealed.is_none() {
-            finish::finalise(&dir, &clock, key.as_deref())?;
+            end(&state, &repo, run_id, (&clock, key.as_deref()))?;
         }
         let facts = run_facts::read(&dir)?;
-        let Some(end) = facts.end.clone().filter(|end| !end.success()) else { return Ok(None) };
+        let Some(ended) = facts.end.clone().filter(|end| !end.success()) else { return Ok(None) };
         let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
         // A person who gives work back has it gone on with, however the run ended that it was taken from.
         let taken = facts.flow_end.as_ref().is_some_and(|end| end.stop.is_taken());
         let facts = if taken { reopened(facts) } else { facts };
-        Ok(Some(Predecessor { run_id, facts, killed: end.detail == StopDetail::Interrupted }))
+        Ok(Some(Predecessor {
+            run_id,
+            facts,
+            killed: ended.detail == StopDetail::Interrupted,
+            lost: None,
+            elsewhere: false,
+        }))
     });
     work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })?
 }
@@ -118,17 +249,18 @@ pub async fn predecessor(context: &RepositoryContext, run_id: RunId, daemon: boo
     let (clock, key) = (context.clock.clone(), context.config.record.seal_key.clone());
     let (state, repo) = (context.state.clone(), context.repo.clone());
     let found = tokio::task::spawn_blocking(move || {
+        brought(&state, &repo, run_id)?;
         let facts = run_facts::read(&dir)?;
         let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
         let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);
         if facts.end.is_none() {
-            finish::finalise(&dir, &clock, key.as_deref())?;
+            end(&state, &repo, run_id, (&clock, key.as_deref()))?;
         }
         if !(killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts))) {
             return Ok(None);
         }
         let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
-        Ok::<_, JournalError>(Some(Predecessor { run_id, facts, killed }))
+        Ok::<_, JournalError>(Some(Predecessor { run_id, facts, killed, lost: None, elsewhere: false }))
     })
     .await;
     let dir = context.state.run(&context.repo, run_id);

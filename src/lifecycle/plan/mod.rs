@@ -104,22 +104,35 @@ impl Plan {
     }
 }
 
-/// Runs work on files so far: one that would not be on the cluster's store is not begun, so that no two nodes take an issue.
+/// The daemon and sweeps work on files so far: they begin nothing on a cluster's store, so that no two nodes take an issue.
 pub fn on_files(config: &Config) -> Result<(), Refusal> {
     match config.cluster.store {
         StoreKind::Files => Ok(()),
         StoreKind::Nats => Err(Refusal::new(
             StopDetail::ConfigInvalid,
-            "cluster.store = \"nats\": runs do not work on the cluster's store yet.",
+            "cluster.store = \"nats\": the daemon and sweeps do not work on the cluster's store yet.",
         )
-        .hint("leave [cluster] out to run issues on this host")
-        .hint("`agentd cluster doctor`, `account` and `status` work; docs/cluster.md says what does")),
+        .hint("agentd run N works on it, and `agentd cluster doctor` looks at it")
+        .hint("leave [cluster] out to run a daemon on this host alone; docs/cluster.md says what works")),
+    }
+}
+
+/// A run of a cluster is published, wherever it is begun from; a replay is none of the cluster's.
+fn is_published(context: &RepositoryContext) -> Result<(), Refusal> {
+    let shared = context.config.cluster.store == StoreKind::Nats;
+    match shared && context.state.shared().is_none() && context.replay.is_none() {
+        false => Ok(()),
+        true => Err(Refusal::new(
+            StopDetail::ConfigInvalid,
+            "cluster.store = \"nats\", and this program does not take part in the cluster.",
+        )
+        .hint("agentd run N does; or leave [cluster] out")),
     }
 }
 
 /// Reads and checks everything a run depends on. Changes nothing anywhere.
 pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Plan, Refusal> {
-    on_files(&context.config)?;
+    is_published(context)?;
     let (issue, snapshot, text) = issue(&request, context).await?;
     let lease_record = last_mapping(&issue, context).await;
     let mapped = match &lease_record {

@@ -131,7 +131,7 @@ async fn merged(
     let reference = format!("refs/agentd/checkpoints/{}/{visit}-merge", run.lease.run_id);
     let message = format!("After visit {visit} of run {}, with what others pushed", run.lease.run_id);
     let kept = worktree.checkpoint(&reference, &message).await.map_err(others::broken)?;
-    run.journal.record(Event::Checkpoint { visit, reference, commit: kept })?;
+    run.journal.record(Event::Checkpoint { visit, reference, commit: kept, bundle: None })?;
     Ok(Some(OthersMerged { visit, commit: theirs.tip, conflicts, told }))
 }
 

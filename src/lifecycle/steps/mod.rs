@@ -4,6 +4,7 @@
 //! checkpointed and recorded: after a crash the next run goes on behind the last finished visit.
 
 mod conflict;
+mod shared;
 pub mod outcomes;
 pub mod polled;
 
@@ -136,10 +137,12 @@ async fn checkpoint(
     };
     match kept {
         Ok(Kept { reference, commit }) => {
+            let bundle = shared::bundle(run, visit, &reference, &commit).await?;
             run.journal.record(Event::Checkpoint {
                 visit,
                 reference: reference.clone(),
                 commit: commit.clone(),
+                bundle,
             })?;
             Ok(Kept { reference, commit })
         }

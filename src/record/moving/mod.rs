@@ -3,19 +3,17 @@
 //! What is there already stays as it is, and is only gone on with where it is the same: so what is cut off and repeated comes to
 //! the same end. Nothing is taken away from where it was.
 
-mod bring;
 mod cells;
-mod journals;
 mod seals;
 
 use std::path::Path;
 
-pub use self::bring::{Brought, NotBrought, bring};
 pub use self::cells::{Carried, into_files, into_store};
-use self::journals::{Two, joined};
 pub use self::seals::{SealsMoved, gather_seals, put_seals};
 use super::audit;
+pub use super::bring::{Brought, NotBrought, bring};
 use super::finish::{self, Standing};
+use super::journals::{self, Two, joined};
 use super::seal;
 use crate::store::journal_file;
 use crate::store::nats::NatsStore;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 
+use super::super::journals::{self, joined};
 use super::super::seal_check;
-use super::journals::{self, joined};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::seal::{SealKeys, SignedSeal};
 use crate::store::journal_format::GENESIS;
@@ -12,6 +12,7 @@ use crate::store::nats::NatsStore;
 use crate::store::port::{Cell, Cells as _, StoreError};
 use crate::store::run_dir::StateDir;
 use crate::store::seal_index::SealIndex;
+use crate::store::seal_key;
 
 /// What became of seals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub fn put_seals(
     match seal_check::known_keys(from.path(), operator) {
         Ok(known) if !dry_run => {
             let keys = known.iter().map(|key| key.public_key().to_owned()).collect();
-            add_keys(to, &to.place(&Cell::SealKeys).display().to_string(), &keys)?;
+            seal_key::share(to, &keys)?;
         }
         Ok(_) => {}
         Err(problem) => moved.problems.push(problem),
@@ -95,34 +96,11 @@ pub fn gather_seals(
     let theirs = SealKeys::read(from.get(&Cell::SealKeys)?.1.as_deref());
     let place = to.store().place(&Cell::SealKeys).display().to_string();
     match theirs {
-        Ok(theirs) => add_keys(&**to.store(), &place, &theirs.keys)?,
+        Ok(theirs) => seal_key::share(&**to.store(), &theirs.keys)?,
         Err(problem) => return Err(StoreError::Failed { action: "read", place, words: problem }),
     }
     let problems = index.read().problems;
     Ok(SealsMoved { lines: written.iter().filter(|byte| **byte == b'\n').count(), problems })
-}
-
-/// Adds public keys to those that count in a store.
-fn add_keys(
-    store: &dyn crate::store::port::Cells,
-    place: &str,
-    keys: &BTreeSet<String>,
-) -> Result<(), StoreError> {
-    use crate::store::port::{Change, Committed};
-    loop {
-        let (after, text) = store.get(&Cell::SealKeys)?;
-        let unreadable = |words| StoreError::Failed { action: "read", place: place.to_owned(), words };
-        let mut all = SealKeys::read(text.as_deref()).map_err(unreadable)?;
-        let before = all.keys.len();
-        all.keys.extend(keys.iter().cloned());
-        if all.keys.len() == before {
-            return Ok(());
-        }
-        let value = Some(serde_json::to_string(&all).unwrap_or_default());
-        if store.commit(&[Change { cell: Cell::SealKeys, after, value }])? == Committed::Done {
-            return Ok(());
-        }
-    }
 }
 
 fn previous(line: &[u8]) -> Option<String> {

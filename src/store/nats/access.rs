@@ -24,6 +24,8 @@ pub struct Access {
     pub place: String,
     /// How long others leave a silent session its leases.
     pub lease: Duration,
+    /// Whether this is a process beside the node's daemon, with a session of its own.
+    pub beside: bool,
 }
 
 /// How a node proves to the servers who it is.

@@ -36,6 +36,8 @@ pub(super) struct CellStream {
     stream: String,
     /// Most bytes of a value.
     most: usize,
+    /// How long it is asked again where there is no answer.
+    patience: Duration,
 }
 
 /// What a subject says.
@@ -70,12 +72,17 @@ pub(super) enum Written {
 
 impl CellStream {
     pub(super) fn new(link: Link, stream: String) -> Self {
-        Self { link, stream, most: MOST_BYTES }
+        Self { link, stream, most: MOST_BYTES, patience: PATIENCE }
     }
 
     /// The same for values of another size.
     pub(super) fn of_up_to(self, most: usize) -> Self {
         Self { most, ..self }
+    }
+
+    /// The same with another patience.
+    pub(super) fn patient_for(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     pub(super) fn failed(action: &'static str, subject: &str, words: String) -> StoreError {
@@ -101,7 +108,7 @@ impl CellStream {
                         DateTime::from_timestamp(message.time.unix_timestamp(), 0).unwrap_or_default();
                     return Ok(Found { sequence: message.sequence, value, commit, written });
                 }
-                Err(words) if begin.elapsed() > PATIENCE || words.starts_with("not permitted") => {
+                Err(words) if begin.elapsed() > self.patience || words.starts_with("not permitted") => {
                     return Err(Self::failed("read", subject, words));
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
@@ -141,7 +148,7 @@ impl CellStream {
                 Outcome::Overtaken => return Ok(Written::Overtaken),
                 Outcome::Open => {}
             }
-            if last || begin.elapsed() > PATIENCE {
+            if last || begin.elapsed() > self.patience {
                 return Err(Self::failed("change", &place(), why));
             }
             tokio::time::sleep(pause).await;

@@ -1,13 +1,15 @@
 //! The port's cells, each by its subject.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use uuid::Uuid;
 
 use super::cell_stream::{CellStream, Found, Write, Written};
-use super::shared::NatsStore;
+use super::shared::{NatsStore, Shared};
 use crate::domain::cluster::names::{StreamKind, last_tokens};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
@@ -77,10 +79,30 @@ impl NatsStore {
     }
 }
 
+/// Does something with cells. A holder waits for as long as it may be one.
+async fn with<T, F: Future<Output = Result<T, StoreError>>>(
+    shared: Arc<Shared>,
+    waits: bool,
+    cells: CellStream,
+    work: impl FnOnce(CellStream) -> F,
+) -> Result<T, StoreError> {
+    let session = if waits { shared.session.lock().await.clone() } else { None };
+    let Some(session) = session.filter(|session| !session.has_expired()) else { return work(cells).await };
+    tokio::select! {
+        done = work(cells.patient_for(Duration::MAX)) => done,
+        () = session.expiry() => {
+            Err(CellStream::failed("change", "the cells", "this node's session has expired".to_owned()))
+        }
+    }
+}
+
 impl Cells for NatsStore {
     fn get(&self, cell: &Cell) -> Result<(Revision, Option<String>), StoreError> {
         let (cells, subject) = (self.stream_of(cell), self.subject(cell));
-        let found = self.shared.connection.call(async move { cells.get(&subject).await })??;
+        let (shared, waits) = (Arc::clone(&self.shared), self.waits);
+        let found = self.shared.connection.call(async move {
+            with(shared, waits, cells, |cells| async move { cells.get(&subject).await }).await
+        })??;
         Ok((revision(&found), found.value))
     }
 
@@ -99,7 +121,8 @@ impl Cells for NatsStore {
         };
         let changes: Vec<(String, Change)> =
             changes.iter().map(|change| (self.subject(&change.cell), change.clone())).collect();
-        self.shared.connection.call(async move {
+        let (shared, waits) = (Arc::clone(&self.shared), self.waits);
+        let commit = async move |cells: CellStream| {
             let mut writes = Vec::new();
             for (subject, change) in changes {
                 let after = match change.after.number() {
@@ -132,7 +155,8 @@ impl Cells for NatsStore {
                 Written::At(_) => Committed::Done,
                 Written::Overtaken => Committed::Overtaken,
             })
-        })?
+        };
+        self.shared.connection.call(with(shared, waits, cells, commit))?
     }
 
     fn watch(&self, cell: &Cell) -> BoxStream<'static, Option<String>> {

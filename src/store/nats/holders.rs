@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -13,13 +15,18 @@ use super::connection::LAST_WORD;
 use super::node::{failed, is_gone, node_cell, text_of};
 use super::session::Session;
 use super::shared::{NatsStore, Shared};
-use crate::domain::cluster::cells::{self, Hold, ISSUE_SCHEMA, IssueCell, NodeState, RunKey};
+use crate::domain::cluster::cells::{
+    self, ASKED, HeldTerm, Hold, ISSUE_SCHEMA, IssueCell, NodeState, RunKey, SessionId,
+};
 use crate::domain::cluster::lease::{self, Claim};
 use crate::domain::cluster::names::last_tokens;
 use crate::domain::cluster::session::has_ended;
 use crate::domain::name::RepoName;
 use crate::store::port::{Held, Holders, LeaseKey, NotTaken, StoreError};
 use crate::sys::holder_format::{Holder, LEASE_SCHEMA, LeaseRecord, Liveness};
+
+/// How often a holder is looked at that may be dead.
+const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 struct Leased {
@@ -51,6 +58,14 @@ async fn issue_cell(shared: &Shared, subject: &str) -> Result<(u64, IssueCell), 
     Ok((found.sequence, found.value.as_ref().map(read).transpose()?.unwrap_or_default()))
 }
 
+/// Whether a session has not ended, as far as its cell and this host's processes tell.
+async fn session_lives(shared: &Shared, by: &SessionId) -> Result<bool, StoreError> {
+    let node = shared.node.names.cell("node", &[&by.node]);
+    let (_, found) = node_cell(&shared.node.cells, &node).await?;
+    let gone = found.as_ref().is_some_and(|found| is_gone(found, &shared.node.host));
+    Ok(!gone && !has_ended(by, found.as_ref()))
+}
+
 /// This node's session, begun where there is none.
 async fn session(shared: &Arc<Shared>) -> Result<Arc<Session>, StoreError> {
     let mut current = shared.session.lock().await;
@@ -58,27 +73,43 @@ async fn session(shared: &Arc<Shared>) -> Result<Arc<Session>, StoreError> {
         return Ok(Arc::clone(session));
     }
     // One that is not valid at the moment may become so again; only one that has expired never does.
-    if let Some(session) = current.as_ref()
-        && session.commit(Vec::new()).await? != Written::Overtaken
-    {
-        return Ok(Arc::clone(session));
+    if let Some(session) = current.as_ref().filter(|session| !session.has_expired()) {
+        session.commit(Vec::new()).await?;
+        if !session.has_expired() {
+            return Ok(Arc::clone(session));
+        }
     }
     let begun = Session::begin(&shared.node).await?;
     *current = Some(Arc::clone(&begun));
     Ok(begun)
 }
 
-async fn take(shared: Arc<Shared>, subject: String, holder: Holder) -> Result<Leased, NotTaken> {
+async fn take(shared: Arc<Shared>, subject: String, mut holder: Holder) -> Result<Leased, NotTaken> {
     let session = session(&shared).await?;
-    let own = serde_json::to_value(&holder).map_err(|error| failed(&subject, error.to_string()))?;
-    let asked = Claim::Asked(RunKey::Other(format!("operator:{}", Uuid::new_v4())));
+    let asked = Claim::Asked(RunKey::Other(format!("{ASKED}{}", Uuid::new_v4())));
+    let mut first = None;
     loop {
         let (sequence, cell) = issue_cell(&shared, &subject).await?;
         let dead = match &cell.hold {
-            Hold::Leased { by, .. } => !session.sees_alive(by).await?,
-            Hold::Free | Hold::Offered { .. } => false,
+            Hold::Leased { by, .. } if *by != session.id => {
+                let alive = session.sees_alive(by).await?;
+                // A holder that gives a sign of life while it is watched has the issue. One that gives none is watched for a lease.
+                let now = (by.clone(), session.revision_of(by).await?);
+                if alive && *first.get_or_insert_with(|| now.clone()) == now {
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
+                !alive
+            }
+            Hold::Leased { .. } | Hold::Free | Hold::Offered { .. } => false,
         };
-        let Ok(next) = lease::taken(&cell, dead, &session.id, &asked, own.clone()) else {
+        holder.held = Some(HeldTerm {
+            cluster: shared.node.names.cluster().to_owned(),
+            by: session.id.clone(),
+            term: cell.term + 1,
+        });
+        let own = serde_json::to_value(&holder).map_err(|error| failed(&subject, error.to_string()))?;
+        let Ok(next) = lease::taken(&cell, dead, &session.id, &asked, own) else {
             return Err(NotTaken::Busy(holder_of(&cell).map(Box::new)));
         };
         let value = Some(text_of(&next, &subject)?);
@@ -88,7 +119,7 @@ async fn take(shared: Arc<Shared>, subject: String, holder: Holder) -> Result<Le
             let sequence = last - 1;
             return Ok(Leased { shared, session, subject, sequence, cell: next, holder, given_back: false });
         }
-        if !session.holds() {
+        if session.has_expired() {
             return Err(failed(&subject, "this node's session has expired").into());
         }
     }
@@ -146,6 +177,14 @@ impl Held for Leased {
     fn release(mut self: Box<Self>) -> Result<(), StoreError> {
         self.give_back()
     }
+
+    fn term(&self) -> Option<HeldTerm> {
+        self.holder.held.clone()
+    }
+
+    fn lost(&self) -> BoxFuture<'static, ()> {
+        self.session.expiry().boxed()
+    }
 }
 
 impl Drop for Leased {
@@ -201,12 +240,7 @@ impl Holders for NatsStore {
         let looked = self.shared.connection.call(async move {
             let (sequence, cell) = issue_cell(&shared, &subject).await?;
             let lives = match &cell.hold {
-                Hold::Leased { by, .. } => {
-                    let node = shared.node.names.cell("node", &[&by.node]);
-                    let (_, found) = node_cell(&shared.node.cells, &node).await?;
-                    let gone = found.as_ref().is_some_and(|found| is_gone(found, &shared.node.host));
-                    !gone && !has_ended(by, found.as_ref())
-                }
+                Hold::Leased { by, .. } => session_lives(&shared, by).await?,
                 Hold::Free | Hold::Offered { .. } => false,
             };
             Ok::<_, StoreError>((sequence, lives, cell))
@@ -244,6 +278,12 @@ impl Holders for NatsStore {
     /// On this host by its process, on another one by the cells of the nodes.
     fn lives(&self, holder: &Holder) -> bool {
         let now = self.shared.clock.now();
+        if let Some(held) = holder.held.as_ref().filter(|held| held.cluster == self.names().cluster()) {
+            let (shared, by) = (Arc::clone(&self.shared), held.by.clone());
+            let seen = self.shared.connection.call(async move { session_lives(&shared, &by).await });
+            // What cannot be asked counts as living.
+            return seen.and_then(|seen| seen).unwrap_or(true);
+        }
         match holder.liveness(&self.shared.node.host, now) {
             Liveness::Alive => return true,
             Liveness::Dead if holder.host == self.shared.node.host.name => return false,

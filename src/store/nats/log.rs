@@ -21,7 +21,18 @@ const MOST_BYTES: usize = 256 * 1024;
 /// The header that names the id of a message.
 const ID: &str = "Nats-Msg-Id";
 
-pub(super) struct NatsLog {
+/// What stands behind a place of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Behind {
+    /// Nothing.
+    Nothing,
+    /// So many bytes of what was to come there, up to this place.
+    Own(usize, Place),
+    /// Something else.
+    Another,
+}
+
+pub(in crate::store) struct NatsLog {
     shared: Arc<Shared>,
     stream: String,
     subject: String,
@@ -30,6 +41,26 @@ pub(super) struct NatsLog {
 impl NatsLog {
     pub(super) fn new(shared: Arc<Shared>, stream: String, subject: String) -> Self {
         Self { shared, stream, subject }
+    }
+
+    /// What stands behind a place, where `lines` were to come.
+    pub(in crate::store) fn behind(&self, place: Place, lines: &[u8]) -> Result<Behind, StoreError> {
+        let (shared, stream, subject) = (Arc::clone(&self.shared), self.stream.clone(), self.subject.clone());
+        let lines = Bytes::copy_from_slice(lines);
+        let read = self.shared.connection.call(async move {
+            let link = shared.connection.link();
+            let (mut found, mut own) = (Behind::Nothing, 0);
+            let mut last = place;
+            while let Some(message) = link.next(&stream, &subject, last + 1).await? {
+                if message.payload.is_empty() || !lines[own..].starts_with(&message.payload) {
+                    return Ok(Behind::Another);
+                }
+                (own, last) = (own + message.payload.len(), message.sequence);
+                found = Behind::Own(own, last);
+            }
+            Ok::<_, String>(found)
+        })?;
+        read.map_err(|words| self.failed("read", words))
     }
 
     fn failed(&self, action: &'static str, words: String) -> StoreError {

@@ -25,10 +25,11 @@ use std::sync::Arc;
 
 pub use self::access::{Access, Credentials, Tls};
 use self::blobs::NatsBlobs;
-use self::log::NatsLog;
+pub(super) use self::log::{Behind, NatsLog};
 pub use self::moving::Recorded;
 pub use self::rows::{RowSeen, StatusSeen};
 pub use self::seen::{AccountSeen, NodeSeen, ServerSeen};
+pub(super) use self::session::Session;
 pub use self::shared::NatsStore;
 use super::port::{Blobs, Log, Store, StoreError};
 use super::run_dir::{FindError, RunDir, StateDir};
@@ -40,6 +41,14 @@ impl StateDir {
     /// A state directory whose shared part is on a NATS server. Takes an absolute path; makes nothing yet.
     pub fn on_nats(root: PathBuf, store: NatsStore) -> Self {
         Self { root, store: Arc::new(store), only_reads: false }
+    }
+}
+
+impl NatsStore {
+    /// The journal of a run.
+    pub(super) fn journal(&self, run: &RunDir) -> NatsLog {
+        let subject = self.names().log(&run.repo, &run.run_id.to_string());
+        NatsLog::new(self.shared.clone(), self.names().stream(StreamKind::Log), subject)
     }
 }
 
@@ -64,9 +73,7 @@ impl Store for NatsStore {
     }
 
     fn log(&self, run: &RunDir) -> Result<Arc<dyn Log>, StoreError> {
-        let subject = self.names().log(&run.repo, &run.run_id.to_string());
-        let stream = self.names().stream(StreamKind::Log);
-        Ok(Arc::new(NatsLog::new(self.shared.clone(), stream, subject)))
+        Ok(Arc::new(self.journal(run)))
     }
 
     fn blobs(&self, _run: &RunDir) -> Arc<dyn Blobs> {

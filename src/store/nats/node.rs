@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cell_stream::CellStream;
-use crate::domain::cluster::cells::{self as documents, NODE_SCHEMA, NodeCell};
-use crate::domain::cluster::names::Names;
+use crate::domain::cluster::cells::{self as documents, NODE_SCHEMA, NodeCell, NodeState};
+use crate::domain::cluster::names::{BESIDE, Names};
 use crate::store::port::StoreError;
 use crate::sys::host::Host;
 use crate::sys::process_tree;
@@ -18,6 +18,28 @@ pub(super) struct Node {
     pub cells: CellStream,
     pub lease: Duration,
     pub host: Host,
+    /// Whether this is a process beside the node's daemon, such as `agentd run`: it lives by a cell of its own.
+    pub is_beside: bool,
+}
+
+impl Node {
+    /// The name that this process lives by, as long as no other process of this node does.
+    pub(super) fn first_name(&self) -> String {
+        if self.is_beside { format!("{}{BESIDE}1", self.name) } else { self.name.clone() }
+    }
+
+    /// The name that comes behind one of these.
+    pub(super) fn next_name(&self, name: &str) -> String {
+        let number: u32 = name.rsplit(BESIDE).next().and_then(|number| number.parse().ok()).unwrap_or(0);
+        format!("{}{BESIDE}{}", self.name, number + 1)
+    }
+}
+
+/// Whether a living process of this host with the same state directory has a cell.
+pub(super) fn is_here(cell: &NodeCell, node: &Node) -> bool {
+    let lives = matches!(cell.state, NodeState::Live | NodeState::Draining);
+    let same = cell.place == node.place && cell.host == node.host.name && cell.boot_id == node.host.boot_id;
+    lives && same && process_tree::start_time(cell.pid) == Some(cell.started)
 }
 
 pub(super) fn failed(subject: &str, words: impl Into<String>) -> StoreError {

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::cell_stream::{Write, Written};
-use super::node::{Node, failed, is_gone, node_cell, text_of};
+use super::node::{Node, is_gone, is_here, node_cell, text_of};
 use crate::domain::cluster::cells::{NODE_SCHEMA, NodeCell, NodeState, SessionId};
 use crate::domain::cluster::session::{self, Begin, Sight, Sightings, Validity};
 use crate::store::port::StoreError;
@@ -17,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// One life of this node.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(in crate::store) struct Session {
     pub id: SessionId,
     node: Arc<Node>,
     subject: String,
@@ -27,12 +28,15 @@ pub(super) struct Session {
     /// What was seen of the other nodes.
     sightings: Mutex<Sightings>,
     renewing: Mutex<Option<JoinHandle<()>>>,
+    /// Whether others let it expire.
+    expired: watch::Sender<bool>,
 }
 
 impl Session {
     /// Begins this node's next session. Where another process may have its name, that cell is watched for a lease first.
     pub(super) async fn begin(node: &Arc<Node>) -> Result<Arc<Self>, StoreError> {
-        let subject = node.names.cell("node", &[&node.name]);
+        let mut name = node.first_name();
+        let mut subject = node.names.cell("node", &[&name]);
         let own = NodeCell {
             schema_version: NODE_SCHEMA.to_owned(),
             session: 0,
@@ -51,6 +55,12 @@ impl Session {
         let mut first = None;
         loop {
             let (revision, found) = node_cell(&node.cells, &subject).await?;
+            // Another process of this node works under that name already.
+            if node.is_beside && found.as_ref().is_some_and(|cell| is_here(cell, node)) {
+                (name, first) = (node.next_name(&name), None);
+                subject = node.names.cell("node", &[&name]);
+                continue;
+            }
             let unchanged = *first.get_or_insert(revision) == revision;
             let sight = match &found {
                 Some(cell) if is_gone(cell, &node.host) => Sight::Gone,
@@ -69,7 +79,7 @@ impl Session {
                     let by = by.unwrap_or_else(|| "another process".to_owned());
                     let words =
                         format!("the node \"{}\" is {by}; give this one another `cluster.node`", node.name);
-                    return Err(failed(&subject, words));
+                    return Err(StoreError::NameTaken(words));
                 }
             };
             let sent = awake_or_asleep();
@@ -78,7 +88,7 @@ impl Session {
             if let Written::At(revision) = node.cells.commit(&[write]).await? {
                 let mut validity = Validity::new(node.lease);
                 validity.acknowledged(sent, awake_or_asleep());
-                let id = SessionId { node: node.name.clone(), session: cell.session };
+                let id = SessionId { node: name, session: cell.session };
                 let session = Arc::new(Self {
                     id,
                     node: Arc::clone(node),
@@ -87,6 +97,7 @@ impl Session {
                     validity: Mutex::new(validity),
                     sightings: Mutex::default(),
                     renewing: Mutex::new(None),
+                    expired: watch::Sender::new(false),
                 });
                 session.keep_renewing();
                 return Ok(session);
@@ -103,11 +114,11 @@ impl Session {
                 tokio::time::sleep(every).await;
                 let Some(session) = weak.upgrade() else { return };
                 match session.commit(Vec::new()).await {
-                    Ok(Written::At(_)) => {}
-                    Ok(Written::Overtaken) => {
+                    Ok(Written::Overtaken) if session.has_expired() => {
                         tracing::warn!("the session of this node has expired: others may have its leases");
                         return;
                     }
+                    Ok(Written::At(_) | Written::Overtaken) => {}
                     Err(error) => tracing::warn!("the session of this node could not be renewed: {error}"),
                 }
             }
@@ -116,8 +127,24 @@ impl Session {
     }
 
     /// Whether this node may still do what only a living one may.
-    pub(super) fn holds(&self) -> bool {
+    pub(in crate::store) fn holds(&self) -> bool {
         self.validity().holds(awake_or_asleep())
+    }
+
+    /// Whether others let it expire, as far as was seen. It never comes back.
+    pub(in crate::store) fn has_expired(&self) -> bool {
+        *self.expired.borrow()
+    }
+
+    /// Ends once it is known that it has expired.
+    pub(in crate::store) fn expiry(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut expired = self.expired.subscribe();
+        async move {
+            // A session that is dropped was given up, and did not expire.
+            if expired.wait_for(|expired| *expired).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     fn validity(&self) -> Validity {
@@ -140,6 +167,17 @@ impl Session {
             *cell = (revision, next);
             let mut validity = self.validity.lock().unwrap_or_else(PoisonError::into_inner);
             validity.acknowledged(sent, awake_or_asleep());
+            return Ok(written);
+        }
+        // It may be this session's own write, whose answer was given up, that is there.
+        let (revision, found) = node_cell(&self.node.cells, &self.subject).await?;
+        match found {
+            Some(found)
+                if found.session == self.id.session && !session::has_ended(&self.id, Some(&found)) =>
+            {
+                *cell = (revision, found);
+            }
+            _ => drop(self.expired.send_replace(true)),
         }
         Ok(written)
     }
@@ -169,6 +207,11 @@ impl Session {
                 return Ok(false);
             }
         }
+    }
+
+    /// The revision of another node's cell.
+    pub(super) async fn revision_of(&self, other: &SessionId) -> Result<u64, StoreError> {
+        Ok(node_cell(&self.node.cells, &self.node.names.cell("node", &[&other.node])).await?.0)
     }
 
     /// Says that this session is over, so that nobody has to wait for it.

@@ -1,6 +1,7 @@
 //! The handle on a cluster's store, and what all its parts use.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::access::Access;
 use super::cell_stream::CellStream;
@@ -16,6 +17,8 @@ use crate::sys::host::Host;
 #[derive(Debug, Clone)]
 pub struct NatsStore {
     pub(super) shared: Arc<Shared>,
+    /// Whether a holder waits for cells for as long as the store is away.
+    pub(super) waits: bool,
 }
 
 #[derive(Debug)]
@@ -43,10 +46,32 @@ impl NatsStore {
             cells,
             lease: access.lease,
             host: Host::current(),
+            is_beside: access.beside,
         };
         let session = tokio::sync::Mutex::new(None);
         let shared = Shared { connection, node: Arc::new(node), session, clock: Clock::system() };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), waits: false })
+    }
+
+    /// The same store for who works on an issue: a holder waits for as long as the store is away, instead of failing.
+    pub fn waiting(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), waits: true }
+    }
+
+    /// Waits until the store answers. Blocks.
+    ///
+    /// # Errors
+    /// It does not in this time, or refuses.
+    pub fn answers(&self, within: Duration) -> Result<(), StoreError> {
+        let (node, own) = (self.shared.node.clone(), self.names().cell("node", &[&self.shared.node.name]));
+        let asked = async move { node.cells.clone().patient_for(within).get(&own).await.map(drop) };
+        self.shared.connection.call(asked)?
+    }
+
+    /// This process's session, if it holds something.
+    pub(in crate::store) fn session(&self) -> Option<Arc<Session>> {
+        let shared = Arc::clone(&self.shared);
+        self.shared.connection.call(async move { shared.session.lock().await.clone() }).ok().flatten()
     }
 
     pub(super) fn names(&self) -> &Names {

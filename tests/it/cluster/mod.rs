@@ -15,4 +15,8 @@ mod reading;
 #[cfg(feature = "nats")]
 mod roles;
 #[cfg(feature = "nats")]
+mod running;
+#[cfg(feature = "nats")]
 pub mod server;
+#[cfg(feature = "nats")]
+mod taking_over;

@@ -186,6 +186,7 @@ pub fn access(urls: &str) -> Access {
         place: node.clone(),
         node,
         lease: LEASE,
+        beside: false,
     }
 }
 

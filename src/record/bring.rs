@@ -1,20 +1,20 @@
 //! A run of a cluster as a directory: its journal, and every file that it names, each checked by its hash before anybody sees it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use serde_json::Value;
-
-use super::super::seal_check;
 use super::journals::{self, Two, joined};
+use super::seal_check;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::facts::RunFacts;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::store::journal_file;
-use crate::store::journal_format::JournalLine;
+use crate::store::journal_format::{JournalLine, named_in};
 use crate::store::port::StoreError;
 use crate::store::run_dir::{RunDir, StateDir};
+use crate::sys::clock::Stopwatch;
 use crate::sys::files::{self, FileError};
 
 /// A run that is a directory now.
@@ -117,6 +117,76 @@ pub fn bring(from: &StateDir, repo: &RepoName, run_id: RunId, to: &StateDir) -> 
     Ok(Brought { dir, facts, missing })
 }
 
+/// How long a store that does not answer is asked again.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Sees to it that this node has a run, and the runs that it goes on with, as the store has them: for whoever has the lease of
+/// its issue. Lines that were written here when another node had the run already are kept beside it. Blocks. Without a cluster there is
+/// nothing to bring.
+///
+/// # Errors
+/// A run is broken, or store or disk failed.
+pub fn to_node(state: &StateDir, repo: &RepoName, run_id: RunId) -> Result<(), NotBrought> {
+    let Some(shared) = state.shared() else { return Ok(()) };
+    let files = StateDir::new(state.path().to_owned());
+    let mut next = Some(run_id);
+    while let Some(run_id) = next {
+        next = match answered(|| bring_over(&shared, repo, run_id, &files)) {
+            Ok(facts) => facts.lease.and_then(|lease| lease.previous_run),
+            // Nothing of it was published, or it is past its time.
+            Err(NotBrought::NotThere) => None,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(())
+}
+
+fn answered<T>(mut ask: impl FnMut() -> Result<T, NotBrought>) -> Result<T, NotBrought> {
+    let begin = Stopwatch::start();
+    loop {
+        match ask() {
+            Err(NotBrought::Store(_)) if begin.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+}
+
+fn bring_over(
+    from: &StateDir,
+    repo: &RepoName,
+    run_id: RunId,
+    to: &StateDir,
+) -> Result<RunFacts, NotBrought> {
+    match bring(from, repo, run_id, to) {
+        Err(NotBrought::TwoChains { .. }) => {
+            set_aside(&from.run(repo, run_id), &to.run(repo, run_id))?;
+            bring(from, repo, run_id, to).map(|brought| brought.facts)
+        }
+        brought => brought.map(|brought| brought.facts),
+    }
+}
+
+/// Moves the lines that only this node has out of its journal, with what was made of them.
+fn set_aside(there: &RunDir, here: &RunDir) -> Result<(), NotBrought> {
+    let (shared, _) = there.store().log(there)?.read(0)?;
+    let (own, _) = here.store().log(here)?.read(0)?;
+    let lines =
+        |bytes: &[u8]| bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let same =
+        lines(&shared).iter().zip(&lines(&own)).take_while(|(a, b)| a == b).map(|(a, _)| a.len()).sum();
+    let (kept, beyond): (&[u8], &[u8]) = own.split_at(same);
+    let mut aside = std::fs::read(here.overtaken()).unwrap_or_default();
+    if !aside.ends_with(beyond) {
+        aside.extend_from_slice(beyond);
+        files::write_private(&here.overtaken(), &aside)?;
+    }
+    for made in [here.result(), here.record(), here.report()] {
+        files::remove_file(&made)?;
+    }
+    Ok(files::write_private(&here.events(), kept)?)
+}
+
 /// Whether a path stays in the directory that it is relative to.
 fn is_inside(path: &str) -> bool {
     use std::path::{Component, Path};
@@ -125,21 +195,9 @@ fn is_inside(path: &str) -> bool {
 
 /// The files that a journal names, the last one of each path.
 fn named(lines: &[JournalLine]) -> Vec<Artifact> {
-    fn gather(value: &Value, into: &mut BTreeMap<String, Artifact>) {
-        match value {
-            Value::Object(members) => {
-                if members.len() == 3
-                    && let Ok(artifact) = serde_json::from_value::<Artifact>(value.clone())
-                {
-                    into.insert(artifact.path.clone(), artifact);
-                }
-                members.values().for_each(|member| gather(member, into));
-            }
-            Value::Array(items) => items.iter().for_each(|item| gather(item, into)),
-            _ => {}
-        }
-    }
     let mut found = BTreeMap::new();
-    lines.iter().for_each(|line| gather(&line.data, &mut found));
+    for line in lines {
+        named_in(&line.data, &mut |file| drop(found.insert(file.path.clone(), file)));
+    }
     found.into_values().collect()
 }

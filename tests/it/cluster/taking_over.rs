@@ -1,0 +1,302 @@
+//! Runs of several nodes on one issue: one works, the others are told so; a dead one's work is gone on with elsewhere, and whoever was
+//! overtaken writes nothing more.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::moving::{run_ids, runs, with_client};
+use super::running::world;
+use super::server::{Server, is_there};
+use crate::outside::daemons::{slow_model, until};
+use crate::outside::world::{World, text};
+
+/// A node: a clone, a state directory and a configuration of its own.
+struct Node {
+    checkout: PathBuf,
+    state: PathBuf,
+    config: PathBuf,
+}
+
+impl Node {
+    async fn of(world: &World, name: &str) -> Self {
+        let dir = world.dir.path();
+        let checkout = dir.join(name).join("shop");
+        std::fs::create_dir_all(checkout.parent().unwrap()).unwrap();
+        let copied = Command::new("cp").arg("-a").arg(world.shop()).arg(&checkout).status().unwrap();
+        assert!(copied.success());
+        let text = std::fs::read_to_string(dir.join("cluster.toml")).unwrap();
+        world.write(&format!("{name}.toml"), &text.replace("node = \"here\"", &format!("node = \"{name}\"")));
+        Self { checkout, state: dir.join(name).join("state"), config: dir.join(format!("{name}.toml")) }
+    }
+
+    fn command(&self, world: &World, args: &[&str]) -> Command {
+        let mut command = world.command(&["--config"]);
+        command.arg(&self.config).arg("--json").args(args);
+        command.current_dir(&self.checkout).env("AGENTD_STATE_DIR", &self.state);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// `agentd run --issue 7` under way.
+    fn start(&self, world: &World) -> Working {
+        Working(Some(self.command(world, &["run", "--issue", "7"]).spawn().unwrap()))
+    }
+
+    /// Lines of the journal of its last run.
+    fn journal(&self) -> Vec<Value> {
+        let last =
+            runs(&self.state).read_dir().into_iter().flatten().flatten().map(|entry| entry.path()).max();
+        let text =
+            last.and_then(|run| std::fs::read_to_string(run.join("events.jsonl")).ok()).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn has(&self, kind: &str, visit: u64) -> bool {
+        self.journal().iter().any(|line| line["kind"] == json!(kind) && line["data"]["visit"] == json!(visit))
+    }
+}
+
+/// A run as a process; dropped, it is killed.
+struct Working(Option<Child>);
+
+impl Working {
+    fn signal(&self, name: &str) {
+        let pid = self.0.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    fn kill(mut self) {
+        let mut child = self.0.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Exit code, run output, and what it said.
+    async fn ended(mut self) -> (Option<i32>, Value, String) {
+        let child = self.0.take().unwrap();
+        let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+        let said = text(&done.stderr);
+        let document = serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+        (done.status.code(), document, said)
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What the store has of a run, line by line.
+fn shared(server: &Server, run: &str) -> Vec<Value> {
+    let subject = format!("agentd.test.log.demo.shop.{run}");
+    let bytes = with_client(&server.url(), async |context| {
+        let stream = context.get_stream("agentd_test_log").await.unwrap();
+        let (mut bytes, mut from) = (Vec::new(), 1);
+        while let Ok(message) =
+            stream.raw_message_builder().next_by_subject(subject.clone()).sequence(from).send().await
+        {
+            bytes.extend_from_slice(&message.payload);
+            from = message.sequence + 1;
+        }
+        bytes
+    });
+    text(&bytes).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Requests of a run that say what its step is to do.
+fn asked_for(world: &World, words: &str) -> usize {
+    let first = |request: &Value| {
+        let messages = request["messages"].as_array().cloned().unwrap_or_default();
+        messages.len() <= 2 && request.to_string().contains(words)
+    };
+    world.sim.model_requests().iter().filter(|request| first(&request.body)).count()
+}
+
+async fn git(world: &World, dir: &Path, args: &[&str]) -> String {
+    world.git(dir, args).await.trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_45_an_issue_that_another_node_holds_is_busy_and_the_node_is_named() {
+    if !is_there("h_45") {
+        return;
+    }
+    let (world, _server) = world(1).await;
+    let (a, c) = (Node::of(&world, "a").await, Node::of(&world, "c").await);
+    slow_model(&world, 2, 8_000);
+    let working = a.start(&world);
+    until("the second visit", || a.has("visit_started", 2)).await;
+    let (code, output, said) = c.start(&world).ended().await;
+    assert_eq!((code, &output["stop_detail"]), (Some(4), &json!("branch_busy")), "{output:#} {said}");
+    let holder = a.journal()[0]["data"]["instance"].as_str().unwrap().to_owned();
+    assert!(said.contains("the node a+1") && said.contains(&holder) && said.contains("since 20"), "{said}");
+    assert!(!runs(&c.state).exists());
+    let (code, output, said) = working.ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_10_what_a_killed_node_had_done_is_gone_on_with_elsewhere_and_no_finished_visit_again() {
+    if !is_there("h_10") {
+        return;
+    }
+    let (world, server) = world(2).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    slow_model(&world, 5, 600_000);
+    let working = a.start(&world);
+    until("the third visit", || a.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    until("it is published", || {
+        shared(&server, &run)
+            .iter()
+            .any(|line| line["kind"] == json!("visit_started") && line["data"]["visit"] == 3)
+    })
+    .await;
+    working.kill();
+    let begin = Instant::now();
+    let (code, output, said) = b.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+    world.assert_one_of_each();
+    let times = ["Understand and plan", "Carry out the plan", "You review another's work"]
+        .map(|words| asked_for(&world, words));
+    assert_eq!(times, [1, 1, 2], "the third visit once more, the others not");
+    let first = shared(&server, &run);
+    let end = first.iter().find(|line| line["kind"] == json!("run_ended")).unwrap();
+    assert_eq!(end["data"]["stop"]["detail"], json!("interrupted"));
+    assert_eq!(first.last().unwrap()["kind"], json!("files_sealed"));
+    let second = b.journal();
+    assert_eq!(second[0]["data"]["previous_run"], json!(run), "{:#}", second[0]);
+    assert_eq!(second[0]["data"]["held"]["term"], json!(2));
+    // Nothing of it names a place of the former node.
+    let text = serde_json::to_string(&second).unwrap();
+    assert!(!text.contains(a.checkout.to_str().unwrap()) && !text.contains(a.state.to_str().unwrap()));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_13_a_node_that_stood_still_is_overtaken_and_writes_nothing_more() {
+    if !is_there("h_13") {
+        return;
+    }
+    let (world, server) = world(2).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    slow_model(&world, 5, 4_000);
+    let working = a.start(&world);
+    until("the third visit", || a.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    working.signal("-STOP");
+    let (code, output, said) = b.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    let (lines, writes) = (shared(&server, &run), world.sim.requests().len());
+    working.signal("-CONT");
+    let (code, output, said) = working.ended().await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("overtaken")), "{output:#} {said}");
+    assert_eq!(shared(&server, &run), lines, "its appends are refused");
+    let later: Vec<_> =
+        world.sim.requests().into_iter().skip(writes).filter(|one| one.method != "GET").collect();
+    assert!(later.is_empty(), "{later:?}");
+    world.assert_one_of_each();
+    let rescued = git(&world, &a.checkout, &["show", &format!("refs/agentd/rescue/{run}:lib/cart.sh")]).await;
+    assert!(rescued.contains("$1 * (100 - $2) / 100"), "{rescued}");
+    // Its journal is that of the store; what only it wrote is beside it.
+    let dir = runs(&a.state).join(&run);
+    let own = std::fs::read_to_string(dir.join("events.jsonl")).unwrap();
+    assert_eq!(own.lines().count(), lines.len());
+    assert!(std::fs::read_to_string(dir.join("overtaken.jsonl")).unwrap().lines().count() > 0);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_17_a_foreign_message_on_its_subject_ends_the_run_and_is_not_written_over() {
+    if !is_there("h_17") {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let a = Node::of(&world, "a").await;
+    slow_model(&world, 2, 6_000);
+    let working = a.start(&world);
+    until("the second visit", || a.has("visit_started", 2) && world.sim.model_requests().len() == 3).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    let subject = format!("agentd.test.log.demo.shop.{run}");
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    with_client(&server.url(), async |context| {
+        context.publish(subject.clone(), "foreign\n".into()).await.unwrap().await.unwrap();
+    });
+    let (code, output, said) = working.ended().await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("overtaken")), "{output:#} {said}");
+    let last = with_client(&server.url(), async |context| {
+        let stream = context.get_stream("agentd_test_log").await.unwrap();
+        stream.raw_message_builder().last_by_subject(subject).send().await.unwrap()
+    });
+    assert_eq!(text(&last.payload), "foreign\n");
+    assert!(world.sim.pulls("demo/shop").is_empty());
+    world.finish().await;
+}
+
+/// The store is gone for a while in the middle of a visit.
+async fn gone_for(test: &str, away: Duration) {
+    if !is_there(test) {
+        return;
+    }
+    let (world, mut server) = world(1).await;
+    let a = Node::of(&world, "a").await;
+    slow_model(&world, 3, 1_500);
+    let working = a.start(&world);
+    until("the second visit", || world.sim.model_requests().len() == 4).await;
+    server.kill();
+    tokio::time::sleep(away).await;
+    let asked = world.sim.model_requests().len();
+    assert!(asked <= 5, "{asked} requests: nothing begins without the store");
+    server.run();
+    server.wait();
+    let (code, output, said) = working.ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    world.assert_one_of_each();
+    assert_eq!(world.sim.model_requests().len(), 9, "nothing was asked twice");
+    assert_eq!(run_ids(&a.state).len(), 1);
+    let own = a.journal();
+    assert_eq!(shared(&server, &run_ids(&a.state)[0]), own);
+    assert_eq!(own[0]["data"]["held"]["session"], json!(1));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_22_the_store_is_gone_5_s_and_the_run_goes_on_in_place() {
+    gone_for("h_22", Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_22_the_store_is_gone_60_s_and_the_run_goes_on_in_place() {
+    gone_for("h_22_long", Duration::from_secs(60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_44_two_nodes_of_one_name_do_not_work_at_once() {
+    if !is_there("h_44") {
+        return;
+    }
+    let (world, _server) = world(1).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    let same = std::fs::read_to_string(&a.config).unwrap();
+    world.write("b.toml", &same);
+    slow_model(&world, 2, 8_000);
+    let working = a.start(&world);
+    until("the second visit", || a.has("visit_started", 2)).await;
+    let (code, output, said) = b.start(&world).ended().await;
+    assert_eq!((code, &output["stop_detail"]), (Some(4), &json!("config_invalid")), "{output:#} {said}");
+    let pid = working.0.as_ref().unwrap().id();
+    assert!(said.contains(&format!("pid {pid} on")), "{said}");
+    let (code, output, said) = working.ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    world.finish().await;
+}
