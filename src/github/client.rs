@@ -115,17 +115,22 @@ impl Client {
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let endpoint = Endpoint::new(&settings.api_url, settings.graphql_url.as_deref())?;
         let auth = Auth::new(settings.credentials)?;
-        let setup = |error: octocrab::Error| no_tls("setting up the GitHub client", &error);
+        let setup = |error: &dyn std::fmt::Display| no_tls("setting up the GitHub client", error);
+        // A redirect is answered here: a token goes to no other host.
+        let http = tls::http_client()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(settings.timeout)
+            .build()
+            .map_err(|error| setup(&error))?;
         // Only the origin: requests carry whole URLs, because an Enterprise's GraphQL is not below its REST root.
         let crab = Octocrab::builder()
             .base_uri(endpoint.origin())
             .and_then(|builder| {
                 builder
                     .add_header(HeaderName::from_static("x-github-api-version"), API_VERSION.to_owned())
-                    .set_connect_timeout(Some(settings.timeout))
-                    .build()
+                    .build_with_reqwest(http)
             })
-            .map_err(setup)?;
+            .map_err(|error| setup(&error))?;
         let shared = Shared {
             crab,
             endpoint,
