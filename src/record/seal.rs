@@ -11,7 +11,7 @@ use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::FileJournal;
 use crate::store::run_dir::RunDir;
 use crate::store::seal_index::SealIndex;
-use crate::store::seal_key::{SealKey, SealKeyError};
+use crate::store::seal_key::{self, SealKey, SealKeyError};
 use crate::sys::clock::Clock;
 
 /// The journal itself is held together by its chain.
@@ -25,6 +25,10 @@ pub fn seal(journal: &FileJournal, key: Option<&Path>, clock: &Clock) -> Result<
     let files = files(&dir.path)?;
     let unsigned = match signing_key(dir, key) {
         Ok(key) => {
+            if dir.store().is_shared() {
+                // Whoever reads the seal knows the key by then.
+                seal_key::count(&**dir.store(), [key.public_key()])?;
+            }
             let failed = |message: String| JournalError { path: dir.events().display().to_string(), message };
             return SealIndex::new(dir.state().path()).add(
                 |previous| {

@@ -33,6 +33,9 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
 
     /// What a run keeps beside its log.
     fn blobs(&self, run: &RunDir) -> Arc<dyn Blobs>;
+
+    /// Whether other hosts read what is written here.
+    fn is_shared(&self) -> bool;
 }
 
 /// A position in a log: 0 is its beginning, every other one was given by the log.

@@ -9,8 +9,9 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublic
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::port::{Cell, Cells, Change, Committed, StoreError};
 use crate::domain::canonical::sha256_hex;
-use crate::domain::seal::{SealStatement, SignedSeal};
+use crate::domain::seal::{SealKeys, SealStatement, SignedSeal};
 use crate::sys::files;
 
 /// The host's key, in the state directory.
@@ -135,6 +136,43 @@ pub fn is_signed(seal: &SignedSeal) -> bool {
     let (Ok(key), Ok(signature), Ok(text)) = parts else { return false };
     seal.key_id == key_id(&seal.public_key)
         && UnparsedPublicKey::new(&ED25519, key).verify(&text, &signature).is_ok()
+}
+
+/// The public keys whose seals count in a store, as it says. Blocks.
+///
+/// # Errors
+/// It failed, or what it says is something else.
+pub fn that_count<C: Cells + ?Sized>(store: &C) -> Result<SealKeys, StoreError> {
+    let (_, text) = store.get(&Cell::SealKeys)?;
+    read_keys(store, text.as_deref())
+}
+
+fn read_keys<C: Cells + ?Sized>(store: &C, text: Option<&str>) -> Result<SealKeys, StoreError> {
+    SealKeys::read(text).map_err(|words| {
+        let place = store.place(&Cell::SealKeys).display().to_string();
+        StoreError::Failed { action: "read", place, words }
+    })
+}
+
+/// Adds public keys to those whose seals count in a store. Blocks.
+///
+/// # Errors
+/// It failed, or what it says is something else.
+pub fn count<C: Cells + ?Sized>(store: &C, keys: impl IntoIterator<Item = String>) -> Result<(), StoreError> {
+    let keys: Vec<String> = keys.into_iter().collect();
+    loop {
+        let (after, text) = store.get(&Cell::SealKeys)?;
+        let mut all = read_keys(store, text.as_deref())?;
+        let before = all.keys.len();
+        all.keys.extend(keys.iter().cloned());
+        if all.keys.len() == before {
+            return Ok(());
+        }
+        let value = Some(serde_json::to_string(&all).unwrap_or_default());
+        if store.commit(&[Change { cell: Cell::SealKeys, after, value }])? == Committed::Done {
+            return Ok(());
+        }
+    }
 }
 
 fn failed(path: &Path, problem: String) -> SealKeyError {

@@ -13,7 +13,7 @@ use std::path::Path;
 pub use self::bring::{Brought, NotBrought, bring};
 pub use self::cells::{Carried, into_files, into_store};
 use self::journals::{Two, joined};
-pub use self::seals::{SealsMoved, gather_seals, put_seals};
+pub use self::seals::{SealsMoved, gather_seals, put_keys, put_seals};
 use super::audit;
 use super::finish::{self, Standing};
 use super::seal;

@@ -66,4 +66,8 @@ impl Store for FileStore {
     fn blobs(&self, run: &RunDir) -> Arc<dyn Blobs> {
         Arc::new(FileBlobs::below(run.path.clone()))
     }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
 }

@@ -72,4 +72,8 @@ impl Store for NatsStore {
     fn blobs(&self, _run: &RunDir) -> Arc<dyn Blobs> {
         Arc::new(NatsBlobs::new(self.shared.clone()))
     }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
 }
