@@ -643,6 +643,37 @@ mod tests {
         assert_eq!(cap.used(tomorrow).unwrap(), money(100));
     }
 
+    #[tokio::test]
+    async fn what_is_left_is_reserved_as_it_was_seen_and_looked_at_again_where_others_were_quicker() {
+        let folder = tempfile::tempdir().unwrap();
+        let caps: SharedCaps = [cap(folder.path(), 100)].into_iter().collect();
+        let other = cap(folder.path(), 100);
+        let money = Money::from_micros;
+        // While it decides, another process takes a little: the wish still fits, beside that.
+        let decide = move |left: Option<Money>, _| {
+            drop(other.reserve(money(5), noon()).unwrap());
+            Ok::<_, SharedCapError>((left, Some(money(50))))
+        };
+        let (seen, held) = caps.reserve_of_left(noon(), decide).await.unwrap();
+        assert_eq!(seen, Some(money(100)));
+        assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), money(55));
+        caps.confirm_meanwhile(held, money(20));
+        caps.settle().await.unwrap();
+        assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), money(25));
+        let other = cap(folder.path(), 100);
+        let mut looks = 0;
+        let decide = move |left: Option<Money>, _| {
+            looks += 1;
+            if looks == 1 {
+                drop(other.reserve(money(60), noon()).unwrap());
+            }
+            Ok::<_, SharedCapError>((looks, left))
+        };
+        let (looks, _held) = caps.reserve_of_left(noon(), decide).await.unwrap();
+        assert_eq!(looks, 2, "the first wish was for what another process had by then");
+        assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), money(100));
+    }
+
     #[test]
     fn a_file_that_cannot_be_read_stops_spending() {
         let folder = tempfile::tempdir().unwrap();
