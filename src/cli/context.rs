@@ -166,6 +166,16 @@ impl Context {
             .map_err(|error| CommandError::failed(format!("the runtime cannot be started: {error}")))?;
         Ok(runtime.block_on(work))
     }
+
+    /// The same on this thread alone, for a single run: it waits more than it works, and of what it waits for, most would
+    /// come on another thread. What blocks is on threads of its own anyway.
+    pub fn block_on_one_thread<F: Future>(&self, work: F) -> Result<F::Output, CommandError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| CommandError::failed(format!("the runtime cannot be started: {error}")))?;
+        Ok(runtime.block_on(work))
+    }
 }
 
 /// Whether a path is below a folder, whatever links lead to either.

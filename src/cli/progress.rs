@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 
 use super::output::{Output, harmless};
 use super::transcript::{Detail, Transcript};
@@ -21,7 +21,7 @@ pub struct View {
     stream: bool,
     detail: Detail,
     bar: Option<ProgressBar>,
-    following: Arc<Mutex<Option<JoinHandle<()>>>>,
+    following: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
 }
 
 impl View {
@@ -45,31 +45,40 @@ impl View {
         }
     }
 
-    /// Shows the lines of a run's journal until it ends.
+    /// Shows the lines of a run's journal until it ends, on a thread of its own: whoever reads them may be slow.
     pub fn follow(&self, lines: Lines, dir: RunDir) {
-        let following = tokio::spawn(show(self.clone(), lines, dir));
+        let (shown, following) = oneshot::channel();
+        let view = self.clone();
+        let work = move || {
+            show(view, lines, &dir);
+            // Nobody waits for it any more.
+            let _ = shown.send(());
+        };
+        if let Err(error) = std::thread::Builder::new().name("agentd-view".into()).spawn(work) {
+            tracing::warn!(%error, "the run's progress cannot be shown");
+        }
         *self.following.lock().unwrap_or_else(PoisonError::into_inner) = Some(following);
     }
 
     /// Waits until everything was shown. A screen may miss the end; a stream may not.
     pub async fn finish(&self) {
         let following = self.following.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut following) = following else { return };
+        let Some(following) = following else { return };
+        // It fails only by a panic, which was told.
         if self.stream {
-            // It fails only by a panic, which was told.
             let _ = following.await;
-        } else if tokio::time::timeout(Duration::from_secs(2), &mut following).await.is_err() {
-            following.abort();
+        } else {
+            let _ = tokio::time::timeout(Duration::from_secs(2), following).await;
         }
     }
 }
 
-async fn show(view: View, mut lines: Lines, dir: RunDir) {
+fn show(view: View, mut lines: Lines, dir: &RunDir) {
     let (output, stream) = (view.output, view.stream);
-    let mut screen = Screen::new(view, &dir);
+    let mut screen = Screen::new(view, dir);
     let mut shown = 0;
     // The first lines were there before anybody listened.
-    let mut next = missed(&dir, shown).await;
+    let mut next = missed(dir, shown);
     'run: loop {
         for line in next {
             if line.seq <= shown {
@@ -84,20 +93,18 @@ async fn show(view: View, mut lines: Lines, dir: RunDir) {
                 break 'run;
             }
         }
-        next = match lines.recv().await {
+        next = match lines.blocking_recv() {
             Ok(line) => vec![line],
-            Err(RecvError::Lagged(_)) => missed(&dir, shown).await,
+            Err(RecvError::Lagged(_)) => missed(dir, shown),
             Err(RecvError::Closed) => break,
         };
     }
     screen.close();
 }
 
-/// The lines after `shown`, from the file: the run did not wait for us.
-async fn missed(dir: &RunDir, shown: u64) -> Vec<Arc<JournalLine>> {
-    let dir = dir.clone();
-    let read = tokio::task::spawn_blocking(move || journal_file::read(&dir)).await;
-    let lines = read.ok().and_then(Result::ok).map(|read| read.lines).unwrap_or_default();
+/// The lines after `shown`, from the file: the run did not wait for us. Blocks.
+fn missed(dir: &RunDir, shown: u64) -> Vec<Arc<JournalLine>> {
+    let lines = journal_file::read(dir).map(|read| read.lines).unwrap_or_default();
     lines.into_iter().filter(|line| line.seq > shown).map(Arc::new).collect()
 }
 

@@ -60,7 +60,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     let request = request(args)?;
     let named = args.issue().map(|issue| context.for_issue(issue)).transpose()?;
     let context = named.as_ref().unwrap_or(context);
-    context.block_on(async {
+    context.block_on_one_thread(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
         let options = OpenOptions {
@@ -98,7 +98,7 @@ pub(super) fn resume(
     base: &AbsPath,
     request: RunRequest,
 ) -> Result<u8, CommandError> {
-    context.block_on(async {
+    context.block_on_one_thread(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
         let agent = request.agent.clone();

@@ -367,7 +367,7 @@ impl AgentVisit<'_> {
         };
         let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
         if let Some(held) = Arc::into_inner(shared) {
-            let news = world.caps.confirm(held, cost, world.clock.now()).await?;
+            let news = world.caps.confirm(held, cost).await?;
             world.heed(news)?;
         }
         if let Some(abort) = over {

@@ -5,10 +5,13 @@
 //! for the last report, the cap is reached: the last report is asked for, and the run ends. With known prices no ledger
 //! exceeds its cap (D98).
 
+use std::sync::Arc;
+
 use super::abort::Abort;
-use super::budget::Held;
+use super::budget::{Held, Meter};
+use super::journal::Journal;
 use super::session::{Session, SessionWorld};
-use super::shared_cap::{Reservations, SharedCapError};
+use super::shared_cap::Reservations;
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::event::Event;
 use crate::domain::message::Message;
@@ -84,14 +87,22 @@ pub(super) struct Allowance {
     pub(super) shared: Reservations,
 }
 
+/// The money does not cover the shortest reply.
+struct Short {
+    /// What is left of the run's.
+    left: Money,
+    /// What is left of what the run shares with others; `None` = nothing is shared.
+    shared: Option<Money>,
+}
+
 impl Session<'_> {
     /// Reserves the worst case of the next request, with the longest reply that the money covers (D87, D98). If it
     /// covers none, only the last report may still be asked for.
     pub(super) async fn allow(&mut self, target: usize, tail: &[Message]) -> Result<Allowance, Abort> {
         let target = self.request.settings.targets[target].clone();
         let now = self.world.clock.now();
-        let mut shared_left = self.world.heed_caps().await?;
         let Some(price) = target.price else {
+            self.world.heed_caps().await?;
             // Without a price there is no worst case. A cap that somebody set is refused where there is no price.
             if self.world.meter.budgets().max_cost == Money::ZERO {
                 return Err(self.not_covered(None).into());
@@ -114,43 +125,28 @@ impl Session<'_> {
                 let bytes = said.saturating_add(tools).saturating_add(LAST_NOTICE);
                 WorstCase::of(bytes, &target, &price).least()
             };
-            let held = self.world.meter.hold(|left| {
-                let left = shared_left.map_or(left, |shared| left.min(shared));
-                let longest = worst.longest_within(left.saturating_sub(kept_back))?;
-                // Without prices nothing is needed. With prices the reserve has to be there.
-                (left >= kept_back).then(|| (longest, worst.with(longest)))
-            });
-            match held {
+            let (held, shared) = self.world.hold(worst, kept_back).await?;
+            let Short { left, shared: shared_left } = match held {
                 Ok((max_output_tokens, run)) => {
-                    match self.world.caps.reserve(run.amount(), now).await {
-                        Ok(shared) => return Ok(Allowance { max_output_tokens, run: Some(run), shared }),
-                        // Others were quicker: what is left now decides.
-                        Err(SharedCapError::UsedUp { .. }) => shared_left = self.world.heed_caps().await?,
-                        Err(error) => return Err(error.into()),
-                    }
+                    return Ok(Allowance { max_output_tokens, run: Some(run), shared });
                 }
-                Err(left) => {
-                    let wanted = worst.least() + kept_back;
-                    let by_others = match shared_left.filter(|shared| *shared < left) {
-                        Some(_) => self.world.caps.refusal(wanted, now).await?,
-                        None => None,
-                    };
-                    let refused: Abort = match by_others {
-                        Some(refused) => refused.into(),
-                        // It is there again: others spent less than they had reserved.
-                        None if shared_left.is_some_and(|shared| shared < left) => {
-                            shared_left = self.world.heed_caps().await?;
-                            continue;
-                        }
-                        None => self.not_covered(Some((left, worst.least()))).into(),
-                    };
-                    shared_left = self.world.heed_caps().await?;
-                    if self.is_final() {
-                        return Err(refused);
-                    }
-                    self.last_report_for_want_of_money(refused)?;
-                }
+                Err(short) => short,
+            };
+            let by_others = match shared_left.filter(|shared| *shared < left) {
+                Some(_) => self.world.caps.refusal(worst.least() + kept_back, now).await?,
+                None => None,
+            };
+            let refused: Abort = match by_others {
+                Some(refused) => refused.into(),
+                // It is there again: others spent less than they had reserved.
+                None if shared_left.is_some_and(|shared| shared < left) => continue,
+                None => self.not_covered(Some((left, worst.least()))).into(),
+            };
+            self.world.heed_caps().await?;
+            if self.is_final() {
+                return Err(refused);
             }
+            self.last_report_for_want_of_money(refused)?;
         }
     }
 
@@ -178,15 +174,60 @@ impl Session<'_> {
 }
 
 impl SessionWorld {
+    /// Sets the longest reply aside that the money covers beside `kept_back`, of the run's money and of what it shares with
+    /// others, in one look at that.
+    async fn hold(
+        &self,
+        worst: WorstCase,
+        kept_back: Money,
+    ) -> Result<(Result<(u64, Held), Short>, Reservations), Abort> {
+        self.settle().await?;
+        let heeds = self.heeds();
+        let decide = move |shared: Option<Money>, news| {
+            heeds.heed(news)?;
+            let held = heeds.meter.hold(|left| {
+                let left = shared.map_or(left, |shared| left.min(shared));
+                let longest = worst.longest_within(left.saturating_sub(kept_back))?;
+                // Without prices nothing is needed. With prices the reserve has to be there.
+                (left >= kept_back).then(|| (longest, worst.with(longest)))
+            });
+            let wanted = held.as_ref().ok().map(|(_, run)| run.amount());
+            Ok((held.map_err(|left| Short { left, shared }), wanted))
+        };
+        self.caps.reserve_of_left(self.clock.now(), decide).await
+    }
+
     /// Looks at what the run shares with others, and heeds what is new of it. Gives what is left; `None` = nothing is shared.
     pub(super) async fn heed_caps(&self) -> Result<Option<Money>, Abort> {
+        self.settle().await?;
         let (left, news) = self.caps.look(self.clock.now()).await?;
         self.heed(news)?;
         Ok(left)
     }
 
-    /// Journals what is new of the issue's cap, and raises the run's own by what people gave the issue.
+    /// Waits until what requests have cost is written where the run shares it, and heeds what is new of that.
+    pub(super) async fn settle(&self) -> Result<(), Abort> {
+        self.heed(self.caps.settle().await?)
+    }
+
     pub(super) fn heed(&self, news: Vec<IssueBudget>) -> Result<(), Abort> {
+        self.heeds().heed(news)
+    }
+
+    fn heeds(&self) -> Heeds {
+        Heeds { meter: Arc::clone(&self.meter), journal: Arc::clone(&self.journal) }
+    }
+}
+
+/// What heeds the news of an issue's cap.
+struct Heeds {
+    meter: Arc<Meter>,
+    journal: Arc<dyn Journal>,
+}
+
+impl Heeds {
+    /// Journals what is new of the issue's cap, and raises the run's own by what people gave the issue.
+    fn heed(&self, news: Vec<IssueBudget>) -> Result<(), Abort> {
         for news in news {
             if news.state == IssueBudgetState::Extended {
                 let by = news.by.clone().unwrap_or_default();

@@ -309,7 +309,7 @@ impl Session<'_> {
             Ok(Err(error)) => {
                 self.account(&line, None, Some(error.to_string()), error.status)?;
                 if was_refused(error.class) {
-                    self.charge(held.take(), Money::ZERO).await?;
+                    self.charge(held.take(), Money::ZERO);
                 }
                 Ok(Answered::Failed(error))
             }
@@ -331,7 +331,7 @@ impl Session<'_> {
                     reply_validation::read(&reply, phase, self.request.mode, &self.request.report, limit);
                 let rejected = read.as_ref().err().map(|rejection| rejection.reason.to_owned());
                 if let Some(cost) = self.account(&line, Some(&reply), rejected, None)? {
-                    self.charge(held.take(), cost).await?;
+                    self.charge(held.take(), cost);
                 }
                 // The cost is known now, before any tool of the reply runs.
                 self.checkpoint()?;
@@ -344,12 +344,10 @@ impl Session<'_> {
         }
     }
 
-    async fn charge(&self, held: Option<Reservations>, cost: Money) -> Result<(), Abort> {
+    fn charge(&self, held: Option<Reservations>, cost: Money) {
         if let Some(held) = held {
-            let news = self.world.caps.confirm(held, cost, self.world.clock.now()).await?;
-            self.world.heed(news)?;
+            self.world.caps.confirm_meanwhile(held, cost);
         }
-        Ok(())
     }
 
     /// Writes the ledger line of an attempt and gives its cost: the known one, else the estimate.

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chrono::{DateTime, Utc};
+use tokio::task::{JoinError, JoinHandle};
 use uuid::Uuid;
 
 use super::shared_cap_format::{DAY_SPENDING_SCHEMA, Extension, ISSUE_SPENDING_SCHEMA, Spending};
@@ -16,7 +17,7 @@ use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::store::Store;
-use crate::store::port::{Cell, StoreError};
+use crate::store::port::{Cell, Change, Committed, Revision, StoreError};
 
 /// A cap and where the spending under it is kept.
 #[derive(Debug)]
@@ -62,6 +63,13 @@ struct Seen {
 pub struct Reservation {
     cell: Cell,
     id: Uuid,
+}
+
+/// What a cell said when it was looked at.
+struct Looked {
+    cell: Cell,
+    after: Revision,
+    spending: Spending,
 }
 
 /// Why nothing was reserved.
@@ -156,13 +164,16 @@ fn change_cell(
     let changed = store.update(cell, |value| {
         let mut spending = read(store, cell, value).map_err(Broken::Cap)?;
         change(&mut spending).map_err(Broken::Cap)?;
-        let text = serde_json::to_string(&spending);
-        text.map(Some).map_err(|error| Broken::Cap(SharedCapError::Unknown(when(cell), error.to_string())))
+        written(cell, &spending).map(Some).map_err(Broken::Cap)
     });
     changed.map_err(|broken| match broken {
         Broken::Store(error) => unknown(when(cell), error),
         Broken::Cap(error) => error,
     })
+}
+
+fn written(cell: &Cell, spending: &Spending) -> Result<String, SharedCapError> {
+    serde_json::to_string(spending).map_err(|error| SharedCapError::Unknown(when(cell), error.to_string()))
 }
 
 /// A cell without a value has no spending yet.
@@ -206,8 +217,14 @@ impl SharedCap {
     }
 
     fn spending(&self, cell: &Cell) -> Result<Spending, SharedCapError> {
-        let (_, value) = self.store.get(cell).map_err(|error| unknown(when(cell), error))?;
-        read(&self.store, cell, value)
+        Ok(self.look(cell.clone())?.spending)
+    }
+
+    /// What a cell says, and which value that is. Blocks.
+    fn look(&self, cell: Cell) -> Result<Looked, SharedCapError> {
+        let (after, value) = self.store.get(&cell).map_err(|error| unknown(when(&cell), error))?;
+        let spending = read(&self.store, &cell, value)?;
+        Ok(Looked { cell, after, spending })
     }
 
     /// The cap, with what people gave beyond it.
@@ -225,17 +242,47 @@ impl SharedCap {
     pub fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservation, SharedCapError> {
         let reservation = Reservation { cell: self.cell(now), id: Uuid::new_v4() };
         change_cell(&self.store, &reservation.cell, |spending| {
-            if worst > self.cap_of(spending).saturating_sub(spending.total()) {
-                return Err(self.used_up(spending, worst));
-            }
-            spending.reserved.insert(reservation.id, worst);
-            Ok(())
+            self.set_aside(spending, reservation.id, worst)
         })?;
         Ok(reservation)
     }
 
-    /// Turns a reservation into the cost of the request, where it was reserved. Blocks.
-    pub fn confirm(&self, reservation: &Reservation, cost: Money) -> Result<(), SharedCapError> {
+    /// The same of what a look has just seen: the cell is read again only where somebody came in between. Blocks.
+    fn reserve_of(&self, looked: Looked, worst: Money) -> Result<Reservation, SharedCapError> {
+        let Looked { cell, after, mut spending } = looked;
+        let reservation = Reservation { cell: cell.clone(), id: Uuid::new_v4() };
+        self.set_aside(&mut spending, reservation.id, worst)?;
+        let value = Some(written(&cell, &spending)?);
+        let changed = self.store.commit(&[Change { cell: cell.clone(), after, value }]);
+        match changed.map_err(|error| unknown(when(&cell), error))? {
+            Committed::Done => {}
+            Committed::Overtaken => {
+                change_cell(&self.store, &cell, |spending| self.set_aside(spending, reservation.id, worst))?
+            }
+        }
+        Ok(reservation)
+    }
+
+    fn set_aside(&self, spending: &mut Spending, id: Uuid, worst: Money) -> Result<(), SharedCapError> {
+        if worst > self.left_of(spending) {
+            return Err(self.used_up(spending, worst));
+        }
+        spending.reserved.insert(id, worst);
+        Ok(())
+    }
+
+    fn left_of(&self, spending: &Spending) -> Money {
+        self.cap_of(spending).saturating_sub(spending.total())
+    }
+
+    /// Turns a reservation into the cost of the request, where it was reserved. Gives what is new of an issue's cap then.
+    /// Blocks.
+    pub fn confirm(
+        &self,
+        reservation: &Reservation,
+        cost: Money,
+    ) -> Result<Vec<IssueBudget>, SharedCapError> {
+        let mut then = None;
         change_cell(&self.store, &reservation.cell, |spending| {
             spending.reserved.remove(&reservation.id);
             spending.spent += cost;
@@ -244,8 +291,10 @@ impl SharedCap {
             {
                 *spending.by_run.entry(share.run_id).or_default() += cost;
             }
+            then = Some(spending.clone());
             Ok(())
-        })
+        })?;
+        Ok(then.map(|then| self.news(&then)).unwrap_or_default())
     }
 
     /// Reserves what a launch has cost so far, in place of its earlier amount. False = the money does not cover it
@@ -267,8 +316,7 @@ impl SharedCap {
 
     /// What is left. Blocks.
     fn left(&self, now: DateTime<Utc>) -> Result<Money, SharedCapError> {
-        let spending = self.spending(&self.cell(now))?;
-        Ok(self.cap_of(&spending).saturating_sub(spending.total()))
+        Ok(self.left_of(&self.spending(&self.cell(now))?))
     }
 
     /// Says that a request was refused because of this cap, and why. Blocks.
@@ -281,13 +329,6 @@ impl SharedCap {
             })?;
         }
         Ok(self.used_up(&self.spending(&cell)?, wanted))
-    }
-
-    /// What is left, and what is new of the issue's cap. Blocks.
-    fn look(&self, now: DateTime<Utc>) -> Result<(Money, Vec<IssueBudget>), SharedCapError> {
-        let spending = self.spending(&self.cell(now))?;
-        let left = self.cap_of(&spending).saturating_sub(spending.total());
-        Ok((left, self.news(&spending)))
     }
 
     /// What is new of the issue's cap, each once under the same cap.
@@ -328,7 +369,13 @@ impl IssueShare {
 
 /// Every cap that a session shares with others. Its methods work off the runtime's threads.
 #[derive(Debug, Clone, Default)]
-pub struct SharedCaps(Arc<Vec<SharedCap>>);
+pub struct SharedCaps {
+    caps: Arc<Vec<SharedCap>>,
+    /// What is being confirmed meanwhile.
+    confirming: Arc<Mutex<Vec<JoinHandle<Confirmed>>>>,
+}
+
+type Confirmed = Result<Vec<IssueBudget>, SharedCapError>;
 
 /// What is reserved of each of them for one request.
 #[derive(Debug, Default)]
@@ -337,7 +384,7 @@ pub struct Reservations(Vec<Reservation>);
 
 impl FromIterator<SharedCap> for SharedCaps {
     fn from_iter<T: IntoIterator<Item = SharedCap>>(caps: T) -> Self {
-        Self(Arc::new(caps.into_iter().collect()))
+        Self { caps: Arc::new(caps.into_iter().collect()), confirming: Arc::default() }
     }
 }
 
@@ -352,36 +399,71 @@ impl SharedCaps {
 
     /// Reserves `worst` of each, or of none.
     pub async fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservations, SharedCapError> {
-        self.off_thread(move |caps| {
-            let mut held = Vec::new();
-            for cap in caps {
-                match cap.reserve(worst, now) {
-                    Ok(reservation) => held.push(reservation),
-                    Err(error) => {
-                        for (cap, reservation) in caps.iter().zip(&held) {
-                            cap.confirm(reservation, Money::ZERO)?;
-                        }
-                        return Err(error);
-                    }
-                }
+        self.off_thread(move |caps| reserved(caps, |cap| cap.reserve(worst, now))).await
+    }
+
+    /// Looks at each of them and reserves of each what `decide` says, in one go. `decide` is given what [`SharedCaps::look`]
+    /// gives; `None` from it = nothing is reserved. It is asked again where others were quicker.
+    pub(super) async fn reserve_of_left<T, E>(
+        &self,
+        now: DateTime<Utc>,
+        mut decide: impl FnMut(Option<Money>, Vec<IssueBudget>) -> Result<(T, Option<Money>), E> + Send + 'static,
+    ) -> Result<(T, Reservations), E>
+    where
+        T: Send + 'static,
+        E: From<SharedCapError> + Send + 'static,
+    {
+        if self.caps.is_empty() {
+            return Ok((decide(None, Vec::new())?.0, Reservations::default()));
+        }
+        let caps = Arc::clone(&self.caps);
+        let work = move || loop {
+            let looked = looks(&caps, now)?;
+            let (left, news) = told(&caps, &looked);
+            let (decided, wanted) = decide(left, news)?;
+            let Some(wanted) = wanted else { return Ok((decided, Reservations::default())) };
+            let mut looked = looked.into_iter();
+            let held = reserved(&caps, |cap| match looked.next() {
+                Some(looked) => cap.reserve_of(looked, wanted),
+                None => cap.reserve(wanted, now),
+            });
+            match held {
+                Ok(held) => return Ok((decided, held)),
+                Err(SharedCapError::UsedUp { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
-            Ok(Reservations(held))
-        })
-        .await
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(lost(&panic).into()))
     }
 
     /// Turns what was reserved into the cost of the request. Gives what is new of an issue's cap then.
-    pub async fn confirm(
-        &self,
-        held: Reservations,
-        cost: Money,
-        now: DateTime<Utc>,
-    ) -> Result<Vec<IssueBudget>, SharedCapError> {
-        self.off_thread(move |caps| {
-            caps.iter().zip(&held.0).try_for_each(|(cap, reservation)| cap.confirm(reservation, cost))?;
-            Ok(looked_at(caps, now)?.1)
-        })
-        .await
+    pub async fn confirm(&self, held: Reservations, cost: Money) -> Confirmed {
+        self.off_thread(move |caps| confirmed(caps, &held, cost)).await
+    }
+
+    /// Does that while the caller goes on. Until it is done the reservation counts as spent, as it does if the process dies.
+    /// [`SharedCaps::settle`] says what came of it.
+    pub(super) fn confirm_meanwhile(&self, held: Reservations, cost: Money) {
+        if self.caps.is_empty() {
+            return;
+        }
+        let caps = Arc::clone(&self.caps);
+        let work = tokio::task::spawn_blocking(move || confirmed(&caps, &held, cost));
+        self.confirming().push(work);
+    }
+
+    /// Waits until everything is confirmed. Gives what is new of an issue's cap since.
+    pub(super) async fn settle(&self) -> Confirmed {
+        let mut news = Vec::new();
+        let confirming = std::mem::take(&mut *self.confirming());
+        for confirming in confirming {
+            news.extend(confirming.await.unwrap_or_else(|panic| Err(lost(&panic)))?);
+        }
+        Ok(news)
+    }
+
+    fn confirming(&self) -> MutexGuard<'_, Vec<JoinHandle<Confirmed>>> {
+        self.confirming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves what a launch has cost so far. `Err(UsedUp)` = one of them does not cover it.
@@ -426,13 +508,26 @@ impl SharedCaps {
         &self,
         work: impl FnOnce(&[SharedCap]) -> Result<T, SharedCapError> + Send + 'static,
     ) -> Result<T, SharedCapError> {
-        if self.0.is_empty() {
+        if self.caps.is_empty() {
             return Ok(T::default());
         }
-        let caps = Arc::clone(&self.0);
+        let caps = Arc::clone(&self.caps);
         let done = tokio::task::spawn_blocking(move || work(&caps)).await;
-        done.unwrap_or_else(|panic| Err(SharedCapError::Unknown(WHEN_DAY, panic.to_string())))
+        done.unwrap_or_else(|panic| Err(lost(&panic)))
     }
+}
+
+fn lost(panic: &JoinError) -> SharedCapError {
+    SharedCapError::Unknown(WHEN_DAY, panic.to_string())
+}
+
+/// Turns what was reserved of each into the cost of the request. Blocks.
+fn confirmed(caps: &[SharedCap], held: &Reservations, cost: Money) -> Confirmed {
+    let mut news = Vec::new();
+    for (cap, reservation) in caps.iter().zip(&held.0) {
+        news.extend(cap.confirm(reservation, cost)?);
+    }
+    Ok(news)
 }
 
 /// What the tightest of them leaves, and what is new of an issue's. Blocks.
@@ -440,9 +535,37 @@ fn looked_at(
     caps: &[SharedCap],
     now: DateTime<Utc>,
 ) -> Result<(Option<Money>, Vec<IssueBudget>), SharedCapError> {
-    let found = caps.iter().map(|cap| cap.look(now)).collect::<Result<Vec<_>, _>>()?;
-    let left = found.iter().map(|(left, _)| *left).min();
-    Ok((left, found.into_iter().flat_map(|(_, news)| news).collect()))
+    Ok(told(caps, &looks(caps, now)?))
+}
+
+fn looks(caps: &[SharedCap], now: DateTime<Utc>) -> Result<Vec<Looked>, SharedCapError> {
+    caps.iter().map(|cap| cap.look(cap.cell(now))).collect()
+}
+
+fn told(caps: &[SharedCap], looked: &[Looked]) -> (Option<Money>, Vec<IssueBudget>) {
+    let seen = || caps.iter().zip(looked);
+    let left = seen().map(|(cap, looked)| cap.left_of(&looked.spending)).min();
+    (left, seen().flat_map(|(cap, looked)| cap.news(&looked.spending)).collect())
+}
+
+/// Reserves something of each, or of none. Blocks.
+fn reserved(
+    caps: &[SharedCap],
+    mut reserve: impl FnMut(&SharedCap) -> Result<Reservation, SharedCapError>,
+) -> Result<Reservations, SharedCapError> {
+    let mut held = Vec::new();
+    for cap in caps {
+        match reserve(cap) {
+            Ok(reservation) => held.push(reservation),
+            Err(error) => {
+                for (cap, reservation) in caps.iter().zip(&held) {
+                    cap.confirm(reservation, Money::ZERO)?;
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(Reservations(held))
 }
 
 /// Gives an issue more, once for each `key`, in all by comments at most `most`. Gives what its spending is then, or what
@@ -518,6 +641,37 @@ mod tests {
         let tomorrow = noon() + TimeDelta::days(1);
         drop(cap.reserve(money(100), tomorrow).unwrap());
         assert_eq!(cap.used(tomorrow).unwrap(), money(100));
+    }
+
+    #[tokio::test]
+    async fn what_is_left_is_reserved_as_it_was_seen_and_looked_at_again_where_others_were_quicker() {
+        let folder = tempfile::tempdir().unwrap();
+        let caps: SharedCaps = [cap(folder.path(), 100)].into_iter().collect();
+        let other = cap(folder.path(), 100);
+        let money = Money::from_micros;
+        // While it decides, another process takes a little: the wish still fits, beside that.
+        let decide = move |left: Option<Money>, _| {
+            drop(other.reserve(money(5), noon()).unwrap());
+            Ok::<_, SharedCapError>((left, Some(money(50))))
+        };
+        let (seen, held) = caps.reserve_of_left(noon(), decide).await.unwrap();
+        assert_eq!(seen, Some(money(100)));
+        assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), money(55));
+        caps.confirm_meanwhile(held, money(20));
+        caps.settle().await.unwrap();
+        assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), money(25));
+        let other = cap(folder.path(), 100);
+        let mut looks = 0;
+        let decide = move |left: Option<Money>, _| {
+            looks += 1;
+            if looks == 1 {
+                drop(other.reserve(money(60), noon()).unwrap());
+            }
+            Ok::<_, SharedCapError>((looks, left))
+        };
+        let (looks, _held) = caps.reserve_of_left(noon(), decide).await.unwrap();
+        assert_eq!(looks, 2, "the first wish was for what another process had by then");
+        assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), money(100));
     }
 
     #[test]

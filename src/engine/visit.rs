@@ -16,7 +16,7 @@ use super::journal::JournalError;
 use super::nearest_rules::Background;
 use super::not_done::NotDone;
 use super::report::{Prepared, ReportShape};
-use super::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_session};
+use super::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_unsettled};
 use super::session_outcome::SessionOutcome;
 use super::session_trace::{SessionIds, SessionTrace};
 use super::task_text::TaskText;
@@ -178,6 +178,14 @@ impl FlowWorld {
         self.record(Event::Warned(Warning { code: code.to_owned(), at, text: text.to_owned() }))
     }
 
+    /// Waits until what a visit cost is written where the run shares it: after each visit, beside what else is written then.
+    ///
+    /// # Errors
+    /// What was spent cannot be told, so the run cannot go on.
+    pub async fn settle(&self) -> Result<(), Stop> {
+        self.0.settle().await.map_err(|abort| abort.into_failure().stop)
+    }
+
     pub(super) fn max_steps(&self) -> u32 {
         self.0.meter.budgets().max_steps
     }
@@ -257,7 +265,7 @@ impl FlowWorld {
             turn_timeout: None,
             background: Arc::clone(&plan.background),
         };
-        let outcome = run_session(request, &self.session_world(plan, mode)).await;
+        let outcome = run_unsettled(request, &self.session_world(plan, mode)).await;
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
         if !notes.is_empty() {
             self.warn("output_normalised", &format!("\"{}\": {}", work.step.id, notes.join("; ")))?;

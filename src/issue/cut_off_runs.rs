@@ -1,8 +1,14 @@
 //! Runs of a repository's issues that were cut off: by the end of their process, or by a shutdown.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::path::Path;
+
 use serde::Deserialize as _;
 use serde_json::Value;
+use uuid::Uuid;
 
+use super::ended_leases::EndedLeases;
 use super::shown_lease;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
@@ -15,6 +21,7 @@ use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::port::LeaseKey;
 use crate::store::run_dir::RunDir;
+use crate::sys::files;
 
 /// A run of a daemon or a sweep whose process died or was stopped, and that nobody has continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,25 +48,41 @@ pub enum BegunBy {
 /// What a daemon does first: [`clear_left`], and the runs of a repository whose processes died. Their ends are written,
 /// and those that can be continued are given back.
 pub async fn at_start(context: &RepositoryContext) -> Vec<CutOffRun> {
-    let open = open_leases(context).await;
-    clear(context, &open).await;
-    end_dead_runs(context, open).await
+    let looked = look_at_leases(context).await;
+    clear(context, &looked.open).await;
+    end_dead_runs(context, looked).await
 }
 
-async fn end_dead_runs(context: &RepositoryContext, open: Vec<LeaseKey>) -> Vec<CutOffRun> {
+async fn end_dead_runs(context: &RepositoryContext, looked: Looked) -> Vec<CutOffRun> {
     let context = context.clone();
     let ended = tokio::task::spawn_blocking(move || {
-        for dir in context.state.runs(Some(&context.repo)).unwrap_or_default() {
-            if !dir.result().exists()
-                && let Err(error) =
-                    finish::ensure_ended(&dir, &context.clock, context.config.record.seal_key.as_deref())
+        for dir in without_result(&context, &looked.over) {
+            if let Err(error) =
+                finish::ensure_ended(&dir, &context.clock, context.config.record.seal_key.as_deref())
             {
                 tracing::warn!(run = %dir.run_id, %error, "an earlier run cannot be ended; it is left as it is");
             }
         }
-        open.iter().filter_map(|lease| cut_off(&context, last_run(&context, lease)?)).collect()
+        looked.open.iter().filter_map(|lease| cut_off(&context, last_run(&context, lease)?)).collect()
     });
     ended.await.unwrap_or_default()
+}
+
+/// The runs that have begun and have no result, newest first. `over`: those of which that is known. Blocks.
+fn without_result(context: &RepositoryContext, over: &HashSet<RunId>) -> Vec<RunDir> {
+    let (state, repo) = (&context.state, &context.repo);
+    if state.shared().is_some() {
+        let runs = state.runs(Some(repo)).unwrap_or_default();
+        return runs.into_iter().filter(|dir| !dir.result().exists()).collect();
+    }
+    let entries = std::fs::read_dir(state.repo(repo).join("runs")).into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| Uuid::parse_str(entry.file_name().to_str()?).ok());
+    let ids = ids.map(RunId).filter(|run| !over.contains(run));
+    let has_begun = |dir: &RunDir| std::fs::metadata(dir.events()).is_ok_and(|journal| journal.len() > 0);
+    let dirs = ids.map(|run| state.run(repo, run)).filter(|dir| !dir.result().exists() && has_begun(dir));
+    let mut dirs: Vec<RunDir> = dirs.collect();
+    dirs.sort_by_key(|dir| Reverse(dir.run_id));
+    dirs
 }
 
 /// An issue whose run on the command line was killed while its label said that a run works on it.
@@ -75,7 +98,7 @@ pub struct Left {
 /// Removes the running label from issues whose run on the command line was killed. Nobody else would before its lease
 /// ends. Gives the issues that had it.
 pub async fn clear_left(context: &RepositoryContext) -> Vec<Left> {
-    clear(context, &open_leases(context).await).await
+    clear(context, &look_at_leases(context).await.open).await
 }
 
 async fn clear(context: &RepositoryContext, open: &[LeaseKey]) -> Vec<Left> {
@@ -114,16 +137,54 @@ fn left_by_hand((last, facts): (MappingRecord, RunFacts)) -> Option<(u64, Instan
     Some((began.issue.key.number()?, last.instance, last.run_id))
 }
 
-/// The leases that nobody holds and whose last run may have been cut off. Of the many that came to an end of their own no
-/// journal is read.
-async fn open_leases(context: &RepositoryContext) -> Vec<LeaseKey> {
+/// What a look at all leases found.
+#[derive(Default)]
+struct Looked {
+    /// The leases that nobody holds and whose last run may have been cut off.
+    open: Vec<LeaseKey>,
+    /// The runs whose results say that they were not.
+    over: HashSet<RunId>,
+}
+
+/// Looks at all leases. Of the many whose last run came to an end of its own no journal is read, and where the last look found
+/// that already, neither lease nor result.
+async fn look_at_leases(context: &RepositoryContext) -> Looked {
     let context = context.clone();
     let look = move || {
-        let is_open = |lease: &LeaseKey| {
-            let last = mapping_of_last(&context, lease);
-            last.is_some_and(|last| !is_over(&context.state.run(&context.repo, last.run_id)))
+        let folder = context.checkout.lease_folder();
+        // Where several hosts share the leases, their files are not what counts.
+        let mut known = match context.state.shared().is_some() {
+            true => None,
+            false => Some(EndedLeases::read(folder.as_path(), context.clock.now_ms())),
         };
-        context.leases().into_iter().filter(is_open).collect()
+        let runs = context.state.repo(&context.repo).join("runs");
+        let result = |run: RunId| context.state.run_in(&runs, &context.repo, run).result();
+        let mut looked = Looked::default();
+        for lease in context.leases() {
+            let unread = match (&mut known, &lease) {
+                (Some(known), LeaseKey::Issue { file, .. }) => match known.look(file, result) {
+                    Ok(run) => {
+                        looked.over.insert(run);
+                        continue;
+                    }
+                    Err(unread) => Some(unread),
+                },
+                _ => None,
+            };
+            let Some(last) = mapping_of_last(&context, &lease) else { continue };
+            let (run, result) = (last.run_id, result(last.run_id));
+            let stamp = files::stamp(&result);
+            if !is_over(&result) {
+                looked.open.push(lease);
+                continue;
+            }
+            looked.over.insert(run);
+            if let (Some(known), Some(unread)) = (&mut known, unread) {
+                known.is_over(unread, run, stamp);
+            }
+        }
+        known.into_iter().for_each(EndedLeases::keep);
+        looked
     };
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
 }
@@ -141,8 +202,8 @@ fn last_run(context: &RepositoryContext, lease: &LeaseKey) -> Option<(MappingRec
 }
 
 /// Whether a run's result says that it was not cut off.
-fn is_over(dir: &RunDir) -> bool {
-    let result = std::fs::read(dir.result()).ok();
+fn is_over(result: &Path) -> bool {
+    let result = std::fs::read(result).ok();
     let result = result.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     let detail = result.and_then(|result| StopDetail::deserialize(&result["stop_detail"]).ok());
     detail.is_some_and(|detail| !matches!(detail, StopDetail::Interrupted | StopDetail::Shutdown))

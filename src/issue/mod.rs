@@ -6,5 +6,7 @@ mod carried_format;
 pub mod spending;
 pub mod status_comment;
 pub mod shown_lease;
+mod ended_leases_format;
+mod ended_leases;
 pub mod cut_off_runs;
 pub mod approval;

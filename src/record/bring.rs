@@ -14,6 +14,7 @@ use crate::store::journal_file;
 use crate::store::journal_format::{JournalLine, named_in};
 use crate::store::port::StoreError;
 use crate::store::run_dir::{RunDir, StateDir};
+use crate::store::seal_key;
 use crate::sys::clock::Stopwatch;
 use crate::sys::files::{self, FileError};
 
@@ -76,7 +77,8 @@ pub fn bring(from: &StateDir, repo: &RepoName, run_id: RunId, to: &StateDir) -> 
     // A subject has no capital letters; the journal has the name as GitHub writes it.
     let spelled = facts.lease.as_ref().map(|lease| &lease.issue.repo).filter(|spelled| *spelled == repo);
     let dir = to.run(spelled.unwrap_or(repo), run_id);
-    if let Some(problem) = seal_check::wrong_seal(&dir, &read.lines) {
+    let keys = seal_key::that_count(&**from.store())?;
+    if let Some(problem) = seal_check::wrong_seal(&dir, &read.lines, keys) {
         return Err(NotBrought::Broken(problem));
     }
     let log = to.store().log(&dir)?;

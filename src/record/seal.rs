@@ -1,7 +1,6 @@
 //! The seal: every file of a finished run's directory with its hash. It is the last event of the journal, is signed,
 //! and is kept in the index of seals. So a changed file, a cut journal and a forged journal are found and named.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::domain::artifact::Artifact;
@@ -28,7 +27,7 @@ pub fn seal(journal: &FileJournal, key: Option<&Path>, clock: &Clock) -> Result<
         Ok(key) => {
             // Other nodes know the key before they see what it signed.
             if let Some(shared) = dir.store().shared() {
-                seal_key::share(&*shared, &BTreeSet::from([key.public_key()]))?;
+                seal_key::count(&*shared, [key.public_key()])?;
             }
             let failed = |message: String| JournalError { path: dir.events().display().to_string(), message };
             return SealIndex::new(dir.state().path()).add(

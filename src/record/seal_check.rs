@@ -45,8 +45,12 @@ pub fn known_keys(state: &Path, operator: Option<&Path>) -> Result<Vec<KnownKey>
     let text = files::read_plain(&path, LARGEST_LIST);
     let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let others = SealKeys::read(text.as_deref()).map_err(|error| format!("{}: {error}", path.display()))?;
-    known.extend(others.keys.into_iter().map(|public_key| KnownKey { owner: KeyOwner::Cluster, public_key }));
+    known.extend(of_cluster(others));
     Ok(known)
+}
+
+fn of_cluster(keys: SealKeys) -> impl Iterator<Item = KnownKey> {
+    keys.keys.into_iter().map(|public_key| KnownKey { owner: KeyOwner::Cluster, public_key })
 }
 
 /// Compares a run with its seal and with the index. `lines`: of its journal, where the chain holds. Gives what it proves,
@@ -129,12 +133,13 @@ fn sealed(lines: &[JournalLine]) -> Option<Seal<'_>> {
     }
 }
 
-/// What is wrong with the signed seal of a run that came from elsewhere, whoever's key it is. `None`: nothing, or it has none.
-pub fn wrong_seal(dir: &RunDir, lines: &[JournalLine]) -> Option<String> {
+/// What is wrong with the signed seal of a run that came from elsewhere. `keys`: the public keys whose seals count there.
+/// `None`: nothing, or it has no seal.
+pub fn wrong_seal(dir: &RunDir, lines: &[JournalLine], keys: SealKeys) -> Option<String> {
     let (line, files, seal) = sealed(lines)?;
     let mut found = Vec::new();
-    let (state, _) = judged(&mut found, dir, (line, &files, &*seal?), &[]);
-    (state == SignatureState::Invalid).then(|| found.remove(0).1)
+    judged(&mut found, dir, (line, &files, &*seal?), &of_cluster(keys).collect::<Vec<_>>());
+    found.into_iter().next().map(|(_, problem)| problem)
 }
 
 /// The signed seal of a journal.

@@ -51,7 +51,7 @@ enum NotKept {
 
 impl KeptSetup {
     /// Where it is for a worktree. `None`: nothing is to be kept, or not all of what decides it can be read.
-    pub(super) fn of(context: &RepositoryContext, worktree: &Worktree) -> Option<Self> {
+    pub(super) async fn of(context: &RepositoryContext, worktree: &Worktree) -> Option<Self> {
         let settings = &context.config.worktree;
         if settings.keep_ignored.is_empty() {
             return None;
@@ -59,10 +59,11 @@ impl KeptSetup {
         let mut inputs = Vec::with_capacity(settings.setup_inputs.len());
         for path in &settings.setup_inputs {
             let file = worktree.path().join(path);
-            let content = files::read_plain(file.as_path(), LARGEST_INPUT);
-            if content.is_none() && file.as_path().symlink_metadata().is_ok() {
-                return None;
-            }
+            let content = match files::read_plain(file.as_path(), LARGEST_INPUT) {
+                Some(content) => Some(content),
+                None if file.as_path().symlink_metadata().is_ok() => return None,
+                None => committed(worktree, path).await.ok()?,
+            };
             inputs.push(content.map(|content| sha256_hex(&content)));
         }
         let (setup, copy, kept) = (&settings.setup, &settings.copy, &settings.keep_ignored);
@@ -140,6 +141,14 @@ impl KeptSetup {
         })
         .await
     }
+}
+
+/// A file that is not in the worktree, as the worktree's commit has it: a sparse checkout leaves files out.
+async fn committed(worktree: &Worktree, path: &Path) -> Result<Option<Vec<u8>>, GitError> {
+    let Some(head) = worktree.head().await? else { return Ok(None) };
+    let tree = worktree.checkout().tree_of_commit(&head).await?;
+    let found = worktree.checkout().tree_blob(&tree, &path.to_string_lossy()).await?;
+    Ok(found.map(|(_, content)| content))
 }
 
 fn named(folder: &Path, number: usize) -> PathBuf {

@@ -42,7 +42,7 @@ pub async fn set_up(
         let notes = copy(context, worktree, path).await.map_err(|error| failed(&error.to_string()))?;
         notes.into_iter().for_each(note);
     }
-    let kept = KeptSetup::of(context, worktree);
+    let kept = KeptSetup::of(context, worktree).await;
     let brought = match &kept {
         Some(kept) => kept.bring(worktree).await.map_err(|error| failed(&error.to_string()))?,
         None => false,

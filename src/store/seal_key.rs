@@ -1,7 +1,6 @@
 //! The key that signs seals: the operator's, outside of the state directory, else the host's own, which is made when it
 //! is needed.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +9,9 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublic
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::port::{Cell, Cells, Change, Committed, StoreError};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::seal::{SealKeys, SealStatement, SignedSeal};
-use crate::store::port::{Cell, Cells, Change, Committed, StoreError};
 use crate::sys::files;
 
 /// The host's key, in the state directory.
@@ -139,6 +138,43 @@ pub fn is_signed(seal: &SignedSeal) -> bool {
         && UnparsedPublicKey::new(&ED25519, key).verify(&text, &signature).is_ok()
 }
 
+/// The public keys whose seals count in a store, as it says. Blocks.
+///
+/// # Errors
+/// It failed, or what it says is something else.
+pub fn that_count<C: Cells + ?Sized>(store: &C) -> Result<SealKeys, StoreError> {
+    let (_, text) = store.get(&Cell::SealKeys)?;
+    read_keys(store, text.as_deref())
+}
+
+fn read_keys<C: Cells + ?Sized>(store: &C, text: Option<&str>) -> Result<SealKeys, StoreError> {
+    SealKeys::read(text).map_err(|words| {
+        let place = store.place(&Cell::SealKeys).display().to_string();
+        StoreError::Failed { action: "read", place, words }
+    })
+}
+
+/// Adds public keys to those whose seals count in a store. Blocks.
+///
+/// # Errors
+/// It failed, or what it says is something else.
+pub fn count<C: Cells + ?Sized>(store: &C, keys: impl IntoIterator<Item = String>) -> Result<(), StoreError> {
+    let keys: Vec<String> = keys.into_iter().collect();
+    loop {
+        let (after, text) = store.get(&Cell::SealKeys)?;
+        let mut all = read_keys(store, text.as_deref())?;
+        let before = all.keys.len();
+        all.keys.extend(keys.iter().cloned());
+        if all.keys.len() == before {
+            return Ok(());
+        }
+        let value = Some(serde_json::to_string(&all).unwrap_or_default());
+        if store.commit(&[Change { cell: Cell::SealKeys, after, value }])? == Committed::Done {
+            return Ok(());
+        }
+    }
+}
+
 fn failed(path: &Path, problem: String) -> SealKeyError {
     SealKeyError { path: path.to_owned(), problem }
 }
@@ -157,29 +193,4 @@ fn only_owners(path: &Path) -> Result<(), String> {
 #[cfg(not(unix))]
 fn only_owners(path: &Path) -> Result<(), String> {
     std::fs::metadata(path).map(drop).map_err(|error: io::Error| error.to_string())
-}
-
-/// Adds public keys to those that count in a store. Blocks.
-///
-/// # Errors
-/// The store failed, or what it has is no list of keys.
-pub fn share(store: &dyn Cells, keys: &BTreeSet<String>) -> Result<(), StoreError> {
-    loop {
-        let (after, text) = store.get(&Cell::SealKeys)?;
-        let place = store.place(&Cell::SealKeys).display().to_string();
-        let mut all = SealKeys::read(text.as_deref()).map_err(|words| StoreError::Failed {
-            action: "read",
-            place,
-            words,
-        })?;
-        let before = all.keys.len();
-        all.keys.extend(keys.iter().cloned());
-        if all.keys.len() == before {
-            return Ok(());
-        }
-        let value = Some(serde_json::to_string(&all).unwrap_or_default());
-        if store.commit(&[Change { cell: Cell::SealKeys, after, value }])? == Committed::Done {
-            return Ok(());
-        }
-    }
 }

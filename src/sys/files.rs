@@ -56,6 +56,20 @@ impl Stamp {
         let file = |stamp: &Self| (stamp.modified, stamp.length, stamp.identity.0, stamp.identity.1);
         file(self) == file(other)
     }
+
+    /// All of it, for comparing it later.
+    pub fn text(&self) -> String {
+        let (device, inode, seconds, nanoseconds) = self.identity;
+        let modified = self.modified.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        let modified = modified.map_or(0, |at| at.as_nanos());
+        format!("{modified} {} {device} {inode} {seconds} {nanoseconds}", self.length)
+    }
+
+    /// When it was last changed in any way, where the system has that; milliseconds since 1970.
+    pub fn changed_ms(&self) -> Option<i64> {
+        let (_, _, seconds, nanoseconds) = self.identity;
+        (seconds > 0).then_some(seconds * 1_000 + nanoseconds / 1_000_000)
+    }
 }
 
 /// The stamp of a file as it is now, links not followed; `None` where there is none.

@@ -190,12 +190,18 @@ impl Drop for LockedFile {
 /// Locks the file that has this name now. The file that was opened may have been replaced.
 fn lock_file(path: &Path, patience: Option<Duration>) -> Result<Option<LockedFile>, FileError> {
     let failed = |source| FileError::new("lock", path, source);
-    if let Some(folder) = path.parent() {
-        files::create_dir(folder)?;
-    }
     let watch = Stopwatch::start();
     loop {
-        let file = files::open_shared(path).map_err(failed)?;
+        let file = match files::open_shared(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if let Some(folder) = path.parent() {
+                    files::create_dir(folder)?;
+                }
+                files::open_shared(path)
+            }
+            opened => opened,
+        };
+        let file = file.map_err(failed)?;
         match file.try_lock() {
             Ok(()) if is_named(&file, path) => return Ok(Some(LockedFile(file))),
             Ok(()) => {}

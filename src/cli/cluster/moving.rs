@@ -55,6 +55,8 @@ pub fn import(context: &Context, dry_run: bool) -> Result<u8, CommandError> {
     let to = StateDir::on_nats(from.path().to_owned(), store.clone());
     let (clock, key) = (Clock::system(), config.record.seal_key.clone());
     let mut told = Told::default();
+    let wrong_key =
+        moving::put_keys(&from, &store, key.as_deref(), dry_run).map_err(|error| failed(&error))?;
     // Oldest first: what is cut off leaves a beginning.
     for dir in runs.iter().rev() {
         let stopped = |error| CommandError::failed(format!("run {}: {error}", dir.run_id));
@@ -75,7 +77,12 @@ pub fn import(context: &Context, dry_run: bool) -> Result<u8, CommandError> {
             )),
         }
     }
-    told.seals = moving::put_seals(&from, &store, key.as_deref(), dry_run).map_err(|error| failed(&error))?;
+    match wrong_key {
+        Some(problem) => told.seals.problems.push(problem),
+        None => {
+            told.seals = moving::put_seals(&from, &store, dry_run).map_err(|error| failed(&error))?;
+        }
+    }
     told.cells = moving::into_store(&from, &to, dry_run).map_err(|error| failed(&error))?;
     for (repo, key, record) in records(&runs, &from) {
         match put_record(&store, (&repo, &key), &record, dry_run).map_err(|error| failed(&error))? {

@@ -25,6 +25,10 @@ use crate::git::{GitError, Kept};
 /// Visits steps until the flow ends; then its tools are closed.
 pub async fn run<'a>(instance: Instance<'a>) -> Result<Worked<'a>, JournalError> {
     let stop = visit_all(&instance).await;
+    // Of a visit that ended otherwise; the run ends anyway.
+    if let Err(unsettled) = instance.world.settle().await {
+        tracing::warn!("{}", unsettled.message);
+    }
     instance.toolbox.close().await;
     Ok(Worked { run: instance.run, stop: stop?, workspace: Some(instance.workspace) })
 }
@@ -71,8 +75,9 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                     Err(error) => Some(error.stop()?),
                 };
                 run.journal.record(Event::VisitFinished(record))?;
-                run.journal.flush().await?;
-                if let Some(stop) = refused {
+                let (flushed, settled) = tokio::join!(run.journal.flush(), instance.world.settle());
+                flushed?;
+                if let Some(stop) = refused.or(settled.err()) {
                     return close(instance, stop, None);
                 }
                 match conflict.left(run, workspace, flow.ended()).await {

@@ -9,7 +9,7 @@ mod seals;
 use std::path::Path;
 
 pub use self::cells::{Carried, into_files, into_store};
-pub use self::seals::{SealsMoved, gather_seals, put_seals};
+pub use self::seals::{SealsMoved, gather_seals, put_keys, put_seals};
 use super::audit;
 pub use super::bring::{Brought, NotBrought, bring};
 use super::finish::{self, Standing};

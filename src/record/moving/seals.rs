@@ -6,10 +6,10 @@ use std::path::Path;
 use super::super::journals::{self, joined};
 use super::super::seal_check;
 use crate::domain::canonical::sha256_hex;
-use crate::domain::seal::{SealKeys, SignedSeal};
+use crate::domain::seal::SignedSeal;
 use crate::store::journal_format::GENESIS;
 use crate::store::nats::NatsStore;
-use crate::store::port::{Cell, Cells as _, StoreError};
+use crate::store::port::StoreError;
 use crate::store::run_dir::StateDir;
 use crate::store::seal_index::SealIndex;
 use crate::store::seal_key;
@@ -23,28 +23,35 @@ pub struct SealsMoved {
     pub problems: Vec<String>,
 }
 
-/// Brings the index of a state directory into a store, and the public keys that sign here. Blocks.
+/// Brings the public keys that sign in a state directory into a store, before the runs that they signed: nobody reads a run
+/// there whose key does not count. Gives what is wrong with them. Blocks.
 ///
 /// `operator`: the operator's key, if there is one.
 ///
 /// # Errors
-/// Store or disk failed.
-pub fn put_seals(
+/// The store failed.
+pub fn put_keys(
     from: &StateDir,
     to: &NatsStore,
     operator: Option<&Path>,
     dry_run: bool,
-) -> Result<SealsMoved, StoreError> {
-    let index = SealIndex::new(from.path());
-    let mut moved = SealsMoved { lines: 0, problems: index.read().problems };
+) -> Result<Option<String>, StoreError> {
     match seal_check::known_keys(from.path(), operator) {
         Ok(known) if !dry_run => {
-            let keys = known.iter().map(|key| key.public_key().to_owned()).collect();
-            seal_key::share(to, &keys)?;
+            seal_key::count(to, known.iter().map(|key| key.public_key().to_owned())).map(|()| None)
         }
-        Ok(_) => {}
-        Err(problem) => moved.problems.push(problem),
+        Ok(_) => Ok(None),
+        Err(problem) => Ok(Some(problem)),
     }
+}
+
+/// Brings the index of a state directory into a store. Blocks.
+///
+/// # Errors
+/// Store or disk failed.
+pub fn put_seals(from: &StateDir, to: &NatsStore, dry_run: bool) -> Result<SealsMoved, StoreError> {
+    let index = SealIndex::new(from.path());
+    let mut moved = SealsMoved { lines: 0, problems: index.read().problems };
     if !moved.problems.is_empty() {
         return Ok(moved);
     }
@@ -93,12 +100,7 @@ pub fn gather_seals(
     }
     let written = chained(lines);
     index.write(&written)?;
-    let theirs = SealKeys::read(from.get(&Cell::SealKeys)?.1.as_deref());
-    let place = to.store().place(&Cell::SealKeys).display().to_string();
-    match theirs {
-        Ok(theirs) => seal_key::share(&**to.store(), &theirs.keys)?,
-        Err(problem) => return Err(StoreError::Failed { action: "read", place, words: problem }),
-    }
+    seal_key::count(&**to.store(), seal_key::that_count(from)?.keys)?;
     let problems = index.read().problems;
     Ok(SealsMoved { lines: written.iter().filter(|byte| **byte == b'\n').count(), problems })
 }

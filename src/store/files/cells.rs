@@ -35,7 +35,9 @@ impl FileStore {
 
     fn lock(&self, path: &Path) -> Result<Turn, StoreError> {
         let folder = path.parent().unwrap_or(path);
-        files::create_private_dir(folder)?;
+        if !folder.is_dir() {
+            files::create_private_dir(folder)?;
+        }
         Turn::wait(path, PATIENCE)?.ok_or_else(|| StoreError::Locked { place: folder.display().to_string() })
     }
 
@@ -226,7 +228,7 @@ fn read(path: &Path) -> Result<Option<String>, StoreError> {
 /// False: the file was to go, and was gone.
 fn write(path: &Path, value: Option<&str>) -> Result<bool, StoreError> {
     let Some(value) = value else { return Ok(files::remove_file(path)?) };
-    if let Some(folder) = path.parent() {
+    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         files::create_private_dir(folder)?;
     }
     files::write_private(path, value.as_bytes())?;

@@ -79,4 +79,8 @@ impl Store for NatsStore {
     fn blobs(&self, _run: &RunDir) -> Arc<dyn Blobs> {
         Arc::new(NatsBlobs::new(self.shared.clone()))
     }
+
+    fn shared(&self) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(self.clone()))
+    }
 }

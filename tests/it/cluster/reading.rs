@@ -1,16 +1,20 @@
 //! Runs of a cluster as any host reads them: the same everywhere, checked before it is shown, and never an empty list for want of the
 //! store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd::domain::name::RepoName;
+use agentd::domain::redaction::Redactor;
 use agentd::domain::run::RunId;
-use agentd::store::journal_file;
+use agentd::domain::seal::SealStatement;
+use agentd::store::journal_file::{self, FileJournal};
 use agentd::store::nats::{Access, Credentials, NatsStore};
 use agentd::store::port::{Appended, Cell};
 use agentd::store::run_dir::StateDir;
+use agentd::store::seal_key::{self, SealKey};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -67,12 +71,18 @@ fn publish(server: &Server, run: Uuid, lines: &str, known: usize) {
     connect(&server.url()).put_row(&repo, &row).unwrap();
 }
 
-/// A journal as that of another run: its lines sealed anew.
+/// A journal as that of another run: its lines chained anew.
 fn as_run(journal: &str, run: Uuid) -> String {
+    rechained(journal, run, |_, _| {})
+}
+
+/// A journal as that of another run: its lines changed one by one, with the hash of the line before at hand, and chained anew.
+fn rechained(journal: &str, run: Uuid, change: impl Fn(&mut Value, &str)) -> String {
     let mut prev = agentd::store::journal_format::GENESIS.to_owned();
     let mut lines = Vec::new();
     for line in journal.lines() {
-        let line: Value = serde_json::from_str(line).unwrap();
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        change(&mut line, &prev);
         let event = json!({ "kind": line["kind"], "data": line["data"] });
         let place = (line["seq"].as_u64().unwrap(), line["ts"].as_i64().unwrap(), run.to_string());
         let (exact, canonical) = agentd::domain::canonical::both_texts(&event).unwrap();
@@ -82,6 +92,37 @@ fn as_run(journal: &str, run: Uuid) -> String {
         prev = agentd::store::journal_format::seal(place, exact, canonical, &prev, &mut lines).unwrap();
     }
     String::from_utf8(lines).unwrap()
+}
+
+/// Signs the seal of a line anew, for the chain that it stands in now.
+fn sign(line: &mut Value, prev: &str, run: Uuid, key: &SealKey) {
+    if line["kind"] == "files_sealed" {
+        let signature = &mut line["data"]["signature"];
+        let mut statement: SealStatement = serde_json::from_value(signature["statement"].clone()).unwrap();
+        statement.run_id = RunId(run);
+        prev.clone_into(&mut statement.last_hash);
+        *signature = serde_json::to_value(key.sign(statement).unwrap()).unwrap();
+    }
+}
+
+/// The run ended otherwise than it did.
+fn forge(line: &mut Value) {
+    if line["kind"] == "run_ended" {
+        line["data"]["stop"]["message"] = json!("Done: forged.");
+    }
+}
+
+/// Nobody is shown anything of a run, and is told why.
+async fn assert_refused(world: &World, host: &Path, run: Uuid, why: &str) {
+    let run = run.to_string();
+    for what in ["show", "report", "events", "evidence", "accounting", "log", "verify"] {
+        let shown = agentd(world, "cluster.toml", host, &["runs", what, &run]).await;
+        let told = text(&shown.stderr);
+        assert_eq!((shown.status.code(), text(&shown.stdout)), (Some(1), String::new()), "{what}: {told}");
+        assert!(told.contains("not as it was written") && told.contains(why), "{what}: {told}");
+    }
+    let copy = host.join("cluster/test/repos/demo/shop/runs").join(run);
+    assert!(!copy.join("events.jsonl").exists(), "nothing that others would take for a run is left here");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,6 +262,102 @@ async fn h_46_what_is_not_as_it_was_written_is_not_shown_and_a_run_at_work_is_en
         std::fs::remove_dir_all(&fresh).unwrap();
     }
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_46_a_journal_that_was_changed_and_sealed_anew_is_refused_by_name() {
+    if !is_there("h_46_sealed_anew") {
+        return;
+    }
+    let (world, server, state, run) = imported().await;
+    let bare = world.dir.path().join("bare");
+    let journal = std::fs::read_to_string(runs(&state).join(&run).join("events.jsonl")).unwrap();
+    let host = SealKey::of_host(&state).unwrap().unwrap();
+    let foreign = SealKey::of_host_or_new(world.dir.path()).unwrap();
+    let id = |number| Uuid::from_u128(number);
+    let count = journal.lines().count();
+    // What a node signed is shown, under whatever id: the test changes what it says it changes.
+    let honest = rechained(&journal, id(1), |line, prev| sign(line, prev, id(1), &host));
+    publish(&server, id(1), &honest, count);
+    let (code, shown) = document(&world, "cluster.toml", &bare, &["runs", "show", &id(1).to_string()]).await;
+    assert_eq!((code, &shown["node"]), (Some(0), &json!("gone")), "{shown:#}");
+    // Another key, which says who it is.
+    let signed = rechained(&journal, id(2), |line, prev| {
+        forge(line);
+        sign(line, prev, id(2), &foreign);
+    });
+    publish(&server, id(2), &signed, count);
+    let key = seal_key::key_id(&foreign.public_key());
+    assert_refused(&world, &bare, id(2), &format!("signed by the key {key}, which is not known here")).await;
+    // Another key, which says that it is the node's.
+    let posed = rechained(&journal, id(3), |line, prev| {
+        forge(line);
+        sign(line, prev, id(3), &foreign);
+        if let Some(seal) = line["data"].get_mut("signature") {
+            seal["public_key"] = json!(host.public_key());
+            seal["key_id"] = json!(seal_key::key_id(&host.public_key()));
+        }
+    });
+    publish(&server, id(3), &posed, count);
+    assert_refused(&world, &bare, id(3), "the signature of its seal is wrong").await;
+    // The node's own seal, behind lines that it did not sign.
+    let honest = rechained(&journal, id(4), |line, prev| sign(line, prev, id(4), &host));
+    let kept: Value = serde_json::from_str(honest.lines().last().unwrap()).unwrap();
+    assert_eq!(kept["kind"], "files_sealed");
+    let moved = rechained(&honest, id(4), |line, _| forge(line));
+    publish(&server, id(4), &moved, count);
+    assert_refused(&world, &bare, id(4), "its signed seal is of another journal").await;
+    // An export leaves them as well.
+    let out = world.dir.path().join("out");
+    let (_, said) =
+        document(&world, "cluster.toml", &bare, &["cluster", "export", out.to_str().unwrap()]).await;
+    assert_eq!(said["left"].as_array().map(Vec::len), Some(3), "{said:#}");
+    assert_eq!(run_ids(&out), [id(1).to_string(), run]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_46_the_journal_of_another_run_under_a_runs_id_is_refused_by_name() {
+    if !is_there("h_46_another_run") {
+        return;
+    }
+    let (world, server, state, run) = imported().await;
+    let bare = world.dir.path().join("bare");
+    let journal = std::fs::read_to_string(runs(&state).join(&run).join("events.jsonl")).unwrap();
+    let (whole, begun) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let half = journal.lines().count() / 2;
+    let first: String = journal.split_inclusive('\n').take(half).collect();
+    for (id, lines) in [(whole, journal.as_str()), (begun, &first)] {
+        publish(&server, id, lines, half);
+        assert_refused(&world, &bare, id, &format!("line 1 of its journal is of another run: {run}")).await;
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_46_the_key_of_a_seal_counts_in_the_shared_store_before_the_seal_is_there() {
+    if !is_there("h_46_key_first") {
+        return;
+    }
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    let shared = StateDir::on_nats(own.clone(), connect(&server.url()));
+    let (repo, run) = (RepoName::parse("demo/shop").unwrap(), RunId(Uuid::from_u128(1)));
+    let clock = agentd::sys::clock::Clock::system();
+    let redactor = Arc::new(Redactor::new([7; 32], Vec::new(), &[]).unwrap());
+    tokio::task::block_in_place(|| {
+        let dir = shared.run(&repo, run);
+        std::fs::create_dir_all(&dir.path).unwrap();
+        std::fs::write(dir.events(), "").unwrap();
+        let journal = FileJournal::open(dir, clock.clone(), redactor).unwrap();
+        agentd::record::seal::seal(&journal, None, &clock).unwrap();
+        let keys = seal_key::that_count(&**shared.store()).unwrap().keys;
+        let key = SealKey::of_host(&own).unwrap().unwrap().public_key();
+        assert_eq!(keys.into_iter().collect::<Vec<_>>(), [key]);
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -264,6 +264,62 @@ async fn d37_a_run_of_a_sweep_by_hand_that_was_killed_is_gone_on_with_by_the_nex
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d61_a_run_that_died_is_found_whatever_is_remembered_of_runs_that_ended() {
+    for remembers in ["as it was", "nothing", "half a line", "that the dead run is over"] {
+        let world = World::new(3).await;
+        labelled(&world);
+        let memory = world.shop().join(".git/agentd/ended-runs");
+        let remembered = || std::fs::read_to_string(&memory).unwrap_or_default();
+        let first = Running::start(&world, &[]);
+        until("the first run's end", || world.labels() == ["agentd:done"]).await;
+        first.stop().await;
+        // What was just written is not remembered yet.
+        let begin = std::time::Instant::now();
+        while !remembered().contains("issue-7.json") {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{}", remembered());
+            drop(world.agentd(&["--config", "../overlay.toml", "daemon", "--once"]).await);
+        }
+        let runs = || {
+            let folder = world.dir.path().join("state/repos/demo/shop/runs");
+            let names = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name());
+            let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        let (ended, asked) = (runs(), world.sim.model_requests().len());
+        assert_eq!(ended.len(), 1);
+        slow_model(&world, 1, 3_000);
+        labelled(&world);
+        let second = Running::start(&world, &[]);
+        until("the second run's work", || world.sim.model_requests().len() > asked + 1).await;
+        second.kill();
+        let died = runs().pop().unwrap();
+        assert_ne!(died, ended[0]);
+        match remembers {
+            "nothing" => std::fs::remove_file(&memory).unwrap(),
+            "half a line" => std::fs::write(&memory, &remembered()[..40]).unwrap(),
+            "that the dead run is over" => {
+                std::fs::write(&memory, remembered().replace(&ended[0], &died)).unwrap();
+            }
+            _ => assert!(remembered().contains(&ended[0]) && !remembered().contains(&died)),
+        }
+        let third = Running::start(&world, &[]);
+        let instead = || format!("{remembers}: {:?}", world.labels());
+        until_or("done", || world.labels() == ["agentd:done"], instead).await;
+        third.stop().await;
+        let result = |run: &str| {
+            let path = world.dir.path().join("state/repos/demo/shop/runs").join(run).join("result.json");
+            std::fs::read_to_string(path).unwrap()
+        };
+        assert!(result(&died).contains("interrupted"), "{remembers}: {}", result(&died));
+        let next = runs().pop().unwrap();
+        assert!(next > died && result(&next).contains("completed"), "{remembers}: it is gone on with");
+        world.assert_one_of_each();
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d61_a_kill_before_a_run_has_taken_over_the_visits_of_another_loses_none_of_them() {
     let world = World::new(2).await;
     slow_model(&world, 2, 3_000);

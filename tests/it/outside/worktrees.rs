@@ -212,7 +212,7 @@ async fn a_visit_that_only_looks_is_kept_without_a_look_at_the_files_and_one_tha
 }
 
 fn another(world: &World, number: u64) {
-    let issue = json!({ "number": number, "title": "Another one", "author": "ada", "body": "b", "labels": ["agentd"] });
+    let issue = json!({ "number": number, "title": "Another one", "author": "ada", "body": "b" });
     world.sim.add_issue("demo/shop", &serde_json::from_value(issue).unwrap()).unwrap();
 }
 
@@ -287,6 +287,81 @@ async fn what_leads_out_of_the_folder_is_not_kept() {
             assert_eq!(code, Some(0), "{output:#}");
         }
         assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 2, "{make}");
+        world.finish().await;
+    }
+}
+
+/// A world whose setup makes `FOLDER/out` and tells each time that it ran, with what it ran for.
+async fn setting_up(folder: &str, issues: &[u64], more: &str) -> (World, std::path::PathBuf) {
+    let replies = ["next", "handoff", "closing"].map(says);
+    let replies = std::iter::repeat_n(replies, issues.len() + 1).flatten().collect();
+    let (world, _) = shop(replies).await;
+    let log = world.dir.path().join("setups");
+    let make = format!("echo ran >> $0; mkdir -p {folder}; cat lib/cart.sh > {folder}/out");
+    configure(
+        &world,
+        &format!(
+            "[worktree]\nsetup = [[\"sh\", \"-c\", {make:?}, {log:?}]]\nkeep_ignored = [\"{folder}\"]\n{more}"
+        ),
+    );
+    world.write("shop/.git/info/exclude", &format!("{folder}/\n.env\n"));
+    issues.iter().for_each(|number| another(&world, *number));
+    (world, log)
+}
+
+async fn worked(world: &World, number: u64) -> std::path::PathBuf {
+    let (code, output) = world.json(&["run", "--issue", &number.to_string(), "--agent", "f0"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.shop().join(format!(".worktrees/issue-{number}"))
+}
+
+fn setups(log: &std::path::Path) -> usize {
+    std::fs::read_to_string(log).unwrap().lines().count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_copied_from_the_main_checkout_is_todays_beside_what_is_kept_of_a_setup() {
+    // Beside the folder that is kept, and in it: then the setup runs again, because the kept one has yesterday's.
+    for (copied, ran) in [(".env", 1), ("built/local", 2)] {
+        let more = format!("setup_inputs = [\"lib/cart.sh\"]\ncopy = [\"{copied}\"]\n");
+        let (world, log) = setting_up("built", &[8], &more).await;
+        for (number, content) in [(7, "yesterday's"), (8, "today's")] {
+            world.write(&format!("shop/{copied}"), content);
+            let place = worked(&world, number).await;
+            assert_eq!(std::fs::read_to_string(place.join(copied)).unwrap(), content, "{copied}");
+            assert!(place.join("built/out").exists());
+        }
+        assert_eq!(setups(&log), ran, "{copied}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sparse_worktree_gets_what_is_kept_where_its_folder_is_and_not_for_an_input_that_changed_outside() {
+    // The folder is in what is checked out, or not; and an input that is left out of the worktree decides all the same.
+    for (folder, ran) in [("lib/built", [1, 1, 2]), ("big/built", [1, 2, 3])] {
+        let more = "setup_inputs = [\"big/lock\"]\nsparse = [\"lib\", \"tests\"]\n";
+        let (world, log) = setting_up(folder, &[8, 9], more).await;
+        let checkout = world.shop();
+        let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+        let locked = async |version: &str| {
+            world.write("shop/big/lock", version);
+            world.git(&checkout, &["add", "big/lock"]).await;
+            world
+                .git(&checkout, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", version])
+                .await;
+            world.git(&checkout, &["-c", &header, "push", "-q", "origin", "develop"]).await;
+        };
+        locked("one").await;
+        for (number, ran) in [7, 8, 9].into_iter().zip(ran) {
+            if number == 9 {
+                locked("two").await;
+            }
+            let place = worked(&world, number).await;
+            assert!(!place.join("big/lock").exists(), "the worktree is sparse");
+            assert!(place.join(folder).join("out").exists(), "{folder}, issue {number}");
+            assert_eq!(setups(&log), ran, "{folder}, issue {number}");
+        }
         world.finish().await;
     }
 }

@@ -57,7 +57,7 @@ async fn octocrab_reads_and_writes_issues_comments_labels_and_pull_requests() {
         .base_uri(sim.api_url())
         .unwrap()
         .personal_token("sim-token".to_owned())
-        .build()
+        .build_with_reqwest(reqwest::Client::new())
         .unwrap();
     let issue = crab.issues("octo", "greeter").get(1).await.unwrap();
     assert_eq!(issue.labels[0].name, "agentd");
