@@ -30,6 +30,8 @@ pub struct Context {
     pub base: PathBuf,
     /// Whether that is a clone that agentd manages. Its files do not decide how agentd works.
     pub in_clone: bool,
+    /// Whether this is the node's daemon, and no process beside it.
+    pub is_daemon: bool,
     /// What this host shows of its cluster, once somebody asked.
     #[cfg(feature = "nats")]
     pub(super) mirror: Arc<OnceLock<Option<Arc<Mirror>>>>,
@@ -50,11 +52,17 @@ impl Context {
             output,
             base,
             in_clone,
+            is_daemon: false,
             #[cfg(feature = "nats")]
             mirror: Arc::default(),
             #[cfg(feature = "nats")]
             node: Arc::default(),
         }
+    }
+
+    /// The same as that of the node's daemon.
+    pub fn as_daemon(&self) -> Self {
+        Self { is_daemon: true, ..self.clone() }
     }
 
     /// The invocation with the repository that an issue's name says.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use secrecy::SecretString;
@@ -16,12 +17,14 @@ use super::output::Tone;
 use super::repositories::{self, OpenOptions};
 use super::tools_command;
 use crate::config::Config;
+use crate::config::cluster_file::StoreKind;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
     Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Progress, Reload,
-    StartRequest, Watched, abandons, approved, approves, clean_ups, extends, give_backs, starts, takes,
-    takes_as_asked, unfinished,
+    StartRequest, Watched, abandons, approved, approves, clean_ups, extends, finds_left, give_backs, starts,
+    takes, takes_as_asked, unfinished,
 };
+use crate::domain::cluster::session::renewal;
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
@@ -29,7 +32,7 @@ use crate::domain::name::RepoName;
 use crate::domain::run_output::rfc3339;
 use crate::domain::stop::StopDetail;
 use crate::http::{self, Chat, Front, Listening};
-use crate::lifecycle::plan::{check_definitions, on_files};
+use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::finish;
 use crate::repository::context::RepositoryContext;
@@ -47,6 +50,8 @@ type Chats = Arc<watch::Sender<Option<Arc<Chat>>>>;
 /// `agentd daemon [--once]`.
 pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
     memory::share_one_arena();
+    let context = &context.as_daemon();
+    nothing_uncounted(&context.config()?)?;
     context.block_on(async {
         let shutdown = listen()?;
         let chats: Chats = Arc::new(watch::channel(None).0);
@@ -73,10 +78,22 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
         if let Some(chat) = chats.send_replace(None) {
             chat.close().await;
         }
+        if let Some(why) = daemon.refused() {
+            return Err(CommandError::invalid(why.to_owned()));
+        }
         tell(context, &report)?;
         // A poll that failed is never "no issues" (I50).
         Ok(u8::from(once && !report.failed_polls.is_empty()))
     })?
+}
+
+/// Refuses a cap that would not be kept.
+fn nothing_uncounted(config: &Config) -> Result<(), CommandError> {
+    match config.cluster.store == StoreKind::Nats && config.cluster.max_runs > 0 {
+        false => Ok(()),
+        true => Err(CommandError::invalid("cluster.max_runs is not counted over all nodes yet")
+            .hint("max_runs = 0 under [cluster]; daemon.max_concurrent_runs is each node's own cap")),
+    }
 }
 
 /// Of the webhooks, and of everyone who asks.
@@ -132,7 +149,7 @@ fn daemon_front(
         hosts: context.config()?.daemon.hosts.clone(),
         status: daemon.statuses(),
         progress: daemon.progress(),
-        state: context.state()?,
+        state: daemon.state().clone(),
         hints: daemon.hints(),
         webhook_secret: secrets.webhook,
         chat,
@@ -295,7 +312,6 @@ pub(super) async fn parts(
     shutdown: &Shutdown,
     chats: &Chats,
 ) -> Result<(Dependencies, Option<FileWatch>), CommandError> {
-    on_files(&context.config()?)?;
     let sites = repositories::all(context, &open_options(shutdown)).await?;
     if let Err(error) = usable(&sites.open).await {
         context.output.note(format!("not usable yet: {error}"));
@@ -405,6 +421,11 @@ fn observed(progress: &Progress) -> Observe {
     })
 }
 
+/// How often a daemon of a cluster looks who polls what: as often as a node shows that it lives.
+fn look_at_pollers(config: &Config) -> Option<Duration> {
+    (config.cluster.store == StoreKind::Nats).then(|| renewal(config.cluster.lease.0))
+}
+
 /// A daemon for these repositories.
 pub(super) async fn parts_of(
     context: &Context,
@@ -413,7 +434,6 @@ pub(super) async fn parts_of(
     (progress, observe): (Progress, Observe),
 ) -> Result<Dependencies, CommandError> {
     let config = context.config()?;
-    on_files(&config)?;
     let mut repositories = Vec::new();
     let repositories::Repositories { open: sites, later, client } = sites;
     for site in &sites {
@@ -431,7 +451,9 @@ pub(super) async fn parts_of(
         limits: limits(&config),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,
-        state: context.state()?,
+        state: repositories::state(context, &config).await?,
+        look_at_pollers: look_at_pollers(&config),
+        find_left: finds_left(&sites),
         clock: Clock::system(),
         host: Host::current(),
         shutdown: shutdown.clone(),

@@ -58,7 +58,7 @@ pub fn node_state(context: &Context, config: &Config) -> Result<StateDir, Comman
         return Ok(known.clone());
     }
     let state = context.state_dir()?.as_path().to_owned();
-    let access = Access { beside: true, ..access(context, config)? };
+    let access = Access { beside: !context.is_daemon, ..access(context, config)? };
     let store = NatsStore::connect(&access).and_then(|store| store.answers(AT_START).map(|()| store));
     let store = store.map_err(|error| CommandError {
         detail: Some(StopDetail::StoreUnavailable),

@@ -235,7 +235,7 @@ async fn opened(
 
 /// The state directory, with the cluster's store where the configuration names one.
 #[cfg(feature = "nats")]
-async fn state(context: &Context, config: &Config) -> Result<StateDir, CommandError> {
+pub(super) async fn state(context: &Context, config: &Config) -> Result<StateDir, CommandError> {
     if config.cluster.store == StoreKind::Files {
         return context.state();
     }
@@ -245,7 +245,7 @@ async fn state(context: &Context, config: &Config) -> Result<StateDir, CommandEr
 }
 
 #[cfg(not(feature = "nats"))]
-async fn state(context: &Context, _config: &Config) -> Result<StateDir, CommandError> {
+pub(super) async fn state(context: &Context, _config: &Config) -> Result<StateDir, CommandError> {
     context.state()
 }
 

@@ -314,6 +314,7 @@ pub(super) fn plain(number: u64) -> RunRequest {
         format: None,
         parameters: BTreeMap::new(),
         metadata: Map::new(),
+        answers: None,
         resume: None,
         follow_up: None,
         new_remarks: Vec::new(),

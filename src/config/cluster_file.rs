@@ -12,7 +12,7 @@ table! {
     /// `[cluster]`.
     #[derive(PartialEq, Eq)]
     pub struct ClusterTable {
-        /// Where the state is that several nodes share. With `nats`, `agentd run` works on it; `sweep` and `daemon` refuse it so far.
+        /// Where the state is that several nodes share. With `nats`, `agentd daemon` and `agentd run` work on it; `agentd sweep` refuses it so far.
         pub store: StoreKind = StoreKind::Files,
         /// Name of the cluster; every stream and subject has it.
         pub name: String = "main".into(),
@@ -38,7 +38,7 @@ table! {
         pub replicas: u32 = 3,
         /// How long a node that gives no sign of life keeps what it holds.
         pub lease: Span = Span(Duration::from_secs(30)),
-        /// Runs at a time over all nodes; 0 = as many as the nodes take.
+        /// Runs at a time over all nodes; 0 = as many as the nodes take. It is not counted yet: the daemon refuses another value.
         pub max_runs: u32 = 0,
         /// How long journals, rows and blobs of runs are kept.
         pub retention: Span = Span(Duration::from_secs(90 * 86_400)),

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::run_progress::Progress;
 use super::snapshot::Limits;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Extend, GiveBack, Start, Take, TakeAsAsked, UnfinishedRun,
+    Abandon, Approve, Approved, CleanUp, Extend, FindLeft, GiveBack, Start, Take, TakeAsAsked, UnfinishedRun,
 };
 use crate::config::checks_file::ChecksTable;
 use crate::config::conversation_file::ConversationTable;
@@ -114,6 +114,10 @@ pub struct Dependencies {
     pub clean_up: Option<CleanUp>,
     /// Follow-up runs of one pull request; 0 = none.
     pub max_follow_ups: u32,
+    /// In a cluster: how often it is looked who polls what.
+    pub look_at_pollers: Option<Duration>,
+    /// What dead processes left in a repository that this node begins to poll.
+    pub find_left: FindLeft,
     /// What the processes before this one left unfinished.
     pub unfinished: Vec<UnfinishedRun>,
 }

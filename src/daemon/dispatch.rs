@@ -9,8 +9,8 @@ use futures::FutureExt as _;
 use super::outcome::RunSummary;
 use super::snapshot;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Extend, Gift, GiveBack, Given, RunHandle, Start, StartRequest, Take,
-    TakeAsAsked, UnfinishedRun,
+    Abandon, Approve, Approved, CleanUp, Extend, FindLeft, Gift, GiveBack, Given, RunHandle, Start,
+    StartRequest, Take, TakeAsAsked, UnfinishedRun,
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
@@ -266,17 +266,37 @@ fn told(repository: &RepositoryContext, pruned: &[Pruned]) {
     }
 }
 
-/// What dead processes left in these repositories. It is looked at once, before the daemon starts.
+/// What dead processes left in these repositories. It is looked at once, before the daemon starts; in a cluster by who polls a
+/// repository, each time that it begins to.
 pub async fn unfinished(repositories: &[RepositoryContext]) -> Vec<UnfinishedRun> {
     let mut found = Vec::new();
-    for repository in repositories {
-        let left = cut_off_runs::at_start(repository).await.into_iter().map(|left| UnfinishedRun {
-            issue: snapshot::IssueRef { repo: repository.repo.clone(), number: left.number },
-            begun: left.begun,
-        });
-        found.extend(left);
+    for repository in repositories.iter().filter(|repository| repository.state.shared().is_none()) {
+        found.extend(left_in(repository).await);
     }
     found
+}
+
+async fn left_in(repository: &RepositoryContext) -> Vec<UnfinishedRun> {
+    let left = cut_off_runs::at_start(repository).await.into_iter().map(|left| UnfinishedRun {
+        issue: snapshot::IssueRef { repo: repository.repo.clone(), number: left.number },
+        begun: left.begun,
+    });
+    left.collect()
+}
+
+/// Looks for what dead processes left in one of these repositories.
+pub fn finds_left(repositories: &[RepositoryContext]) -> FindLeft {
+    let repositories = by_name(repositories);
+    Arc::new(move |repo| {
+        let found = repositories.get(&repo).cloned();
+        async move {
+            match found {
+                Some(repository) => left_in(&repository).await,
+                None => Vec::new(),
+            }
+        }
+        .boxed()
+    })
 }
 
 async fn run_one(
@@ -297,6 +317,7 @@ async fn run_one(
         format: None,
         parameters: BTreeMap::new(),
         metadata: serde_json::Map::new(),
+        answers: asked.answers,
         resume: asked.resume,
         follow_up: asked.follow_up.clone(),
         new_remarks: asked.remarks.clone(),

@@ -74,6 +74,8 @@ pub struct DaemonReport {
 pub struct Daemon {
     pub(super) deps: Dependencies,
     pub(super) watches: Vec<Watch>,
+    /// In a cluster: the repositories that other nodes poll.
+    pub(super) resting: Vec<Watch>,
     pub(super) supervisor: Supervisor,
     pub(super) files: DaemonFiles,
     pub(super) started_at: DateTime<Utc>,
@@ -99,6 +101,8 @@ pub struct Daemon {
     pub(super) hints: Arc<Hints>,
     /// Hinted when a pull request was merged or closed: its worktree may go.
     pub(super) over: Arc<Notify>,
+    /// In a cluster: why this node may not take part.
+    pub(super) refused: Option<String>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
     lease: Option<Box<dyn Held>>,
 }
@@ -160,8 +164,13 @@ impl Daemon {
             let state = saved.repositories.get(&watched.name).cloned().unwrap_or_default();
             Watch::new(watched.clone(), state)
         });
+        let (watches, resting) = match deps.look_at_pollers {
+            Some(_) => (Vec::new(), watches.collect()),
+            None => (watches.collect(), Vec::new()),
+        };
         Ok(Self {
-            watches: watches.collect(),
+            watches,
+            resting,
             supervisor: Supervisor::new(),
             files,
             started_at: deps.clock.now(),
@@ -179,6 +188,7 @@ impl Daemon {
             saved,
             hints: Arc::default(),
             over: Arc::default(),
+            refused: None,
             lease,
             deps,
         })
@@ -213,6 +223,10 @@ impl Daemon {
         let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
         let (mut everywhere, mut began) = (true, Instant::now());
         while !self.deps.shutdown.stopping() {
+            self.unless_stopped(Self::look_at_pollers).await;
+            if self.refused.is_some() {
+                break;
+            }
             if everywhere {
                 began = Instant::now();
                 self.unless_stopped(Self::tick).await;
@@ -232,6 +246,7 @@ impl Daemon {
                 let hints = Arc::clone(&self.hints);
                 let changed = self.deps.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
                 let quiet = self.quiet();
+                let pollers = self.deps.look_at_pollers.map(|every| Instant::now() + every);
                 let looked_at = self.watches.iter().filter_map(|watch| watch.next_look(quiet)).min();
                 let ended = tokio::select! {
                     biased;
@@ -246,6 +261,14 @@ impl Daemon {
                             break;
                         }
                         self.note(&hinted);
+                        continue;
+                    }
+                    () = until(pollers) => {
+                        let polled = self.watches.len();
+                        self.unless_stopped(Self::look_at_pollers).await;
+                        if self.watches.len() > polled {
+                            break;
+                        }
                         continue;
                     }
                     () = until(looked_at) => {
@@ -263,6 +286,7 @@ impl Daemon {
 
     /// One tick, then waits for what it started; nothing more is started.
     pub async fn once(&mut self) -> DaemonReport {
+        self.unless_stopped(Self::look_at_pollers).await;
         self.unless_stopped(Self::tick).await;
         self.drain().await
     }
@@ -276,6 +300,7 @@ impl Daemon {
             () = step(self) => {}
         }
         self.save();
+        self.share().await;
     }
 
     /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
@@ -290,6 +315,9 @@ impl Daemon {
     }
 
     async fn look(&mut self, at: impl Fn(&Watch) -> bool) {
+        if !self.may_poll() {
+            return;
+        }
         self.open_rest().await;
         self.empty_outbox().await;
         let now = self.deps.clock.now();
@@ -414,6 +442,9 @@ impl Daemon {
 
     /// Runs the scheduler and its decisions until there are no new ones.
     pub(super) async fn dispatch(&mut self) {
+        if !self.may_poll() {
+            return;
+        }
         // Each round learns or changes something. The limit is only a guard against a defect.
         for _ in 0..4 {
             let actions = schedule(&self.snapshot());
@@ -561,6 +592,7 @@ impl Daemon {
             remarks,
             check_reruns,
             source,
+            answers: admission.labelled.filter(|_| selection == Selection::Trigger),
             resume,
             control: control.clone(),
         });
@@ -605,6 +637,7 @@ impl Daemon {
             self.empty_outbox().await;
         }
         self.save();
+        self.give_back_all().await;
         let failed_polls = self
             .watches
             .iter()
@@ -624,7 +657,7 @@ impl Daemon {
             return;
         }
         let mut state = DaemonState::default();
-        for watch in &self.watches {
+        for watch in self.watches.iter().chain(&self.resting) {
             state.repositories.insert(watch.watched.name.clone(), watch.state.clone());
         }
         // What cannot be opened now is remembered for when it can.

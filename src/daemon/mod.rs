@@ -20,6 +20,8 @@ mod outbox;
 mod parked;
 mod plan_reactions;
 mod plans;
+mod pollers;
+mod polling;
 mod outbox_writer;
 mod outcome;
 mod poll;
@@ -45,7 +47,8 @@ pub use admission::Admission;
 pub use cron::{CronError, due, next};
 pub use dependencies::{Dependencies, Reload, Watched};
 pub use dispatch::{
-    abandons, approved, approves, clean_ups, extends, give_backs, starts, takes, takes_as_asked, unfinished,
+    abandons, approved, approves, clean_ups, extends, finds_left, give_backs, starts, takes, takes_as_asked,
+    unfinished,
 };
 pub use hints::Hints;
 pub use loading::{DaemonFiles, StateError};
@@ -57,6 +60,8 @@ pub use snapshot::{
     Asked, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection, Snapshot, WaitsForPerson,
 };
 pub use start_rules::{Outlook, Presence, Reason, Verdict, explain, outlook, refusal};
-pub use supervise::{Abandon, CleanUp, Extend, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun};
+pub use supervise::{
+    Abandon, CleanUp, Extend, FindLeft, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun,
+};
 pub use sweep::Previewed;
 pub use why::{GatherError, Surroundings, gather};

@@ -124,6 +124,11 @@ impl Daemon {
 
     /// Writes everything that is noted; what fails stays noted for the next time.
     pub(super) async fn empty_outbox(&mut self) {
+        if !self.may_poll() {
+            return;
+        }
+        // What is planned is known to the next poller before it is done.
+        self.share().await;
         let client = self.quick_client();
         let pending: Vec<(IssueRef, PendingOutcome)> = self
             .watches

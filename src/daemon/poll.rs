@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::admission::Admission;
 use super::dependencies::Watched;
 use super::plan_reactions::KnownReactions;
+use super::polling::Polling;
 use super::pulls::Pulls;
 use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, WaitsForPerson, priority_of};
 use super::state_format::{AskedBy, RepositoryState};
@@ -63,6 +64,8 @@ pub(super) struct Watch {
     pub seen_at: Option<Instant>,
     /// When one of its lists was last seen to change, after the first look.
     pub changed_at: Option<Instant>,
+    /// In a cluster: that this node polls it, and what the other nodes know of its state.
+    pub polling: Option<Polling>,
     known: BTreeMap<u64, Known>,
 }
 
@@ -156,6 +159,7 @@ impl Watch {
             requests: 0,
             seen_at: None,
             changed_at: None,
+            polling: None,
             known: BTreeMap::new(),
         }
     }

@@ -66,6 +66,7 @@ impl Daemon {
 
     fn take_over(&mut self, new: Dependencies) {
         let mut before = std::mem::take(&mut self.watches);
+        before.append(&mut self.resting);
         for watched in &new.repositories {
             let place = before.iter().position(|watch| watch.watched.name == watched.name);
             let mut watch = match place {
@@ -86,6 +87,11 @@ impl Daemon {
             watch.state.sweeping.clear();
         }
         self.watches.append(&mut before);
+        if self.deps.look_at_pollers.is_some() {
+            let (polled, resting) =
+                std::mem::take(&mut self.watches).into_iter().partition(|watch| watch.polling.is_some());
+            (self.watches, self.resting) = (polled, resting);
+        }
         let old = std::mem::replace(&mut self.deps, new);
         // What dead processes left in a repository is looked at once, when it is opened.
         let is_new = |issue: &IssueRef| {

@@ -13,6 +13,7 @@ use crate::conversation::parked::parked_format::{Asked as AskedOfRun, GivingBack
 use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
+use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::refusal::Refusal;
 use crate::domain::remark::Remark;
@@ -80,6 +81,9 @@ pub type Approved = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sy
 /// provides it.
 pub type CleanUp = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
+/// What dead processes left in a repository. The command line provides it.
+pub type FindLeft = Arc<dyn Fn(RepoName) -> BoxFuture<'static, Vec<UnfinishedRun>> + Send + Sync>;
+
 /// A run of an earlier daemon that it did not bring to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfinishedRun {
@@ -110,6 +114,8 @@ pub struct StartRequest {
     pub permission: ActorPermission,
     /// How and when they asked.
     pub asked: Asked,
+    /// The labelling that it answers; `None` = no labelling asks for it.
+    pub answers: Option<u64>,
     /// The run that it goes on with.
     pub resume: Option<RunId>,
     /// How it is told to stop.

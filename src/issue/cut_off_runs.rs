@@ -16,7 +16,7 @@ use crate::domain::issue::ObjectiveSource;
 use crate::domain::mapping::InstanceId;
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
-use crate::record::{finish, run_facts};
+use crate::record::{bring, finish, run_facts};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::port::LeaseKey;
@@ -49,8 +49,33 @@ pub enum BegunBy {
 /// and those that can be continued are given back.
 pub async fn at_start(context: &RepositoryContext) -> Vec<CutOffRun> {
     let looked = look_at_leases(context).await;
+    if context.state.shared().is_some() {
+        return left_by_nodes(context, looked.open).await;
+    }
     clear(context, &looked.open).await;
     end_dead_runs(context, looked).await
+}
+
+/// In a cluster: what dead nodes left, and what this one did. Who takes the lease ends the run.
+async fn left_by_nodes(context: &RepositoryContext, open: Vec<LeaseKey>) -> Vec<CutOffRun> {
+    let context = context.clone();
+    let found = tokio::task::spawn_blocking(move || {
+        let mut found = Vec::new();
+        for lease in open {
+            let Some(last) = mapping_of_last(&context, &lease) else { continue };
+            let here = context.state.run(&context.repo, last.run_id).events().exists();
+            if !here && !context.state.store().is_left(&lease) {
+                continue;
+            }
+            if let Err(error) = bring::to_node(&context.state, &context.repo, last.run_id) {
+                tracing::warn!(run = %last.run_id, %error, "what another node left cannot be brought here");
+                continue;
+            }
+            found.extend(last_run(&context, &lease).and_then(|last| cut_off(&context, last)));
+        }
+        found
+    });
+    found.await.unwrap_or_default()
 }
 
 async fn end_dead_runs(context: &RepositoryContext, looked: Looked) -> Vec<CutOffRun> {

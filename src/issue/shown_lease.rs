@@ -93,9 +93,12 @@ pub async fn is_parked_elsewhere(
     Ok(parked.is_some_and(|state| state != own_state(context)))
 }
 
-/// A name of this machine's state directory that tells nobody where it is.
+/// A name of this machine's state directory that tells nobody where it is. The nodes of a cluster have one state.
 fn own_state(context: &RepositoryContext) -> String {
-    let place = format!("{}:{}", Host::current().name, context.state.path().display());
+    let place = match context.state.shared() {
+        Some(_) => format!("cluster:{}", context.config.cluster.name),
+        None => format!("{}:{}", Host::current().name, context.state.path().display()),
+    };
     sha256_hex(place.as_bytes()).chars().take(16).collect()
 }
 

@@ -41,6 +41,8 @@ pub struct RunRequest {
     pub parameters: BTreeMap<String, String>,
     /// `--meta`: kept verbatim in the run's metadata.
     pub metadata: Map<String, Value>,
+    /// The labelling that it answers, where one asks for it.
+    pub answers: Option<u64>,
     /// The run to go on with; it must be the newest of its issue (D61).
     pub resume: Option<RunId>,
     /// What is wrong with the pull request of an earlier run, fenced. This run repairs it.

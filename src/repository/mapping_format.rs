@@ -27,11 +27,45 @@ pub struct MappingRecord {
     /// Whether the daemon has given up continuing that run (D37): the next one begins anew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given_up: bool,
+    /// In a cluster: the labelling that it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
     /// The instance of that run; later ones sort after it (D94).
     pub instance: InstanceId,
+}
+
+impl MappingRecord {
+    /// Whether a labelling has had its run. Events are numbered in the order in which they come; a run that was given up answers none.
+    pub fn has_answered(&self, labelling: Option<u64>) -> bool {
+        let (Some(asks), Some(answers)) = (labelling, self.answers) else { return false };
+        asks <= answers && !self.given_up
+    }
 }
 
 /// What a lease file's record says; `None` for one of a newer agentd.
 pub fn mapping_of(record: &Value) -> Option<MappingRecord> {
     serde_json::from_value(record.clone()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn h_03_a_labelling_that_was_answered_asks_for_nothing_and_a_later_one_does() {
+        let mut record = json!({
+            "schema_version": MAPPING_SCHEMA, "branch": "feature/issue-7", "successors": 0,
+            "origin": { "branch": "main", "source": "explicit", "commit": "1".repeat(40) },
+            "run_id": "01990000-0000-7000-8000-000000000001", "instance": "agent-issue-7-20261125T045000Z",
+        });
+        let old = mapping_of(&record).unwrap();
+        assert!(!old.has_answered(Some(1)), "of a version that did not note it, or of files");
+        record["answers"] = json!(40);
+        let last = mapping_of(&record).unwrap();
+        assert!(last.has_answered(Some(40)) && last.has_answered(Some(39)));
+        assert!(!last.has_answered(Some(41)) && !last.has_answered(None));
+        assert!(!MappingRecord { given_up: true, ..last }.has_answered(Some(40)));
+    }
 }

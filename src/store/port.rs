@@ -251,6 +251,8 @@ pub enum LeaseKey {
     },
     /// The state directory, by a daemon.
     Daemon,
+    /// In a cluster: a repository, by the daemon that polls it.
+    Poller(RepoName),
 }
 
 /// Why a lease was not given.
@@ -278,6 +280,11 @@ pub trait Holders {
 
     /// Whether a holder lives, as far as can be told from here.
     fn lives(&self, holder: &Holder) -> bool;
+
+    /// Whether another node held a lease that is dead now, and nobody has taken it since.
+    fn is_left(&self, _lease: &LeaseKey) -> bool {
+        false
+    }
 }
 
 /// A held lease. Dropping it gives it back.

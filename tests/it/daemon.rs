@@ -129,6 +129,8 @@ impl Yard {
             shutdown: self.shutdown.clone(),
             start,
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
+            look_at_pollers: None,
+            find_left: Arc::new(|_| std::future::ready(Vec::new()).boxed()),
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             approved: Arc::new(|_| std::future::ready(false).boxed()),
             questions: Default::default(),

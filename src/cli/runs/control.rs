@@ -141,6 +141,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         format: asked.format,
         parameters: asked.parameters,
         metadata: output.metadata.clone(),
+        answers: None,
         resume: Some(dir.run_id),
         follow_up: None,
         new_remarks: Vec::new(),

@@ -79,6 +79,7 @@ pub(super) fn replay(
         format: started.asked.format,
         parameters: started.asked.parameters.clone(),
         metadata: started.metadata.clone(),
+        answers: None,
         resume: None,
         follow_up: None,
         new_remarks: Vec::new(),

@@ -60,9 +60,7 @@ pub struct Lease {
 impl Lease {
     /// Gives the lease back; the mapping stays in its file.
     pub fn release(self) {
-        if let Err(error) = self.held.into_inner().unwrap_or_else(PoisonError::into_inner).release() {
-            tracing::warn!(%error, "the lease was let go without saying so in its file");
-        }
+        release(self.held.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Ends once another node has the issue, or may have it; never where no node shares it.
@@ -169,6 +167,12 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         Some(before) => Some(recovery::with_its_commits(before, context).await),
         None => None,
     };
+    if predecessor.is_none()
+        && let Some(answered) = answered(plan, last.as_ref())
+    {
+        release(held);
+        return Err(answered);
+    }
     if let Some(before) = &predecessor {
         end_strays(last.as_ref().map_or(before.run_id, |last| last.run_id)).await;
     }
@@ -192,13 +196,15 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         instance: instance.clone(),
         successors,
         given_up: false,
+        answers: context
+            .state
+            .shared()
+            .and_then(|_| plan.request.answers.max(last.as_ref().and_then(|last| last.answers))),
     };
     let predecessor = predecessor.filter(|_| continues || given_up.is_some());
     // Written last before there is a run. Otherwise a refused start would look like a working one.
     if let Some(refusal) = held_elsewhere(plan, context, &*held).await {
-        if let Err(error) = held.release() {
-            tracing::warn!(%error, "the lease was let go without saying so in its file");
-        }
+        release(held);
         return Err(refusal);
     }
     let journal = open_journal(plan, context, (&mapping, held.term()), predecessor.as_ref()).await?;
@@ -207,6 +213,22 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     held.set_record(record)
         .map_err(|error| unusable(context, format!("The lease could not be written: {error}.")))?;
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, held: Mutex::new(held) })
+}
+
+/// A labelling starts one chain of runs, whoever sees it and however late. `last`: the newest run of the issue, which came to an end of
+/// its own.
+fn answered(plan: &Plan, last: Option<&MappingRecord>) -> Option<Refusal> {
+    let last = last.filter(|last| last.has_answered(plan.request.answers))?;
+    (plan.request.resume.is_none() && plan.request.follow_up.is_none()).then(|| {
+        let message = format!("Run {} has answered this labelling of issue {}.", last.run_id, plan.issue.key);
+        Refusal::new(StopDetail::BranchBusy, message).hint("put the label on again for another run")
+    })
+}
+
+fn release(held: Box<dyn Held>) {
+    if let Err(error) = held.release() {
+        tracing::warn!(%error, "the lease was let go without saying so in its file");
+    }
 }
 
 fn tracked(plan: &Plan) -> Tracked<'_> {

@@ -104,16 +104,16 @@ impl Plan {
     }
 }
 
-/// The daemon and sweeps work on files so far: they begin nothing on a cluster's store, so that no two nodes take an issue.
+/// Sweeps on a command line work on files so far: on a cluster's store they would not know of its poller.
 pub fn on_files(config: &Config) -> Result<(), Refusal> {
     match config.cluster.store {
         StoreKind::Files => Ok(()),
         StoreKind::Nats => Err(Refusal::new(
             StopDetail::ConfigInvalid,
-            "cluster.store = \"nats\": the daemon and sweeps do not work on the cluster's store yet.",
+            "cluster.store = \"nats\": a sweep on the command line does not work on the cluster's store yet.",
         )
-        .hint("agentd run N works on it, and `agentd cluster doctor` looks at it")
-        .hint("leave [cluster] out to run a daemon on this host alone; docs/cluster.md says what works")),
+        .hint("a daemon's sweeps do (`[repositories.sweep]`), and so does agentd run N")
+        .hint("`agentd cluster doctor` looks at the store; docs/cluster.md says what works")),
     }
 }
 

@@ -25,6 +25,7 @@ impl FileStore {
         match lease {
             LeaseKey::Issue { file, .. } => file.clone(),
             LeaseKey::Daemon => self.root.join("daemon/lock"),
+            LeaseKey::Poller(repo) => self.repo(repo).join("poller"),
         }
     }
 }
@@ -36,7 +37,7 @@ fn expiry(clock: &Clock, lasts: Duration) -> DateTime<Utc> {
 impl Holders for FileStore {
     fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken> {
         let path = self.lease_file(lease);
-        if let (LeaseKey::Daemon, Some(folder)) = (lease, path.parent()) {
+        if let (LeaseKey::Daemon | LeaseKey::Poller(_), Some(folder)) = (lease, path.parent()) {
             files::create_private_dir(folder).map_err(StoreError::from)?;
         }
         let holder = Holder::here(&self.host, instance, self.clock.now(), expiry(&self.clock, lasts));

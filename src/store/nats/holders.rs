@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::cell_stream::{Write, Written};
 use super::connection::LAST_WORD;
 use super::node::{failed, is_gone, node_cell, text_of};
+use super::pollers;
 use super::session::Session;
 use super::shared::{NatsStore, Shared};
 use crate::domain::cluster::cells::{
@@ -67,7 +68,7 @@ async fn session_lives(shared: &Shared, by: &SessionId) -> Result<bool, StoreErr
 }
 
 /// This node's session, begun where there is none.
-async fn session(shared: &Arc<Shared>) -> Result<Arc<Session>, StoreError> {
+pub(super) async fn session(shared: &Arc<Shared>) -> Result<Arc<Session>, StoreError> {
     let mut current = shared.session.lock().await;
     if let Some(session) = current.as_ref().filter(|session| session.holds()) {
         return Ok(Arc::clone(session));
@@ -221,6 +222,7 @@ impl NatsStore {
             }
             // The daemon of this node: who has the name has it.
             LeaseKey::Daemon => self.names().cell("daemon_lease", &[&self.shared.node.name]),
+            LeaseKey::Poller(repo) => self.names().cell_of("repo", repo, &[]),
         }
     }
 }
@@ -228,6 +230,11 @@ impl NatsStore {
 impl Holders for NatsStore {
     fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken> {
         let subject = self.lease_subject(lease);
+        if let LeaseKey::Poller(_) = lease {
+            let shared = Arc::clone(&self.shared);
+            let taken = self.shared.connection.call(async move { pollers::take(shared, subject).await });
+            return Ok(Box::new(taken.map_err(NotTaken::Store)??));
+        }
         let now = self.shared.clock.now();
         let holder = Holder::here(&self.shared.node.host, instance, now, expiry(now, lasts));
         let shared = Arc::clone(&self.shared);
@@ -235,7 +242,21 @@ impl Holders for NatsStore {
         Ok(Box::new(taken.map_err(NotTaken::Store)??))
     }
 
+    fn is_left(&self, lease: &LeaseKey) -> bool {
+        let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
+        let looked = self.shared.connection.call(async move {
+            match issue_cell(&shared, &subject).await?.1.hold {
+                Hold::Leased { by, .. } => session_lives(&shared, &by).await.map(|lives| !lives),
+                Hold::Free | Hold::Offered { .. } => Ok(false),
+            }
+        });
+        looked.and_then(|looked| looked).unwrap_or(false)
+    }
+
     fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord> {
+        if let LeaseKey::Poller(_) = lease {
+            return None;
+        }
         let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
         let looked = self.shared.connection.call(async move {
             let (sequence, cell) = issue_cell(&shared, &subject).await?;

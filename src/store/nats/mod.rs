@@ -14,6 +14,7 @@ mod holders;
 mod log;
 mod moving;
 mod node;
+mod pollers;
 mod rows;
 mod seen;
 mod session;
@@ -76,8 +77,8 @@ impl Store for NatsStore {
         Ok(Arc::new(self.journal(run)))
     }
 
-    fn blobs(&self, _run: &RunDir) -> Arc<dyn Blobs> {
-        Arc::new(NatsBlobs::new(self.shared.clone()))
+    fn blobs(&self, run: &RunDir) -> Arc<dyn Blobs> {
+        Arc::new(NatsBlobs::new(self.shared.clone(), run.run_id))
     }
 
     fn shared(&self) -> Option<Arc<dyn Store>> {

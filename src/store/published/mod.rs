@@ -55,6 +55,19 @@ impl PublishedStore {
     }
 }
 
+impl PublishedStore {
+    /// Says to the other nodes how this one is, as far as it can be told at once.
+    fn tell(&self, status: Option<&str>) {
+        if !self.nats.session().is_some_and(|session| session.holds()) {
+            return;
+        }
+        let store: &dyn Store = &self.nats;
+        if let Err(error) = store.put(&Cell::Status, status) {
+            tracing::debug!("the other nodes do not hear how this one is: {error}");
+        }
+    }
+}
+
 impl Store for PublishedStore {
     fn runs(&self, only: Option<&RepoName>) -> Result<Vec<(RepoName, RunId)>, FindError> {
         self.files.runs(only)
@@ -86,7 +99,13 @@ impl Cells for PublishedStore {
         let own = changes.iter().filter(|change| matches!(change.cell, Cell::Daemon | Cell::Status)).count();
         match own {
             0 => self.nats.commit(changes),
-            all if all == changes.len() => self.files.commit(changes),
+            all if all == changes.len() => {
+                let committed = self.files.commit(changes)?;
+                for change in changes.iter().filter(|change| change.cell == Cell::Status) {
+                    self.tell(change.value.as_deref());
+                }
+                Ok(committed)
+            }
             _ => Err(StoreError::Failed {
                 action: "change",
                 place: "the cells".to_owned(),
@@ -121,8 +140,10 @@ struct HeldTwice {
 
 impl Holders for PublishedStore {
     fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken> {
-        if *lease == LeaseKey::Daemon {
-            return self.files.take(lease, instance, lasts);
+        match lease {
+            LeaseKey::Daemon => return self.files.take(lease, instance, lasts),
+            LeaseKey::Poller(_) => return self.nats.take(lease, instance, lasts),
+            LeaseKey::Issue { .. } => {}
         }
         // If the second is another's, the first is given back as it is dropped.
         let shared = self.nats.take(lease, instance, lasts)?;
@@ -132,7 +153,7 @@ impl Holders for PublishedStore {
 
     fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord> {
         match lease {
-            LeaseKey::Issue { .. } => self.nats.look(lease),
+            LeaseKey::Issue { .. } | LeaseKey::Poller(_) => self.nats.look(lease),
             LeaseKey::Daemon => self.files.look(lease),
         }
     }
@@ -143,6 +164,10 @@ impl Holders for PublishedStore {
 
     fn lives(&self, holder: &Holder) -> bool {
         self.nats.lives(holder)
+    }
+
+    fn is_left(&self, lease: &LeaseKey) -> bool {
+        self.nats.is_left(lease)
     }
 }
 

@@ -4,6 +4,8 @@
 #[cfg(feature = "nats")]
 mod command;
 #[cfg(feature = "nats")]
+mod daemons;
+#[cfg(feature = "nats")]
 mod eater;
 #[cfg(feature = "nats")]
 mod faults;

@@ -14,14 +14,14 @@ use crate::outside::daemons::{slow_model, until};
 use crate::outside::world::{World, text};
 
 /// A node: a clone, a state directory and a configuration of its own.
-struct Node {
-    checkout: PathBuf,
-    state: PathBuf,
-    config: PathBuf,
+pub struct Node {
+    pub checkout: PathBuf,
+    pub state: PathBuf,
+    pub config: PathBuf,
 }
 
 impl Node {
-    async fn of(world: &World, name: &str) -> Self {
+    pub async fn of(world: &World, name: &str) -> Self {
         let dir = world.dir.path();
         let checkout = dir.join(name).join("shop");
         std::fs::create_dir_all(checkout.parent().unwrap()).unwrap();
@@ -32,7 +32,7 @@ impl Node {
         Self { checkout, state: dir.join(name).join("state"), config: dir.join(format!("{name}.toml")) }
     }
 
-    fn command(&self, world: &World, args: &[&str]) -> Command {
+    pub fn command(&self, world: &World, args: &[&str]) -> Command {
         let mut command = world.command(&["--config"]);
         command.arg(&self.config).arg("--json").args(args);
         command.current_dir(&self.checkout).env("AGENTD_STATE_DIR", &self.state);
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// Lines of the journal of its last run.
-    fn journal(&self) -> Vec<Value> {
+    pub fn journal(&self) -> Vec<Value> {
         let last =
             runs(&self.state).read_dir().into_iter().flatten().flatten().map(|entry| entry.path()).max();
         let text =
@@ -54,7 +54,17 @@ impl Node {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    fn has(&self, kind: &str, visit: u64) -> bool {
+    /// Runs that began here.
+    pub fn began(&self) -> usize {
+        if runs(&self.state).exists() { run_ids(&self.state).len() } else { 0 }
+    }
+
+    /// What its daemon said.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.state.with_extension("log")).unwrap_or_default()
+    }
+
+    pub fn has(&self, kind: &str, visit: u64) -> bool {
         self.journal().iter().any(|line| line["kind"] == json!(kind) && line["data"]["visit"] == json!(visit))
     }
 }
@@ -94,7 +104,7 @@ impl Drop for Working {
 }
 
 /// What the store has of a run, line by line.
-fn shared(server: &Server, run: &str) -> Vec<Value> {
+pub fn shared(server: &Server, run: &str) -> Vec<Value> {
     let subject = format!("agentd.test.log.demo.shop.{run}");
     let bytes = with_client(&server.url(), async |context| {
         let stream = context.get_stream("agentd_test_log").await.unwrap();
@@ -111,7 +121,7 @@ fn shared(server: &Server, run: &str) -> Vec<Value> {
 }
 
 /// Requests of a run that say what its step is to do.
-fn asked_for(world: &World, words: &str) -> usize {
+pub fn asked_for(world: &World, words: &str) -> usize {
     let first = |request: &Value| {
         let messages = request["messages"].as_array().cloned().unwrap_or_default();
         messages.len() <= 2 && request.to_string().contains(words)

@@ -1,0 +1,22 @@
+//! What a daemon has of a repository that it polls in a cluster.
+
+use futures::FutureExt as _;
+use serde_json::Value;
+
+use crate::store::port::Held;
+
+/// That this node polls a repository.
+#[derive(Debug)]
+pub(super) struct Polling {
+    /// `None` while what is remembered is written.
+    pub held: Option<Box<dyn Held>>,
+    /// What the others know.
+    pub shared: Value,
+}
+
+impl Polling {
+    /// Whether another node may poll it now.
+    pub fn is_lost(&self) -> bool {
+        self.held.as_ref().is_none_or(|held| held.lost().now_or_never().is_some())
+    }
+}

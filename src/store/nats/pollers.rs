@@ -1,0 +1,198 @@
+//! Who polls a repository: the cell that names its session, and keeps what it remembers of the repository for the next one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::blobs;
+use super::cell_stream::{CellStream, Write, Written};
+use super::connection::LAST_WORD;
+use super::holders::session;
+use super::node::{failed, text_of};
+use super::session::Session;
+use super::shared::Shared;
+use crate::domain::artifact::Artifact;
+use crate::domain::canonical::sha256_hex;
+use crate::domain::cluster::cells::{self, HeldTerm, REPO_SCHEMA, RepoCell};
+use crate::domain::cluster::poller;
+use crate::store::port::{Held, NotTaken, StoreError};
+use crate::sys::holder_format::Holder;
+
+/// The member of the cell that has what its poller remembers.
+const MEMORY: &str = "memory";
+/// The same as a blob, where it is longer than [`LONGEST`].
+const MEMORY_FILE: &str = "memory_file";
+/// Longest memory in the cell itself, in bytes.
+const LONGEST: usize = 40 * 1024;
+/// How long a change is tried before the next tick tries it again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Polled {
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    subject: String,
+    sequence: u64,
+    cell: RepoCell,
+    memory: Option<Value>,
+    given_back: bool,
+}
+
+async fn repo_cell(cells: &CellStream, subject: &str) -> Result<(u64, RepoCell), StoreError> {
+    let found = cells.get(subject).await?;
+    let read =
+        |text: &String| cells::read(text, REPO_SCHEMA).map_err(|error| failed(subject, error.to_string()));
+    Ok((found.sequence, found.value.as_ref().map(read).transpose()?.unwrap_or_default()))
+}
+
+/// Takes a repository that no living session polls.
+pub(super) async fn take(shared: Arc<Shared>, subject: String) -> Result<Polled, NotTaken> {
+    let session = session(&shared).await?;
+    let cells = shared.node.cells.clone().patient_for(PATIENCE);
+    loop {
+        let (mut sequence, mut cell) = repo_cell(&cells, &subject).await?;
+        if cell.poller.as_ref() != Some(&session.id) {
+            let lives = match &cell.poller {
+                Some(by) => session.sees_alive(by).await?,
+                None => false,
+            };
+            let Some(next) = poller::taken(&cell, lives, true, &session.id) else {
+                return Err(NotTaken::Busy(None));
+            };
+            let value = Some(text_of(&next, &subject)?);
+            let write = Write { subject: subject.clone(), after: sequence, value };
+            match session.commit(vec![write]).await? {
+                // The messages of a batch follow each other, and the node's own cell is the last one.
+                Written::At(last) => (sequence, cell) = (last - 1, next),
+                Written::Overtaken if session.has_expired() => {
+                    return Err(failed(&subject, "this node's session has expired").into());
+                }
+                Written::Overtaken => continue,
+            }
+        }
+        let memory = memory_of(&shared, &cell).await;
+        return Ok(Polled { shared, session, subject, sequence, cell, memory, given_back: false });
+    }
+}
+
+async fn memory_of(shared: &Shared, cell: &RepoCell) -> Option<Value> {
+    if let Some(memory) = cell.rest.get(MEMORY) {
+        return Some(memory.clone());
+    }
+    let file: Artifact = serde_json::from_value(cell.rest.get(MEMORY_FILE)?.clone()).ok()?;
+    match blobs::get(shared, &file.sha256).await {
+        Ok(bytes) => serde_json::from_slice(&bytes).ok(),
+        Err(words) => {
+            tracing::warn!("what was remembered of a repository cannot be read: {words}");
+            None
+        }
+    }
+}
+
+impl Polled {
+    /// Writes the cell, which nobody else does for as long as this session polls the repository.
+    async fn write(
+        shared: &Shared,
+        session: &Session,
+        subject: &str,
+        (mut sequence, next): (u64, &RepoCell),
+    ) -> Result<u64, StoreError> {
+        let cells = shared.node.cells.clone().patient_for(PATIENCE);
+        let value = Some(text_of(next, subject)?);
+        loop {
+            let write = Write { subject: subject.to_owned(), after: sequence, value: value.clone() };
+            if let Written::At(at) = cells.commit(&[write]).await? {
+                return Ok(at);
+            }
+            // It may be this session's own write, whose answer was given up, that is there.
+            let (now, found) = repo_cell(&cells, subject).await?;
+            if found.poller.as_ref() != Some(&session.id) {
+                return Err(failed(subject, "another node polls it now"));
+            }
+            sequence = now;
+        }
+    }
+
+    fn put(&mut self, next: RepoCell) -> Result<(), StoreError> {
+        let (shared, session) = (Arc::clone(&self.shared), Arc::clone(&self.session));
+        let (subject, sequence, written) = (self.subject.clone(), self.sequence, next.clone());
+        self.sequence = self
+            .shared
+            .connection
+            .call(async move { Self::write(&shared, &session, &subject, (sequence, &written)).await })??;
+        self.cell = next;
+        Ok(())
+    }
+}
+
+impl Held for Polled {
+    fn holder(&self) -> Option<&Holder> {
+        None
+    }
+
+    fn record(&self) -> Option<&Value> {
+        self.memory.as_ref()
+    }
+
+    fn set_record(&mut self, record: Value) -> Result<(), StoreError> {
+        let text = serde_json::to_vec(&record).map_err(|error| failed(&self.subject, error.to_string()))?;
+        let mut next = self.cell.clone();
+        next.rest.remove(MEMORY);
+        next.rest.remove(MEMORY_FILE);
+        if text.len() <= LONGEST {
+            next.rest.insert(MEMORY.to_owned(), record.clone());
+        } else {
+            let (sha256, bytes) = (sha256_hex(&text), text.len() as u64);
+            let (shared, name) = (Arc::clone(&self.shared), sha256.clone());
+            let kept = self.shared.connection.call(async move { blobs::put(&shared, &name, text).await })?;
+            kept.map_err(|words| failed(&self.subject, words))?;
+            let file = Artifact { path: MEMORY.to_owned(), sha256, bytes };
+            next.rest.insert(MEMORY_FILE.to_owned(), serde_json::to_value(file).unwrap_or_default());
+        }
+        self.put(next)?;
+        self.memory = Some(record);
+        Ok(())
+    }
+
+    /// The session's sign of life is that of all that it has: it is only asked whether it still counts.
+    fn renew(&mut self, _lasts: Duration) -> Result<(), StoreError> {
+        match self.session.holds() {
+            true => Ok(()),
+            false => Err(failed(&self.subject, "this node's session is not acknowledged")),
+        }
+    }
+
+    fn release(mut self: Box<Self>) -> Result<(), StoreError> {
+        self.given_back = true;
+        self.put(RepoCell { poller: None, ..self.cell.clone() })
+    }
+
+    fn term(&self) -> Option<HeldTerm> {
+        None
+    }
+
+    fn lost(&self) -> BoxFuture<'static, ()> {
+        self.session.expiry().boxed()
+    }
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        if self.given_back || !self.session.holds() {
+            return;
+        }
+        let (shared, session) = (Arc::clone(&self.shared), Arc::clone(&self.session));
+        let (subject, sequence) = (self.subject.clone(), self.sequence);
+        let next = RepoCell { poller: None, ..self.cell.clone() };
+        let told = self.shared.connection.call(async move {
+            let written = Self::write(&shared, &session, &subject, (sequence, &next));
+            tokio::time::timeout(LAST_WORD, written).await.is_ok_and(|written| written.is_ok())
+        });
+        if !matches!(told, Ok(true)) {
+            tracing::debug!("a repository could not be given back; that ends with this node's session");
+        }
+    }
+}
