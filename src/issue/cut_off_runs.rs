@@ -96,10 +96,6 @@ async fn end_dead_runs(context: &RepositoryContext, looked: Looked) -> Vec<CutOf
 /// The runs that have begun and have no result, newest first. `over`: those of which that is known. Blocks.
 fn without_result(context: &RepositoryContext, over: &HashSet<RunId>) -> Vec<RunDir> {
     let (state, repo) = (&context.state, &context.repo);
-    if state.shared().is_some() {
-        let runs = state.runs(Some(repo)).unwrap_or_default();
-        return runs.into_iter().filter(|dir| !dir.result().exists()).collect();
-    }
     let entries = std::fs::read_dir(state.repo(repo).join("runs")).into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| Uuid::parse_str(entry.file_name().to_str()?).ok());
     let ids = ids.map(RunId).filter(|run| !over.contains(run));
