@@ -110,18 +110,18 @@ fn no_tls(doing: &str, error: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorKind::Setup { problem: problem.to_owned() }, doing, error.to_string())
 }
 
+/// Begins a client that follows no redirect: where one leads is looked at first, so that a token goes to no other host.
+fn follows_nothing(connect_timeout: Duration) -> reqwest::ClientBuilder {
+    tls::http_client().redirect(reqwest::redirect::Policy::none()).connect_timeout(connect_timeout)
+}
+
 impl Client {
     /// Makes a client and sends no request. Call it inside a tokio runtime.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let endpoint = Endpoint::new(&settings.api_url, settings.graphql_url.as_deref())?;
         let auth = Auth::new(settings.credentials)?;
         let setup = |error: &dyn std::fmt::Display| no_tls("setting up the GitHub client", error);
-        // A redirect is answered here: a token goes to no other host.
-        let http = tls::http_client()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(settings.timeout)
-            .build()
-            .map_err(|error| setup(&error))?;
+        let http = follows_nothing(settings.timeout).build().map_err(|error| setup(&error))?;
         // Only the origin: requests carry whole URLs, because an Enterprise's GraphQL is not below its REST root.
         let crab = Octocrab::builder()
             .base_uri(endpoint.origin())
@@ -199,10 +199,8 @@ impl Client {
 
     /// A client for links to other hosts: it has no token that it could send, and follows nothing.
     pub(super) fn without_token(&self, doing: &str) -> Result<reqwest::Client, Error> {
-        tls::http_client()
+        follows_nothing(self.timeout())
             .user_agent("agentd")
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(self.timeout())
             .read_timeout(self.timeout())
             .build()
             .map_err(|error| no_tls(doing, &error))
