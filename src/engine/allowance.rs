@@ -181,7 +181,7 @@ impl SessionWorld {
         worst: WorstCase,
         kept_back: Money,
     ) -> Result<(Result<(u64, Held), Short>, Reservations), Abort> {
-        self.settle().await?;
+        self.wait_confirmed().await?;
         let heeds = self.heeds();
         let decide = move |shared: Option<Money>, news| {
             heeds.heed(news)?;
@@ -199,15 +199,15 @@ impl SessionWorld {
 
     /// Looks at what the run shares with others, and heeds what is new of it. Gives what is left; `None` = nothing is shared.
     pub(super) async fn heed_caps(&self) -> Result<Option<Money>, Abort> {
-        self.settle().await?;
+        self.wait_confirmed().await?;
         let (left, news) = self.caps.look(self.clock.now()).await?;
         self.heed(news)?;
         Ok(left)
     }
 
     /// Waits until what requests have cost is written where the run shares it, and heeds what is new of that.
-    pub(super) async fn settle(&self) -> Result<(), Abort> {
-        self.heed(self.caps.settle().await?)
+    pub(super) async fn wait_confirmed(&self) -> Result<(), Abort> {
+        self.heed(self.caps.wait_confirmed().await?)
     }
 
     pub(super) fn heed(&self, news: Vec<IssueBudget>) -> Result<(), Abort> {

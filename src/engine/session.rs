@@ -215,8 +215,8 @@ pub(super) struct Session<'a> {
 
 /// Runs a session to its end. It always gives an outcome and never panics.
 pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> SessionOutcome {
-    let mut outcome = run_unsettled(request, world).await;
-    if let Err(abort) = world.settle().await
+    let mut outcome = run_unconfirmed(request, world).await;
+    if let Err(abort) = world.wait_confirmed().await
         && outcome.failure.is_none()
     {
         outcome.failure = Some(abort.into_failure());
@@ -224,8 +224,8 @@ pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> Sessi
     outcome
 }
 
-/// [`run_session`], while what its last request cost may still be on its way to where the run shares it: the caller settles it.
-pub(super) async fn run_unsettled(request: SessionRequest, world: &SessionWorld) -> SessionOutcome {
+/// [`run_session`], while what its last request cost may still be on its way to where the run shares it: the caller waits for it.
+pub(super) async fn run_unconfirmed(request: SessionRequest, world: &SessionWorld) -> SessionOutcome {
     let record = world.record(request.ids.clone());
     let list = request.tools.list(request.ids.session, 0).await;
     let opened =

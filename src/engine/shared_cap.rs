@@ -257,7 +257,7 @@ impl SharedCap {
         match changed.map_err(|error| unknown(when(&cell), error))? {
             Committed::Done => {}
             Committed::Overtaken => {
-                change_cell(&self.store, &cell, |spending| self.set_aside(spending, reservation.id, worst))?
+                change_cell(&self.store, &cell, |spending| self.set_aside(spending, reservation.id, worst))?;
             }
         }
         Ok(reservation)
@@ -442,7 +442,7 @@ impl SharedCaps {
     }
 
     /// Does that while the caller goes on. Until it is done the reservation counts as spent, as it does if the process dies.
-    /// [`SharedCaps::settle`] says what came of it.
+    /// [`SharedCaps::wait_confirmed`] says what came of it.
     pub(super) fn confirm_meanwhile(&self, held: Reservations, cost: Money) {
         if self.caps.is_empty() {
             return;
@@ -453,7 +453,7 @@ impl SharedCaps {
     }
 
     /// Waits until everything is confirmed. Gives what is new of an issue's cap since.
-    pub(super) async fn settle(&self) -> Confirmed {
+    pub(super) async fn wait_confirmed(&self) -> Confirmed {
         let mut news = Vec::new();
         let confirming = std::mem::take(&mut *self.confirming());
         for confirming in confirming {
@@ -658,7 +658,7 @@ mod tests {
         assert_eq!(seen, Some(money(100)));
         assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), money(55));
         caps.confirm_meanwhile(held, money(20));
-        caps.settle().await.unwrap();
+        caps.wait_confirmed().await.unwrap();
         assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), money(25));
         let other = cap(folder.path(), 100);
         let mut looks = 0;

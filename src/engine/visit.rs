@@ -16,7 +16,7 @@ use super::journal::JournalError;
 use super::nearest_rules::Background;
 use super::not_done::NotDone;
 use super::report::{Prepared, ReportShape};
-use super::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_unsettled};
+use super::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_unconfirmed};
 use super::session_outcome::SessionOutcome;
 use super::session_trace::{SessionIds, SessionTrace};
 use super::task_text::TaskText;
@@ -182,8 +182,8 @@ impl FlowWorld {
     ///
     /// # Errors
     /// What was spent cannot be told, so the run cannot go on.
-    pub async fn settle(&self) -> Result<(), Stop> {
-        self.0.settle().await.map_err(|abort| abort.into_failure().stop)
+    pub async fn wait_confirmed(&self) -> Result<(), Stop> {
+        self.0.wait_confirmed().await.map_err(|abort| abort.into_failure().stop)
     }
 
     pub(super) fn max_steps(&self) -> u32 {
@@ -265,7 +265,7 @@ impl FlowWorld {
             turn_timeout: None,
             background: Arc::clone(&plan.background),
         };
-        let outcome = run_unsettled(request, &self.session_world(plan, mode)).await;
+        let outcome = run_unconfirmed(request, &self.session_world(plan, mode)).await;
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
         if !notes.is_empty() {
             self.warn("output_normalised", &format!("\"{}\": {}", work.step.id, notes.join("; ")))?;

@@ -26,8 +26,8 @@ use crate::git::{GitError, Kept};
 pub async fn run<'a>(instance: Instance<'a>) -> Result<Worked<'a>, JournalError> {
     let stop = visit_all(&instance).await;
     // Of a visit that ended otherwise; the run ends anyway.
-    if let Err(unsettled) = instance.world.settle().await {
-        tracing::warn!("{}", unsettled.message);
+    if let Err(unwritten) = instance.world.wait_confirmed().await {
+        tracing::warn!("{}", unwritten.message);
     }
     instance.toolbox.close().await;
     Ok(Worked { run: instance.run, stop: stop?, workspace: Some(instance.workspace) })
@@ -75,9 +75,9 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                     Err(error) => Some(error.stop()?),
                 };
                 run.journal.record(Event::VisitFinished(record))?;
-                let (flushed, settled) = tokio::join!(run.journal.flush(), instance.world.settle());
+                let (flushed, confirmed) = tokio::join!(run.journal.flush(), instance.world.wait_confirmed());
                 flushed?;
-                if let Some(stop) = refused.or(settled.err()) {
+                if let Some(stop) = refused.or(confirmed.err()) {
                     return close(instance, stop, None);
                 }
                 match conflict.left(run, workspace, flow.ended()).await {

@@ -266,7 +266,7 @@ async fn d37_a_run_of_a_sweep_by_hand_that_was_killed_is_gone_on_with_by_the_nex
 #[tokio::test(flavor = "multi_thread")]
 async fn d61_a_run_that_died_is_found_whatever_is_remembered_of_runs_that_ended() {
     for remembers in ["as it was", "nothing", "half a line", "that the dead run is over"] {
-        let world = World::new(3).await;
+        let world = World::new(2).await;
         labelled(&world);
         let memory = world.shop().join(".git/agentd/ended-runs");
         let remembered = || std::fs::read_to_string(&memory).unwrap_or_default();
@@ -303,18 +303,15 @@ async fn d61_a_run_that_died_is_found_whatever_is_remembered_of_runs_that_ended(
             }
             _ => assert!(remembered().contains(&ended[0]) && !remembered().contains(&died)),
         }
+        // Only the lease tells of it: without its label no poll finds it.
+        assert!(world.sim.remove_label("demo/shop", 7, "agentd", "ada"));
         let third = Running::start(&world, &[]);
         let instead = || format!("{remembers}: {:?}", world.labels());
-        until_or("done", || world.labels() == ["agentd:done"], instead).await;
+        until_or("its end is shown", || world.labels() == ["agentd:failed"], instead).await;
         third.stop().await;
-        let result = |run: &str| {
-            let path = world.dir.path().join("state/repos/demo/shop/runs").join(run).join("result.json");
-            std::fs::read_to_string(path).unwrap()
-        };
-        assert!(result(&died).contains("interrupted"), "{remembers}: {}", result(&died));
-        let next = runs().pop().unwrap();
-        assert!(next > died && result(&next).contains("completed"), "{remembers}: it is gone on with");
-        world.assert_one_of_each();
+        let result = world.dir.path().join("state/repos/demo/shop/runs").join(&died).join("result.json");
+        let result = std::fs::read_to_string(result).unwrap();
+        assert!(result.contains("interrupted"), "{remembers}: {result}");
         world.sim.shutdown().await;
     }
 }

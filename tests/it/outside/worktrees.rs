@@ -320,6 +320,36 @@ fn setups(log: &std::path::Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worktree_from_the_pool_gets_what_the_setup_of_another_made_and_the_pool_never_has_it() {
+    use std::os::unix::fs::MetadataExt as _;
+    let (world, log) = setting_up("built", &[8], "setup_inputs = [\"lib/cart.sh\"]\npool = 1\n").await;
+    let pool = world.shop().join(".worktrees/.pool");
+    let members = || std::fs::read_dir(&pool).into_iter().flatten().flatten().map(|entry| entry.path());
+    for (number, ran) in [(7, 1), (8, 1)] {
+        let ready = || {
+            let entries =
+                std::fs::read_dir(world.shop().join(".git/worktrees")).into_iter().flatten().flatten();
+            entries.filter(|entry| entry.path().join("agentd-pool-ready").exists()).count() == 1
+        };
+        let daemon = super::daemons::Running::start(&world, &[]);
+        super::daemons::until("a warm worktree", ready).await;
+        daemon.stop().await;
+        let warm = members().next().unwrap();
+        assert!(!warm.join("built").exists(), "what a setup made is in no worktree that waits");
+        let inode = warm.metadata().unwrap().ino();
+        let place = worked(&world, number).await;
+        assert_eq!(place.metadata().unwrap().ino(), inode, "it was not taken from the pool");
+        assert_eq!(setups(&log), ran, "issue {number}");
+        let made = std::fs::read_to_string(place.join("built/out")).unwrap();
+        assert!(made.contains("cart"), "{made}");
+        // What the first one's agent leaves there is not in the second one.
+        assert!(!place.join("built/planted").exists());
+        std::fs::write(place.join("built/planted"), "by the agent").unwrap();
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_copied_from_the_main_checkout_is_todays_beside_what_is_kept_of_a_setup() {
     // Beside the folder that is kept, and in it: then the setup runs again, because the kept one has yesterday's.
     for (copied, ran) in [(".env", 1), ("built/local", 2)] {
