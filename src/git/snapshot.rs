@@ -345,6 +345,16 @@ impl Worktree {
         self.become_tree((&present, &index), &wanted, reference).await.map(Some)
     }
 
+    /// The same before the branch moves on to what others pushed, so that nothing here is in the way.
+    pub async fn give_way(&self, reference: &str) -> Result<Option<CommitId>, GitError> {
+        let kept = self.put_back(reference).await?;
+        if kept.is_some() {
+            // git's own index knows the files by their times, and takes one that was written anew for changed until it has looked.
+            self.call(["update-index", "-q", "--refresh"]).await?.exit().await?;
+        }
+        Ok(kept)
+    }
+
     async fn become_tree(
         &self,
         (present, index): (&str, &AbsPath),

@@ -103,6 +103,9 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
         base: origin.commit.clone(),
     })?;
     run.journal.flush().await?;
+    if run.lease.elsewhere {
+        set_aside(run).await?;
+    }
     let plan = wanted(run.plan, origin, run.context).await.map_err(|refusal| refusal.stop)?;
     // What agentd pushed last; others may have pushed since.
     let before = match &plan.remote {
@@ -139,6 +142,25 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
     let head = head.unwrap_or(prepared.head);
     run.journal.record(Event::WorktreeReady { state: prepared.state, head })?;
     Ok(prepared.worktree)
+}
+
+/// What this node had begun before another went on with the issue is kept on a ref, and gives way to the other's.
+async fn set_aside(run: &Run<'_>) -> Result<(), Stop> {
+    let failed = |error: GitError| {
+        let message = format!("What this node had begun on the issue could not be set aside: {error}.");
+        Stop::new(StopDetail::GitError, message)
+    };
+    let (checkout, root) = (&run.context.checkout, run.context.worktree_root());
+    let found = checkout.find_worktree(&root, &worktree_of(&run.plan.issue.key)).map_err(failed)?;
+    let Some(worktree) = found else { return Ok(()) };
+    let reference = format!("refs/agentd/rescue/{}", run.lease.run_id);
+    if let Some(kept) = worktree.give_way(&reference).await.map_err(failed)? {
+        run.journal.warn(
+            "edits_rescued",
+            format!("what this node had begun before is kept on {reference} ({})", kept.short()),
+        );
+    }
+    Ok(())
 }
 
 /// Makes sure that the branch contains the commit that the run's changes are compared with. If the run is to catch up,

@@ -54,6 +54,8 @@ pub struct Lease {
     pub predecessor: Option<Predecessor>,
     /// Set if the predecessors were killed too often (D37). This run visits no step and keeps what they left.
     pub given_up: Option<Stop>,
+    /// Whether the run before was another node's: what is here of the issue is older then.
+    pub elsewhere: bool,
     held: Mutex<Box<dyn Held>>,
 }
 
@@ -167,6 +169,7 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         Some(before) => Some(recovery::with_its_commits(before, context).await),
         None => None,
     };
+    let elsewhere = recovery::was_elsewhere(context, last.as_ref(), held.term()).await;
     if predecessor.is_none()
         && let Some(answered) = answered(plan, last.as_ref())
     {
@@ -212,7 +215,8 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     let record = serde_json::to_value(&mapping).unwrap_or_default();
     held.set_record(record)
         .map_err(|error| unusable(context, format!("The lease could not be written: {error}.")))?;
-    Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, held: Mutex::new(held) })
+    let held = Mutex::new(held);
+    Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, elsewhere, held })
 }
 
 /// A labelling starts one chain of runs, whoever sees it and however late. `last`: the newest run of the issue, which came to an end of

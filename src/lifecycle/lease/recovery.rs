@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::domain::budget::Spend;
+use crate::domain::cluster::cells::HeldTerm;
+use crate::domain::cluster::names::node_of;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::name::{CommitId, RepoName};
@@ -14,6 +16,7 @@ use crate::engine::journal::JournalError;
 use crate::record::run_facts;
 use crate::record::{bring, finish};
 use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::MappingRecord;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 
@@ -136,6 +139,19 @@ async fn taken_over(before: &Predecessor, context: &RepositoryContext) -> Result
         made.map_err(|error| error.to_string())?;
     }
     Ok(facts)
+}
+
+/// Whether the newest run of an issue was another node's. It has been brought here by now.
+pub async fn was_elsewhere(
+    context: &RepositoryContext,
+    last: Option<&MappingRecord>,
+    own: Option<HeldTerm>,
+) -> bool {
+    let (Some(last), Some(own)) = (last, own) else { return false };
+    let dir = context.state.run(&context.repo, last.run_id);
+    let read = tokio::task::spawn_blocking(move || run_facts::read(&dir).ok()?.lease?.held).await;
+    let held = read.ok().flatten();
+    held.is_some_and(|held| node_of(&held.by.node) != node_of(&own.by.node))
 }
 
 /// Ends a dead run, once this node has all of it. The caller holds the lease.

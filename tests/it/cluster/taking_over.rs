@@ -310,3 +310,85 @@ async fn h_44_two_nodes_of_one_name_do_not_work_at_once() {
     assert_eq!(code, Some(0), "{output:#} {said}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_12_a_taker_that_dies_while_it_takes_over_is_followed_by_a_third() {
+    if !is_there("h_12") {
+        return;
+    }
+    let (world, server) = world(3).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    let c = Node::of(&world, "c").await;
+    slow_model(&world, 5, 600_000);
+    let working = a.start(&world);
+    until("the third visit", || a.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    working.kill();
+    let taking = b.start(&world);
+    let ended = |run: &str| shared(&server, run).iter().any(|line| line["kind"] == json!("run_ended"));
+    until("the dead run's end", || ended(&run)).await;
+    taking.kill();
+    let (code, output, said) = c.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    world.assert_one_of_each();
+    assert_eq!(c.journal()[0]["data"]["held"]["term"], json!(3));
+    assert_eq!(asked_for(&world, "Understand and plan"), 1);
+    assert_eq!(shared(&server, &run).iter().filter(|line| line["kind"] == json!("run_ended")).count(), 1);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_18_work_that_is_too_large_for_others_is_begun_anew_and_the_run_had_said_so() {
+    if !is_there("h_18") {
+        return;
+    }
+    let (world, _server) = world(2).await;
+    let text = std::fs::read_to_string(world.dir.path().join("cluster.toml")).unwrap();
+    world.write("cluster.toml", &format!("{text}checkpoint_max = 1\n"));
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    slow_model(&world, 5, 600_000);
+    let working = a.start(&world);
+    until("the third visit", || a.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    let pinned = a.journal().into_iter().filter(|line| line["data"]["code"] == json!("pinned")).count();
+    assert_eq!(pinned, 1, "it is said once");
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    working.kill();
+    let (code, output, said) = b.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    world.assert_one_of_each();
+    assert_eq!(asked_for(&world, "Understand and plan"), 2, "from the beginning");
+    let spent = b.journal().into_iter().find(|line| line["kind"] == json!("run_started")).unwrap();
+    assert!(spent["data"]["inherited"]["steps"].as_u64().unwrap() >= 2, "what it had used counts: {spent:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_19_the_next_run_on_a_former_host_goes_on_from_what_the_other_pushed() {
+    if !is_there("h_19") {
+        return;
+    }
+    let (world, _server) = world(4).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    slow_model(&world, 5, 600_000);
+    let working = a.start(&world);
+    until("the third visit", || a.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    // What nobody has seen yet.
+    let worktree = a.checkout.join(".worktrees/issue-7");
+    std::fs::write(worktree.join("left.txt"), "of the former host").unwrap();
+    working.kill();
+    let (code, output, said) = b.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    let pushed = git(&world, &b.checkout, &["rev-parse", "feature/issue-7"]).await;
+    let (code, output, said) = a.start(&world).ended().await;
+    assert_eq!(output["stop_reason"], json!("OBJECTIVE_ACHIEVED"), "{code:?} {output:#} {said}");
+    let forward = git(&world, &a.checkout, &["merge-base", &pushed, "feature/issue-7"]).await;
+    assert_eq!(forward, pushed, "the branch was brought forward");
+    let own = run_ids(&a.state).pop().unwrap();
+    let kept =
+        git(&world, &a.checkout, &["ls-tree", "--name-only", &format!("refs/agentd/rescue/{own}")]).await;
+    assert!(kept.lines().any(|name| name == "left.txt"), "the former work of {run} is kept: {kept}");
+    assert!(!worktree.join("left.txt").exists());
+    world.finish().await;
+}
