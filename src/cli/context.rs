@@ -168,22 +168,22 @@ impl Context {
 
     /// Runs the asynchronous part of a command to its end.
     pub fn block_on<F: Future>(&self, work: F) -> Result<F::Output, CommandError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| CommandError::failed(format!("the runtime cannot be started: {error}")))?;
-        Ok(runtime.block_on(work))
+        block_on(tokio::runtime::Builder::new_multi_thread(), work)
     }
 
     /// The same on this thread alone, for a single run: it waits more than it works, and of what it waits for, most would
     /// come on another thread. What blocks is on threads of its own anyway.
     pub fn block_on_one_thread<F: Future>(&self, work: F) -> Result<F::Output, CommandError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| CommandError::failed(format!("the runtime cannot be started: {error}")))?;
-        Ok(runtime.block_on(work))
+        block_on(tokio::runtime::Builder::new_current_thread(), work)
     }
+}
+
+fn block_on<F: Future>(mut runtime: tokio::runtime::Builder, work: F) -> Result<F::Output, CommandError> {
+    let runtime = runtime
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::failed(format!("the runtime cannot be started: {error}")))?;
+    Ok(runtime.block_on(work))
 }
 
 /// Whether a path is below a folder, whatever links lead to either.

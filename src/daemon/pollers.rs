@@ -9,6 +9,7 @@ use super::main_loop::Daemon;
 use super::poll::Watch;
 use super::polling::Polling;
 use super::state_format::RepositoryState;
+use crate::domain::name::RepoName;
 use crate::github::PageCache;
 use crate::store::port::{Held, LeaseKey, NotTaken, StoreError};
 use crate::store::run_dir::StateDir;
@@ -40,22 +41,25 @@ impl Daemon {
             tracing::warn!(repo = %watch.watched.name, "another node may poll the repository now");
             self.resting.push(Watch::new(watch.watched, watch.state));
         }
-        let mut still = Vec::new();
-        for mut watch in std::mem::take(&mut self.resting) {
-            let (store, lease) =
-                (self.deps.state.store().clone(), LeaseKey::Poller(watch.watched.name.clone()));
-            let taken =
-                tokio::task::spawn_blocking(move || store.take(&lease, "daemon", Duration::ZERO)).await;
-            let name = watch.watched.name.clone();
-            match taken {
-                Ok(Ok(held)) => {
+        // A stop may end this at any moment: a repository is always in one of both lists.
+        let names: Vec<RepoName> = self.resting.iter().map(|watch| watch.watched.name.clone()).collect();
+        for name in names {
+            let (store, lease) = (self.deps.state.store().clone(), LeaseKey::Poller(name.clone()));
+            let taken = tokio::task::spawn_blocking(move || {
+                let held = store.take(&lease, "daemon", Duration::ZERO)?;
+                // A held lease that is not used is given back here, which blocks.
+                remembered(held.record()).map(|state| (held, state))
+            });
+            match taken.await {
+                Ok(Ok((held, remembered))) => {
                     tracing::info!(repo = %name, "this node polls the repository now");
-                    watch = begun(watch, held);
+                    let place = self.resting.iter().position(|watch| watch.watched.name == name);
+                    let Some(place) = place else { continue };
+                    let watch = begun(self.resting.remove(place), held, remembered);
+                    self.watches.push(watch);
                     self.troubles.over(&format!("polling {name}"));
                     let left = (self.deps.find_left)(name).await;
                     self.unfinished.extend(left);
-                    self.watches.push(watch);
-                    continue;
                 }
                 Ok(Err(NotTaken::Busy(_))) => {}
                 Ok(Err(NotTaken::Store(StoreError::NameTaken(words)))) => self.refused = Some(words),
@@ -68,9 +72,7 @@ impl Daemon {
                     tracing::error!(repo = %name, %panic, "it cannot be told who polls the repository");
                 }
             }
-            still.push(watch);
         }
-        self.resting = still;
     }
 
     /// Whether this node may act for the repositories that it polls. In a cluster only while its session is acknowledged.
@@ -122,19 +124,38 @@ impl Daemon {
     }
 }
 
-/// A repository that this node begins to poll, with what its last poller remembered. What this node itself knew of lists may be used.
-fn begun(watch: Watch, held: Box<dyn Held>) -> Watch {
+/// What the last poller of a repository remembered. What cannot be read, such as a later version's, is left to who can.
+fn remembered(record: Option<&Value>) -> Result<Option<RepositoryState>, NotTaken> {
+    let read = record.map(|record| serde_json::from_value(record.clone())).transpose();
+    let unread = |error: serde_json::Error| StoreError::Failed {
+        action: "read",
+        place: "what the last poller remembered".to_owned(),
+        words: error.to_string(),
+    };
+    Ok(read.map_err(unread)?)
+}
+
+/// A repository that this node begins to poll. What this node itself knew of lists may be used.
+fn begun(watch: Watch, held: Box<dyn Held>, remembered: Option<RepositoryState>) -> Watch {
     let mut state = watch.state;
-    if let Some(record) = held.record() {
-        match serde_json::from_value::<RepositoryState>(record.clone()) {
-            Ok(shared) => state = RepositoryState { pages: state.pages, ..shared },
-            Err(error) => {
-                tracing::warn!(%error, "what another node remembered of a repository cannot be read");
-            }
-        }
+    if let Some(remembered) = remembered {
+        state = RepositoryState { pages: state.pages, ..remembered };
     }
     let shared = held.record().cloned().unwrap_or_default();
     let mut watch = Watch::new(watch.watched, state);
     watch.polling = Some(Polling { held: Some(held), shared });
     watch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_of_the_last_poller_is_not_written_over() {
+        assert!(matches!(remembered(None), Ok(None)));
+        let told = told(&RepositoryState::default());
+        assert!(matches!(remembered(Some(&told)), Ok(Some(_))));
+        assert!(matches!(remembered(Some(&serde_json::json!("another form"))), Err(NotTaken::Store(_))));
+    }
 }

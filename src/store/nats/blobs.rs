@@ -61,7 +61,7 @@ async fn kept_at(bucket: &ObjectStore, name: &str) -> Result<Option<DateTime<Utc
 }
 
 /// Since when bytes are there, of whatever run.
-async fn shared_since(shared: &Shared, name: &str) -> Result<Option<DateTime<Utc>>, String> {
+pub(super) async fn shared_since(shared: &Shared, name: &str) -> Result<Option<DateTime<Utc>>, String> {
     kept_at(&bucket(shared).await?, name).await
 }
 

@@ -73,23 +73,24 @@ pub(super) async fn take(shared: Arc<Shared>, subject: String) -> Result<Polled,
                 Written::Overtaken => continue,
             }
         }
-        let memory = memory_of(&shared, &cell).await;
+        // Without it nobody polls: what is still to be written would be forgotten with the next change. The next look tries again.
+        let memory = memory_of(&shared, &cell).await.map_err(|words| failed(&subject, words))?;
         return Ok(Polled { shared, session, subject, sequence, cell, memory, given_back: false });
     }
 }
 
-async fn memory_of(shared: &Shared, cell: &RepoCell) -> Option<Value> {
+async fn memory_of(shared: &Shared, cell: &RepoCell) -> Result<Option<Value>, String> {
     if let Some(memory) = cell.rest.get(MEMORY) {
-        return Some(memory.clone());
+        return Ok(Some(memory.clone()));
     }
-    let file: Artifact = serde_json::from_value(cell.rest.get(MEMORY_FILE)?.clone()).ok()?;
-    match blobs::get(shared, &file.sha256).await {
-        Ok(bytes) => serde_json::from_slice(&bytes).ok(),
-        Err(words) => {
-            tracing::warn!("what was remembered of a repository cannot be read: {words}");
-            None
-        }
+    let Some(file) = cell.rest.get(MEMORY_FILE) else { return Ok(None) };
+    let file: Artifact = serde_json::from_value(file.clone()).map_err(|error| error.to_string())?;
+    if blobs::shared_since(shared, &file.sha256).await?.is_none() {
+        tracing::warn!("what was remembered of a repository is past the cluster's retention");
+        return Ok(None);
     }
+    let bytes = blobs::get(shared, &file.sha256).await?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| error.to_string())
 }
 
 impl Polled {
