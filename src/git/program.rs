@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::{GitError, cause, last_lines};
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Ending, Exit, ProcessSpec, run};
+use crate::sys::tls::NOT_PROXIED;
 
 /// Oldest version that has all that is used (`GIT_CONFIG_COUNT`, `rev-parse --path-format`).
 pub const MINIMUM_VERSION: &str = "2.31.0";
@@ -123,8 +124,18 @@ impl GitProgram {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         cancel: CancellationToken,
     ) -> Self {
-        let env =
-            environment.into_iter().filter(|(name, _)| PASSED.iter().any(|passed| name == passed)).collect();
+        let passed = environment.into_iter().filter(|(name, _)| PASSED.iter().any(|passed| name == passed));
+        let mut env: Vec<(OsString, OsString)> = passed.collect();
+        let direct = |name: &str| env.iter().find(|(set, _)| set == name).map(|(_, value)| value.clone());
+        let mut unproxied = direct("no_proxy").or_else(|| direct("NO_PROXY")).unwrap_or_default();
+        // A star stands for everything only where it stands alone.
+        if unproxied != "*" {
+            unproxied.push(",");
+            unproxied.push(NOT_PROXIED);
+        }
+        // The spelling in small letters is the one that git's HTTP reads first.
+        env.retain(|(name, _)| name != "no_proxy");
+        env.push(("no_proxy".into(), unproxied));
         Self { program: "git".into(), env: Arc::new(env), cancel }
     }
 

@@ -232,3 +232,43 @@ async fn runs_are_listed_by_what_is_asked_for_and_a_page_at_a_time() {
     }
     world.finish().await;
 }
+
+const PROXIES: [&str; 3] = ["http_proxy", "HTTPS_PROXY", "all_proxy"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_on_this_machine_is_reached_without_the_proxy() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let world = world().await;
+    for args in [&["demo"][..], &["run", "--agent", "solo", "--issue", "7"]] {
+        let mut command = world.command_in(args);
+        command.envs(PROXIES.map(|name| (name, format!("http://{nobody}")))).env_remove("no_proxy");
+        let ran = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        assert_eq!(ran.status.code(), Some(0), "{args:?}: {}", text(&ran.stderr));
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_machine_is_reached_through_the_proxy() {
+    let world = world().await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let elsewhere = overlay.replace(&world.sim.api_url(), "https://github.invalid");
+    assert_ne!(overlay, elsewhere);
+    world.write("overlay.toml", &elsewhere);
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = proxy.local_addr().unwrap();
+    let asked = std::thread::spawn(move || {
+        let (mut stream, _) = proxy.accept().unwrap();
+        let mut first = [0; 64];
+        let read = std::io::Read::read(&mut stream, &mut first).unwrap();
+        text(&first[..read])
+    });
+    let mut command = world.command_in(&["run", "--issue", "7"]);
+    command.envs(PROXIES.map(|name| (name, format!("http://{address}"))));
+    let mut running =
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let asked = tokio::task::spawn_blocking(move || asked.join().unwrap()).await.unwrap();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(asked.starts_with("CONNECT github.invalid:443 "), "{asked}");
+}
