@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::artifact::Artifact;
+
 /// One verify command and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyCommand {
@@ -34,6 +36,9 @@ pub struct VerifyCommand {
     pub tail: String,
     /// Where the whole output is kept, relative to the run directory.
     pub output: String,
+    /// The same file with its hash, by which another host gets it; absent in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_file: Option<Artifact>,
     /// What it ran in; `none` = nothing.
     #[serde(default = "unsandboxed")]
     pub sandbox: String,

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::abort::Abort;
 use super::journal::Journal;
 use super::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
-use crate::domain::artifact::Artifact;
+use crate::domain::artifact::{self, Artifact};
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::domain::words::words;
@@ -74,7 +74,7 @@ impl StoredOutputs {
     pub async fn store(&self, text: String, tokens: u64, reason: StoreReason) -> Result<StoredOutput, Abort> {
         let handle = format!("session-{}/{}", self.session, Uuid::new_v4());
         let lines = text.lines().count();
-        let artifact = self.journal.keep(&path_of(&handle), text.into_bytes()).await?;
+        let artifact = self.journal.keep(&artifact::stored_output(&handle), text.into_bytes()).await?;
         self.handles.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.clone(), artifact.clone());
         let object = json!({
             "handle": handle,
@@ -90,10 +90,6 @@ impl StoredOutputs {
     fn artifact(&self, handle: &str) -> Option<Artifact> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner).get(handle).cloned()
     }
-}
-
-fn path_of(handle: &str) -> String {
-    format!("tool-output/{handle}")
 }
 
 /// How the protocol tool is offered.

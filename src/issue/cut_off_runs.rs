@@ -43,6 +43,8 @@ pub enum BegunBy {
     FollowUp,
     /// It had begun to write the labels: it was agentd that took the trigger off.
     WritingLabels,
+    /// However it was: in a cluster, it wrote its end, and died before its record was sealed.
+    Unsealed,
 }
 
 /// What a daemon does first: [`clear_left`], and the runs of a repository whose processes died. Their ends are written,
@@ -71,11 +73,23 @@ async fn left_by_nodes(context: &RepositoryContext, open: Vec<LeaseKey>) -> Vec<
                 tracing::warn!(run = %last.run_id, %error, "what another node left cannot be brought here");
                 continue;
             }
-            found.extend(last_run(&context, &lease).and_then(|last| cut_off(&context, last)));
+            found.extend(
+                last_run(&context, &lease)
+                    .and_then(|last| unsealed(&last).or_else(|| cut_off(&context, last))),
+            );
         }
         found
     });
     found.await.unwrap_or_default()
+}
+
+fn unsealed((_, facts): &(MappingRecord, RunFacts)) -> Option<CutOffRun> {
+    let ended = facts
+        .end
+        .as_ref()
+        .is_some_and(|end| !matches!(end.detail, StopDetail::Interrupted | StopDetail::Shutdown));
+    let number = facts.lease.as_ref()?.issue.key.number()?;
+    (ended && facts.sealed.is_none()).then_some(CutOffRun { number, begun: BegunBy::Unsealed })
 }
 
 async fn end_dead_runs(context: &RepositoryContext, looked: Looked) -> Vec<CutOffRun> {

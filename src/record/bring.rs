@@ -11,7 +11,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::store::journal_file;
-use crate::store::journal_format::{JournalLine, named_in};
+use crate::store::journal_format::{JournalLine, is_inside, named_in};
 use crate::store::port::StoreError;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::store::seal_key;
@@ -187,12 +187,6 @@ fn set_aside(there: &RunDir, here: &RunDir) -> Result<(), NotBrought> {
         files::remove_file(&made)?;
     }
     Ok(files::write_private(&here.events(), kept)?)
-}
-
-/// Whether a path stays in the directory that it is relative to.
-fn is_inside(path: &str) -> bool {
-    use std::path::{Component, Path};
-    !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// The files that a journal names, the last one of each path.

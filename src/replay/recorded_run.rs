@@ -238,6 +238,7 @@ impl RecordedRun {
                 stderr_bytes: 0,
                 tail: String::new(),
                 output: String::new(),
+                output_file: None,
                 sandbox: "none".to_owned(),
                 tree_before: tree.to_owned(),
                 tree_after: tree.to_owned(),

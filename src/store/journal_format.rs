@@ -1,9 +1,11 @@
 //! The journal's line format (D40): one JSON object a line, chained by hash.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use std::path::{Component, Path};
 
-use crate::domain::artifact::Artifact;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::domain::artifact::{self, Artifact};
 use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::run::RunId;
@@ -52,14 +54,12 @@ pub enum LineError {
     },
 }
 
-/// Gives each file that the data of a line names.
+/// Gives each file that the data of a line names, whichever of the three ways a journal has for that. What a model says can look like
+/// one of them: no file outside of the run's directory is given.
 pub fn named_in(data: &Value, give: &mut impl FnMut(Artifact)) {
     match data {
         Value::Object(members) => {
-            if members.len() == 3
-                && members.contains_key("sha256")
-                && let Ok(artifact) = serde_json::from_value::<Artifact>(data.clone())
-            {
+            if let Some(artifact) = artifact_of(members).filter(|file| is_inside(&file.path)) {
                 give(artifact);
             }
             members.values().for_each(|member| named_in(member, give));
@@ -67,6 +67,22 @@ pub fn named_in(data: &Value, give: &mut impl FnMut(Artifact)) {
         Value::Array(items) => items.iter().for_each(|item| named_in(item, give)),
         _ => {}
     }
+}
+
+fn artifact_of(members: &Map<String, Value>) -> Option<Artifact> {
+    let text = |name: &str| members.get(name).and_then(Value::as_str).map(str::to_owned);
+    let path = match members.len() {
+        3 => text("path")?,
+        4 => text("$ref").filter(|_| members.contains_key("mime"))?,
+        6 => artifact::stored_output(&text("handle").filter(|_| members.contains_key("tokens"))?),
+        _ => return None,
+    };
+    Some(Artifact { path, sha256: text("sha256")?, bytes: members.get("bytes")?.as_u64()? })
+}
+
+/// Whether a path stays in the directory that it is relative to.
+pub fn is_inside(path: &str) -> bool {
+    !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// A line as its hash covers it.
@@ -195,6 +211,25 @@ mod tests {
 
     use super::*;
     use crate::domain::canonical::both_texts;
+
+    #[test]
+    fn a_line_names_files_in_three_ways_and_none_outside_of_its_run() {
+        let data = serde_json::json!({
+            "file": { "path": "verify/1.txt", "sha256": "a", "bytes": 1 },
+            "prompt": { "$ref": "prompts/2", "sha256": "b", "bytes": 2, "mime": "text/plain" },
+            "output": { "handle": "session-1/3", "reason": "size", "bytes": 3, "lines": 1, "tokens": 1, "sha256": "c" },
+            "said": [
+                { "path": "../../seal.key", "sha256": "d", "bytes": 4 },
+                { "path": "/etc/passwd", "sha256": "e", "bytes": 5 },
+                { "handle": "../../seal.key", "reason": "size", "bytes": 3, "lines": 1, "tokens": 1, "sha256": "f" },
+                { "path": "one.txt", "bytes": 1, "created": true },
+            ],
+        });
+        let mut named = Vec::new();
+        named_in(&data, &mut |file| named.push(file.path));
+        named.sort();
+        assert_eq!(named, ["prompts/2", "tool-output/session-1/3", "verify/1.txt"]);
+    }
 
     #[test]
     fn a_sealed_line_reads_back_as_what_it_was_made_of() {

@@ -187,6 +187,7 @@ impl Stage {
             stderr_bytes: 0,
             tail: output.into(),
             output: path,
+            output_file: None,
             sandbox: "none".to_owned(),
             tree_before: self.tree.clone(),
             tree_after: self.tree.clone(),

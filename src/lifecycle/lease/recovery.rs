@@ -269,7 +269,8 @@ pub async fn predecessor(context: &RepositoryContext, run_id: RunId, daemon: boo
         let facts = run_facts::read(&dir)?;
         let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
         let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);
-        if facts.end.is_none() {
+        // In a cluster nobody but who takes the lease completes the record of a run that died at its very end.
+        if facts.end.is_none() || facts.sealed.is_none() && state.shared().is_some() {
             end(&state, &repo, run_id, (&clock, key.as_deref()))?;
         }
         if !(killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts))) {

@@ -128,6 +128,39 @@ async fn h_10_a_killed_daemons_repository_and_run_are_gone_on_with_by_another() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn h_11_a_run_that_dies_between_its_end_and_its_seal_is_sealed_by_the_next_node() {
+    if !is_there("h_11") {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    let first = Daemon::start(&world, &a);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("it began", || a.began() == 1).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    let journal = super::moving::runs(&a.state).join(&run).join("events.jsonl");
+    // There are some milliseconds in between: nobody sleeps meanwhile.
+    tokio::task::spawn_blocking(move || {
+        while !std::fs::read_to_string(&journal).unwrap_or_default().contains("\"kind\":\"run_ended\"") {}
+        first.kill();
+    })
+    .await
+    .unwrap();
+    let second = Daemon::start(&world, &b);
+    until("it is sealed", || {
+        shared(&server, &run).last().is_some_and(|line| line["kind"] == json!("files_sealed"))
+    })
+    .await;
+    let bare = world.dir.path().join("bare");
+    let (code, verified) = document(&world, "cluster.toml", &bare, &["runs", "verify", &run]).await;
+    assert_eq!((code, &verified["ok"]), (Some(0), &json!(true)), "{verified:#}");
+    assert_eq!((b.began(), world.labels()), (0, vec!["agentd:done".to_owned()]));
+    world.assert_one_of_each();
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h_03_a_daemon_that_stood_still_answers_no_labelling_that_another_has_answered() {
     if !is_there("h_03") {
         return;
