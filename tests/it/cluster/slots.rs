@@ -105,7 +105,7 @@ fn h_07_nine_issues_at_three_nodes_never_have_more_slots_than_there_are() {
     std::thread::scope(|scope| {
         for issue in 0..9 {
             let node = &nodes[issue as usize % 3];
-            let repo = if issue < 5 { "o/one" } else { "o/two" };
+            let repo = if issue < 7 { "o/one" } else { "o/two" };
             scope.spawn(move || {
                 loop {
                     match take(node, repo, issue) {
@@ -127,7 +127,8 @@ fn h_07_nine_issues_at_three_nodes_never_have_more_slots_than_there_are() {
     let none = json!({});
     assert_eq!((holders(&server, "all"), holders(&server, "o.one")), (none.clone(), none));
     drop(nodes);
-    assert_eq!((tap.most("o.one"), tap.most("o.two"), tap.most("all")), (2, 2, 3));
+    assert_eq!((tap.most("o.one"), tap.most("all")), (2, 3));
+    assert!(tap.most("o.two") <= 2);
 }
 
 #[test]
