@@ -51,7 +51,6 @@ type Chats = Arc<watch::Sender<Option<Arc<Chat>>>>;
 pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
     memory::share_one_arena();
     let context = &context.as_daemon();
-    nothing_uncounted(&context.config()?)?;
     context.block_on(async {
         let shutdown = listen()?;
         let chats: Chats = Arc::new(watch::channel(None).0);
@@ -85,15 +84,6 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
         // A poll that failed is never "no issues" (I50).
         Ok(u8::from(once && !report.failed_polls.is_empty()))
     })?
-}
-
-/// Refuses a cap that would not be kept.
-fn nothing_uncounted(config: &Config) -> Result<(), CommandError> {
-    match config.cluster.store == StoreKind::Nats && config.cluster.max_runs > 0 {
-        false => Ok(()),
-        true => Err(CommandError::invalid("cluster.max_runs is not counted over all nodes yet")
-            .hint("max_runs = 0 under [cluster]; daemon.max_concurrent_runs is each node's own cap")),
-    }
 }
 
 /// Of the webhooks, and of everyone who asks.

@@ -19,7 +19,7 @@ use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::record::mirror::mirror_format::{KnownRow, KnownStatus};
 use crate::record::mirror::{Mirror, NotShown, Shown};
-use crate::store::nats::{Access, NatsStore};
+use crate::store::nats::{Access, Caps, NatsStore};
 use crate::store::run_dir::{RunDir, StateDir};
 
 impl Context {
@@ -58,7 +58,12 @@ pub fn node_state(context: &Context, config: &Config) -> Result<StateDir, Comman
         return Ok(known.clone());
     }
     let state = context.state_dir()?.as_path().to_owned();
-    let access = Access { beside: !context.is_daemon, ..access(context, config)? };
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let caps = Caps {
+        in_all: count(config.cluster.max_runs),
+        in_a_repository: count(config.daemon.max_runs_per_repository),
+    };
+    let access = Access { beside: !context.is_daemon, caps, ..access(context, config)? };
     let store = NatsStore::connect(&access).and_then(|store| store.answers(AT_START).map(|()| store));
     let store = store.map_err(|error| CommandError {
         detail: Some(StopDetail::StoreUnavailable),

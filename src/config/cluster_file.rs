@@ -38,7 +38,7 @@ table! {
         pub replicas: u32 = 3,
         /// How long a node that gives no sign of life keeps what it holds.
         pub lease: Span = Span(Duration::from_secs(30)),
-        /// Runs at a time over all nodes; 0 = as many as the nodes take. It is not counted yet: the daemon refuses another value.
+        /// Runs at a time over all nodes, the same on each of them; 0 = as many as the nodes take.
         pub max_runs: u32 = 0,
         /// How long journals, rows and blobs of runs are kept.
         pub retention: Span = Span(Duration::from_secs(90 * 86_400)),

@@ -143,6 +143,7 @@ impl Daemon {
             NotTaken::Busy(holder) => DaemonError::Busy(
                 holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
             ),
+            NotTaken::Full { .. } => DaemonError::Busy(error.to_string()),
             NotTaken::Store(error) => error.into(),
         })?;
         Self::with(deps, files, Some(lease))

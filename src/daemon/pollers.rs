@@ -61,7 +61,7 @@ impl Daemon {
                     let left = (self.deps.find_left)(name).await;
                     self.unfinished.extend(left);
                 }
-                Ok(Err(NotTaken::Busy(_))) => {}
+                Ok(Err(NotTaken::Busy(_) | NotTaken::Full { .. })) => {}
                 Ok(Err(NotTaken::Store(StoreError::NameTaken(words)))) => self.refused = Some(words),
                 Ok(Err(NotTaken::Store(error))) => {
                     if self.troubles.again(format!("polling {name}"), &error.to_string()) {

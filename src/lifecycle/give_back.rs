@@ -60,6 +60,9 @@ pub async fn give_back(
             let message = format!("The work on issue {key} cannot be given back while {who} uses it.");
             return Err(Refusal::new(StopDetail::BranchBusy, message).hint("try again in a moment"));
         }
+        Err(error @ NotTaken::Full { .. }) => {
+            return Err(Refusal::new(StopDetail::BranchBusy, error.to_string()));
+        }
         Err(NotTaken::Store(error)) => return Err(unreadable(error)),
     };
     let given = under_lease(context, key, giving).await;

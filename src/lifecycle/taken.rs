@@ -76,7 +76,7 @@ pub async fn take(context: &RepositoryContext, key: &IssueKey, over: &TakenOver)
     }
     let held = match context.take(context.lease(key), "agentd take", LASTS).await {
         Ok(held) => held,
-        Err(NotTaken::Busy(_)) => return Ok(Took::Busy),
+        Err(NotTaken::Busy(_) | NotTaken::Full { .. }) => return Ok(Took::Busy),
         Err(NotTaken::Store(error)) => return Err(unreadable(error)),
     };
     let mapping = held.record().and_then(mapping_of);

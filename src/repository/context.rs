@@ -91,8 +91,24 @@ impl RepositoryContext {
         lasts: Duration,
     ) -> Result<Box<dyn Held>, NotTaken> {
         let (state, instance) = (self.state.clone(), instance.to_owned());
-        let taken = tokio::task::spawn_blocking(move || state.store().take(&lease, &instance, lasts)).await;
-        taken.unwrap_or_else(|panic| {
+        Self::taken(move || state.store().take(&lease, &instance, lasts)).await
+    }
+
+    /// The same for a run.
+    pub async fn take_for_run(
+        &self,
+        lease: LeaseKey,
+        instance: &str,
+        lasts: Duration,
+    ) -> Result<Box<dyn Held>, NotTaken> {
+        let (state, instance) = (self.state.clone(), instance.to_owned());
+        Self::taken(move || state.store().take_for_run(&lease, &instance, lasts)).await
+    }
+
+    async fn taken(
+        take: impl FnOnce() -> Result<Box<dyn Held>, NotTaken> + Send + 'static,
+    ) -> Result<Box<dyn Held>, NotTaken> {
+        tokio::task::spawn_blocking(take).await.unwrap_or_else(|panic| {
             let words = panic.to_string();
             Err(StoreError::Failed { action: "take", place: "a lease".to_owned(), words }.into())
         })

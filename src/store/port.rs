@@ -261,6 +261,14 @@ pub enum NotTaken {
     /// Someone has it.
     #[error("held by {}", .0.as_ref().map_or_else(|| "a process that has not said who it is".into(), |holder| holder.to_string()))]
     Busy(Option<Box<Holder>>),
+    /// As many runs as may are at work in the cluster.
+    #[error("as many runs as may are at work: {cap} (`{setting}`)")]
+    Full {
+        /// How many may be.
+        cap: usize,
+        /// The key of the configuration that says so.
+        setting: &'static str,
+    },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -271,6 +279,16 @@ pub trait Holders {
     /// Takes a lease for this process, or says who has it; a dead holder's is taken over. `lasts`: how long it counts for
     /// those who cannot see whether this process lives.
     fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken>;
+
+    /// The same for a run, which counts against the caps of a cluster.
+    fn take_for_run(
+        &self,
+        lease: &LeaseKey,
+        instance: &str,
+        lasts: Duration,
+    ) -> Result<Box<dyn Held>, NotTaken> {
+        self.take(lease, instance, lasts)
+    }
 
     /// What a lease says: its holder, if one lives as far as can be told from here, and what is recorded. `None` = nothing.
     fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord>;

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::cluster::names::Names;
-use crate::store::nats::{Access, Credentials, NatsStore, Tls};
+use crate::store::nats::{Access, Caps, Credentials, NatsStore, Tls};
 use crate::store::port::StoreError;
 use crate::sys::host::Host;
 
@@ -153,6 +153,7 @@ pub(super) fn access(context: &Context, config: &Config) -> Result<Access, Comma
         place: place(context)?,
         lease: table.lease.0,
         beside: false,
+        caps: Caps::default(),
     })
 }
 

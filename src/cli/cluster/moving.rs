@@ -111,7 +111,9 @@ fn alone(state: &StateDir, why: &str) -> Result<Box<dyn Held>, CommandError> {
             ))
             .hint(why))
         }
-        Err(NotTaken::Store(error)) => Err(CommandError::failed(error.to_string())),
+        Err(error @ (NotTaken::Full { .. } | NotTaken::Store(_))) => {
+            Err(CommandError::failed(error.to_string()))
+        }
     }
 }
 

@@ -214,7 +214,7 @@ impl Default for RepoCell {
 pub struct SlotsCell {
     /// [`SLOTS_SCHEMA`].
     pub schema_version: String,
-    /// Issue and term → who has it.
+    /// Issue, by what its own cell's subject has behind the kind → who has it.
     pub holders: BTreeMap<String, SessionId>,
     /// What a later version wrote beside.
     #[serde(flatten)]

@@ -151,7 +151,8 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     let now = context.clock.now();
     let instance = next_instance(plan, now);
     let lasts = plan.budgets.max_wall_time.saturating_add(GRACE);
-    let mut held = match context.take(context.lease(&plan.issue.key), instance.as_str(), lasts).await {
+    let mut held = match context.take_for_run(context.lease(&plan.issue.key), instance.as_str(), lasts).await
+    {
         Ok(held) => held,
         Err(error) => return Err(busy(error, plan, context)),
     };
@@ -421,6 +422,11 @@ fn busy(error: NotTaken, plan: &Plan, context: &RepositoryContext) -> Refusal {
                 format!("Issue {} is being worked on by {who}.", plan.issue.key),
             )
             .hint("wait for it, or stop it: agentd runs stop latest")
+        }
+        NotTaken::Full { .. } => {
+            let message = format!("Issue {} has to wait: {error}.", plan.issue.key);
+            Refusal::new(StopDetail::BranchBusy, message)
+                .hint("wait for one of the cluster's runs: agentd cluster status")
         }
         NotTaken::Store(StoreError::NameTaken(words)) => {
             Refusal::new(StopDetail::ConfigInvalid, format!("The lease cannot be taken: {words}."))

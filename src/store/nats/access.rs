@@ -26,6 +26,17 @@ pub struct Access {
     pub lease: Duration,
     /// Whether this is a process beside the node's daemon, with a session of its own.
     pub beside: bool,
+    /// What runs count against.
+    pub caps: Caps,
+}
+
+/// How many runs there may be at a time over all nodes; 0 = any number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// In all repositories together.
+    pub in_all: usize,
+    /// In each repository.
+    pub in_a_repository: usize,
 }
 
 /// How a node proves to the servers who it is.

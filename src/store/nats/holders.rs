@@ -12,13 +12,12 @@ use uuid::Uuid;
 
 use super::cell_stream::{Write, Written};
 use super::connection::LAST_WORD;
-use super::node::{failed, is_gone, node_cell, text_of};
+use super::node::{failed, is_gone, issue_cell, node_cell, text_of};
 use super::pollers;
 use super::session::Session;
 use super::shared::{NatsStore, Shared};
-use crate::domain::cluster::cells::{
-    self, ASKED, HeldTerm, Hold, ISSUE_SCHEMA, IssueCell, NodeState, RunKey, SessionId,
-};
+use super::slots::{self, Counted, Watched};
+use crate::domain::cluster::cells::{ASKED, HeldTerm, Hold, IssueCell, NodeState, RunKey, SessionId};
 use crate::domain::cluster::lease::{self, Claim};
 use crate::domain::cluster::names::last_tokens;
 use crate::domain::cluster::session::has_ended;
@@ -35,6 +34,8 @@ struct Leased {
     session: Arc<Session>,
     subject: String,
     sequence: u64,
+    /// What its run counts against.
+    counted: Vec<Counted>,
     cell: IssueCell,
     holder: Holder,
     given_back: bool,
@@ -45,18 +46,6 @@ fn holder_of(cell: &IssueCell) -> Option<Holder> {
         Hold::Leased { holder, .. } => serde_json::from_value(holder.clone()).ok(),
         Hold::Free | Hold::Offered { .. } => None,
     }
-}
-
-async fn issue_cell(shared: &Shared, subject: &str) -> Result<(u64, IssueCell), StoreError> {
-    let found = shared.node.cells.get(subject).await?;
-    let read = |text: &String| {
-        cells::read(text, ISSUE_SCHEMA).map_err(|error| StoreError::Failed {
-            action: "read",
-            place: subject.to_owned(),
-            words: error.to_string(),
-        })
-    };
-    Ok((found.sequence, found.value.as_ref().map(read).transpose()?.unwrap_or_default()))
 }
 
 /// Whether a session has not ended, as far as its cell and this host's processes tell.
@@ -85,12 +74,18 @@ pub(super) async fn session(shared: &Arc<Shared>) -> Result<Arc<Session>, StoreE
     Ok(begun)
 }
 
-async fn take(shared: Arc<Shared>, subject: String, mut holder: Holder) -> Result<Leased, NotTaken> {
+async fn take(
+    shared: Arc<Shared>,
+    subject: String,
+    counted: Vec<Counted>,
+    mut holder: Holder,
+) -> Result<Leased, NotTaken> {
     let session = session(&shared).await?;
     let asked = Claim::Asked(RunKey::Other(format!("{ASKED}{}", Uuid::new_v4())));
     let mut first = None;
+    let mut watched = Watched::new();
     loop {
-        let (sequence, cell) = issue_cell(&shared, &subject).await?;
+        let (sequence, cell) = issue_cell(&shared.node.cells, &subject).await?;
         let dead = match &cell.hold {
             Hold::Leased { by, .. } if *by != session.id => {
                 let alive = session.sees_alive(by).await?;
@@ -114,11 +109,14 @@ async fn take(shared: Arc<Shared>, subject: String, mut holder: Holder) -> Resul
             return Err(NotTaken::Busy(holder_of(&cell).map(Box::new)));
         };
         let value = Some(text_of(&next, &subject)?);
-        let write = Write { subject: subject.clone(), after: sequence, value };
-        if let Written::At(last) = session.commit(vec![write]).await? {
+        let slots = slots::taken(&shared, &session, &counted, &subject, &mut watched).await?;
+        let Some(mut writes) = slots else { continue };
+        writes.push(Write { subject: subject.clone(), after: sequence, value });
+        if let Written::At(last) = session.commit(writes).await? {
             // The messages of a batch follow each other, and the node's own cell is the last one.
-            let sequence = last - 1;
-            return Ok(Leased { shared, session, subject, sequence, cell: next, holder, given_back: false });
+            let (sequence, cell) = (last - 1, next);
+            let given_back = false;
+            return Ok(Leased { shared, session, subject, sequence, counted, cell, holder, given_back });
         }
         if session.has_expired() {
             return Err(failed(&subject, "this node's session has expired").into());
@@ -146,11 +144,43 @@ impl Leased {
         if self.given_back {
             return Ok(());
         }
-        let next = lease::given_back(&self.cell, &self.session.id, self.cell.term);
-        let next = next.ok_or_else(|| failed(&self.subject, "another node has it now"))?;
-        self.write(next)?;
+        let giving = self.giving_back()?;
+        self.shared.connection.call(giving)??;
         self.given_back = true;
         Ok(())
+    }
+
+    /// Gives the issue back with the slots of its run.
+    fn giving_back(&self) -> Result<impl Future<Output = Result<(), StoreError>> + Send + use<>, StoreError> {
+        let subject = self.subject.clone();
+        let next = lease::given_back(&self.cell, &self.session.id, self.cell.term);
+        let next = next.ok_or_else(|| failed(&subject, "another node has it now"))?;
+        let own =
+            Write { subject: subject.clone(), after: self.sequence, value: Some(text_of(&next, &subject)?) };
+        let (shared, session) = (Arc::clone(&self.shared), self.session.id.clone());
+        let counted = self.counted.clone();
+        Ok(async move {
+            let cells = &shared.node.cells;
+            loop {
+                let mut writes = slots::given_back(&shared, &session, &counted, &subject).await?;
+                writes.push(own.clone());
+                match cells.commit(&writes).await {
+                    Ok(Written::At(_)) => return Ok(()),
+                    // A stream without room takes a change of one cell, and none of several. Who finds no slot free sees that this
+                    // one is no run's any more.
+                    Err(_) if writes.len() > 1 => {
+                        if cells.commit(std::slice::from_ref(&own)).await? != Written::Overtaken {
+                            return Ok(());
+                        }
+                    }
+                    Err(error) => return Err(error),
+                    Ok(Written::Overtaken) => {}
+                }
+                if cells.get(&subject).await?.sequence != own.after {
+                    return Err(failed(&subject, "another node has it now"));
+                }
+            }
+        })
     }
 }
 
@@ -193,14 +223,8 @@ impl Drop for Leased {
         if self.given_back || !self.session.holds() {
             return;
         }
-        let Some(next) = lease::given_back(&self.cell, &self.session.id, self.cell.term) else { return };
-        let Ok(text) = text_of(&next, &self.subject) else { return };
-        let write = Write { subject: self.subject.clone(), after: self.sequence, value: Some(text) };
-        let session = Arc::clone(&self.session);
-        let told = self
-            .shared
-            .connection
-            .call(async move { tokio::time::timeout(LAST_WORD, session.commit(vec![write])).await });
+        let Ok(giving) = self.giving_back() else { return };
+        let told = self.shared.connection.call(async move { tokio::time::timeout(LAST_WORD, giving).await });
         if !matches!(told, Ok(Ok(Ok(_)))) {
             tracing::debug!("a lease could not be given back; it ends with this node's session");
         }
@@ -227,6 +251,22 @@ impl NatsStore {
     }
 }
 
+impl NatsStore {
+    fn take_issue(
+        &self,
+        lease: &LeaseKey,
+        instance: &str,
+        lasts: Duration,
+        counted: Vec<Counted>,
+    ) -> Result<Box<dyn Held>, NotTaken> {
+        let now = self.shared.clock.now();
+        let holder = Holder::here(&self.shared.node.host, instance, now, expiry(now, lasts));
+        let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
+        let taken = self.shared.connection.call(async move { take(shared, subject, counted, holder).await });
+        Ok(Box::new(taken.map_err(NotTaken::Store)??))
+    }
+}
+
 impl Holders for NatsStore {
     fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken> {
         let subject = self.lease_subject(lease);
@@ -235,17 +275,24 @@ impl Holders for NatsStore {
             let taken = self.shared.connection.call(async move { pollers::take(shared, subject).await });
             return Ok(Box::new(taken.map_err(NotTaken::Store)??));
         }
-        let now = self.shared.clock.now();
-        let holder = Holder::here(&self.shared.node.host, instance, now, expiry(now, lasts));
-        let shared = Arc::clone(&self.shared);
-        let taken = self.shared.connection.call(async move { take(shared, subject, holder).await });
-        Ok(Box::new(taken.map_err(NotTaken::Store)??))
+        self.take_issue(lease, instance, lasts, Vec::new())
+    }
+
+    fn take_for_run(
+        &self,
+        lease: &LeaseKey,
+        instance: &str,
+        lasts: Duration,
+    ) -> Result<Box<dyn Held>, NotTaken> {
+        let LeaseKey::Issue { repo, .. } = lease else { return self.take(lease, instance, lasts) };
+        let counted = slots::counted(self.names(), self.shared.node.caps, repo);
+        self.take_issue(lease, instance, lasts, counted)
     }
 
     fn is_left(&self, lease: &LeaseKey) -> bool {
         let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
         let looked = self.shared.connection.call(async move {
-            match issue_cell(&shared, &subject).await?.1.hold {
+            match issue_cell(&shared.node.cells, &subject).await?.1.hold {
                 Hold::Leased { by, .. } => session_lives(&shared, &by).await.map(|lives| !lives),
                 Hold::Free | Hold::Offered { .. } => Ok(false),
             }
@@ -259,7 +306,7 @@ impl Holders for NatsStore {
         }
         let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
         let looked = self.shared.connection.call(async move {
-            let (sequence, cell) = issue_cell(&shared, &subject).await?;
+            let (sequence, cell) = issue_cell(&shared.node.cells, &subject).await?;
             let lives = match &cell.hold {
                 Hold::Leased { by, .. } => session_lives(&shared, by).await?,
                 Hold::Free | Hold::Offered { .. } => false,

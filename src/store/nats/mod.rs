@@ -19,12 +19,13 @@ mod rows;
 mod seen;
 mod session;
 mod shared;
+mod slots;
 pub mod streams;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use self::access::{Access, Credentials, Tls};
+pub use self::access::{Access, Caps, Credentials, Tls};
 use self::blobs::NatsBlobs;
 pub(super) use self::log::{Behind, NatsLog};
 pub use self::moving::Recorded;

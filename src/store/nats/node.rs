@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use super::access::Caps;
 use super::cell_stream::CellStream;
-use crate::domain::cluster::cells::{self as documents, NODE_SCHEMA, NodeCell, NodeState};
+use crate::domain::cluster::cells::{
+    self as documents, ISSUE_SCHEMA, IssueCell, NODE_SCHEMA, NodeCell, NodeState,
+};
 use crate::domain::cluster::names::{BESIDE, Names};
 use crate::store::port::StoreError;
 use crate::sys::host::Host;
@@ -20,6 +23,7 @@ pub(super) struct Node {
     pub host: Host,
     /// Whether this is a process beside the node's daemon, such as `agentd run`: it lives by a cell of its own.
     pub is_beside: bool,
+    pub caps: Caps,
 }
 
 impl Node {
@@ -65,6 +69,19 @@ pub(super) async fn node_cell(
         })
     };
     Ok((found.sequence, found.value.as_ref().map(read).transpose()?))
+}
+
+/// What an issue's cell says, with its revision.
+pub(super) async fn issue_cell(cells: &CellStream, subject: &str) -> Result<(u64, IssueCell), StoreError> {
+    let found = cells.get(subject).await?;
+    let read = |text: &String| {
+        documents::read(text, ISSUE_SCHEMA).map_err(|error| StoreError::Failed {
+            action: "read",
+            place: subject.to_owned(),
+            words: error.to_string(),
+        })
+    };
+    Ok((found.sequence, found.value.as_ref().map(read).transpose()?.unwrap_or_default()))
 }
 
 /// Whether the process that a node's cell names is gone: this host and boot, and no such process.

@@ -47,6 +47,7 @@ impl NatsStore {
             lease: access.lease,
             host: Host::current(),
             is_beside: access.beside,
+            caps: access.caps,
         };
         let session = tokio::sync::Mutex::new(None);
         let shared = Shared { connection, node: Arc::new(node), session, clock: Clock::system() };

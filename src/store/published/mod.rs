@@ -151,6 +151,17 @@ impl Holders for PublishedStore {
         Ok(Box::new(HeldTwice { shared, here }))
     }
 
+    fn take_for_run(
+        &self,
+        lease: &LeaseKey,
+        instance: &str,
+        lasts: Duration,
+    ) -> Result<Box<dyn Held>, NotTaken> {
+        let shared = self.nats.take_for_run(lease, instance, lasts)?;
+        let here = self.files.take(lease, instance, lasts)?;
+        Ok(Box::new(HeldTwice { shared, here }))
+    }
+
     fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord> {
         match lease {
             LeaseKey::Issue { .. } | LeaseKey::Poller(_) => self.nats.look(lease),

@@ -281,11 +281,6 @@ fn what_does_not_work_on_a_cluster_yet_is_refused_before_any_connection() {
     let told = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(4), "{told}");
     assert!(told.contains("cluster.store") && told.contains("agentd cluster doctor"), "{told}");
-    desk.configure(&format!("{nobody}\nmax_runs = 3"));
-    let ran = desk.run(&["daemon", "--once"], &[("GITHUB_TOKEN", "t")]);
-    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert_eq!(ran.status.code(), Some(4), "{told}");
-    assert!(told.contains("cluster.max_runs is not counted"), "{told}");
     desk.configure("");
     for args in [&["cluster", "doctor"][..], &["cluster", "status"], &["cluster", "account"]] {
         let ran = desk.run(args, &[]);

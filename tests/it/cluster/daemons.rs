@@ -14,10 +14,10 @@ use crate::outside::daemons::{slow_model, until};
 use crate::outside::world::{World, text};
 
 /// A daemon as a process; dropped, it is killed.
-struct Daemon(Option<Child>);
+pub struct Daemon(Option<Child>);
 
 impl Daemon {
-    fn start(world: &World, node: &Node) -> Self {
+    pub fn start(world: &World, node: &Node) -> Self {
         let text = std::fs::read_to_string(&node.config).unwrap();
         if !text.contains("poll_interval") {
             std::fs::write(&node.config, format!("{text}\n[daemon]\npoll_interval = \"1s\"\n")).unwrap();
@@ -38,7 +38,7 @@ impl Daemon {
         child.wait().unwrap();
     }
 
-    async fn stop(mut self) {
+    pub async fn stop(mut self) {
         self.signal("-TERM");
         let mut child = self.0.take().unwrap();
         let done = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();

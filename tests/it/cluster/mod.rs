@@ -21,4 +21,6 @@ mod running;
 #[cfg(feature = "nats")]
 pub mod server;
 #[cfg(feature = "nats")]
+mod slots;
+#[cfg(feature = "nats")]
 mod taking_over;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use agentd::domain::cluster::names::{Names, StreamKind};
 use agentd::store::nats::streams::Wanted;
-use agentd::store::nats::{Access, Credentials, NatsStore, Tls};
+use agentd::store::nats::{Access, Caps, Credentials, NatsStore, Tls};
 use async_nats::jetstream::Context;
 
 use crate::ports::free_port;
@@ -187,6 +187,7 @@ pub fn access(urls: &str) -> Access {
         node,
         lease: LEASE,
         beside: false,
+        caps: Caps::default(),
     }
 }
 

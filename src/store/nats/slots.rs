@@ -1,0 +1,144 @@
+//! The runs that count against the caps of a cluster: a cell a repository, and one for all of them. A slot is taken in one commit with
+//! the issue's lease, and given back in one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::access::Caps;
+use super::cell_stream::{CellStream, Write};
+use super::node::{failed, issue_cell, text_of};
+use super::session::Session;
+use super::shared::Shared;
+use crate::domain::cluster::cells::{self, Hold, SLOTS_SCHEMA, SessionId, SlotsCell};
+use crate::domain::cluster::lease;
+use crate::domain::cluster::names::Names;
+use crate::domain::name::RepoName;
+use crate::store::port::{NotTaken, StoreError};
+
+/// How often holders are looked at that may be dead.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A cap that a run counts against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// The cell of its holders.
+    subject: String,
+    /// How many there may be; 0 = any number.
+    cap: usize,
+    /// The key that says so.
+    setting: &'static str,
+}
+
+/// What a run in a repository counts against.
+pub(super) fn counted(names: &Names, caps: Caps, repo: &RepoName) -> Vec<Counted> {
+    let of_repo = Counted {
+        subject: names.cell_of("slots", repo, &[]),
+        cap: caps.in_a_repository,
+        setting: "daemon.max_runs_per_repository",
+    };
+    let of_all =
+        Counted { subject: names.cell("slots", &["all"]), cap: caps.in_all, setting: "cluster.max_runs" };
+    [of_repo, of_all].into_iter().filter(|counted| counted.cap > 0).collect()
+}
+
+/// What an issue is called among the holders: its cell's subject behind the kind.
+fn name_of<'a>(names: &Names, issue: &'a str) -> &'a str {
+    issue.strip_prefix(&names.cell("issue", &[])).map_or(issue, |rest| rest.trim_start_matches('.'))
+}
+
+async fn slots_cell(cells: &CellStream, subject: &str) -> Result<(u64, SlotsCell), StoreError> {
+    let found = cells.get(subject).await?;
+    let read =
+        |text: &String| cells::read(text, SLOTS_SCHEMA).map_err(|error| failed(subject, error.to_string()));
+    Ok((found.sequence, found.value.as_ref().map(read).transpose()?.unwrap_or_default()))
+}
+
+/// Whether the slot of a session is still that of a run. A node that died has left its slots behind, and one that ended a run while the
+/// stream had no room has given back no more than the issue. Whoever reads this after the slots' cell and then commits on what it read
+/// there frees no slot that was taken again.
+async fn is_at_work(
+    shared: &Shared,
+    session: &Session,
+    name: &str,
+    by: &SessionId,
+) -> Result<bool, StoreError> {
+    let issue = format!("{}.{name}", shared.node.names.cell("issue", &[]));
+    let (_, cell) = issue_cell(&shared.node.cells, &issue).await?;
+    let has = matches!(&cell.hold, Hold::Leased { by: holder, .. } if holder == by);
+    Ok(has && (*by == session.id || session.sees_alive(by).await?))
+}
+
+/// What is written with the lease of an issue, so that its run counts. Where there is no room, slots of the dead are freed.
+async fn one_more(
+    shared: &Shared,
+    session: &Session,
+    counted: &Counted,
+    issue: &str,
+) -> Result<Result<Write, Vec<SessionId>>, StoreError> {
+    let name = name_of(&shared.node.names, issue);
+    let (after, mut cell) = slots_cell(&shared.node.cells, &counted.subject).await?;
+    let mut taken = lease::slot_taken(&cell, name, &session.id, counted.cap);
+    if taken.is_err() {
+        for (other, by) in cell.holders.clone() {
+            if !is_at_work(shared, session, &other, &by).await? {
+                cell = lease::slot_given_back(&cell, &other, &by);
+            }
+        }
+        taken = lease::slot_taken(&cell, name, &session.id, counted.cap);
+    }
+    let Ok(next) = taken else { return Ok(Err(cell.holders.into_values().collect())) };
+    let value = Some(text_of(&next, &counted.subject)?);
+    Ok(Ok(Write { subject: counted.subject.clone(), after, value }))
+}
+
+/// The holders that keep others out, and the revision of their node's cell when they were first seen.
+pub(super) type Watched = BTreeMap<SessionId, u64>;
+
+/// What is written with the lease of an issue. `None`: a holder may be dead, and is looked at again after a moment. A daemon does not wait
+/// for that: it tries again anyway, and remembers what it saw.
+pub(super) async fn taken(
+    shared: &Shared,
+    session: &Session,
+    all: &[Counted],
+    issue: &str,
+    watched: &mut Watched,
+) -> Result<Option<Vec<Write>>, NotTaken> {
+    let mut writes = Vec::new();
+    for counted in all {
+        let holders = match one_more(shared, session, counted, issue).await? {
+            Ok(write) => {
+                writes.push(write);
+                continue;
+            }
+            Err(holders) => holders,
+        };
+        for by in holders.iter().filter(|by| shared.node.is_beside && **by != session.id) {
+            let now = session.revision_of(by).await?;
+            if *watched.entry(by.clone()).or_insert(now) == now {
+                tokio::time::sleep(LOOK).await;
+                return Ok(None);
+            }
+        }
+        return Err(NotTaken::Full { cap: counted.cap, setting: counted.setting });
+    }
+    Ok(Some(writes))
+}
+
+/// What is written with the end of a lease, so that its run counts no more.
+pub(super) async fn given_back(
+    shared: &Shared,
+    session: &SessionId,
+    all: &[Counted],
+    issue: &str,
+) -> Result<Vec<Write>, StoreError> {
+    let mut writes = Vec::new();
+    for counted in all {
+        let (after, cell) = slots_cell(&shared.node.cells, &counted.subject).await?;
+        let next = lease::slot_given_back(&cell, name_of(&shared.node.names, issue), session);
+        if next != cell {
+            let value = Some(text_of(&next, &counted.subject)?);
+            writes.push(Write { subject: counted.subject.clone(), after, value });
+        }
+    }
+    Ok(writes)
+}
