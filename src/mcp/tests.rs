@@ -474,7 +474,9 @@ async fn shelf(
 async fn npm_servers(place: &Place) -> Option<PathBuf> {
     let npm = |folder: String| {
         let packages = ["@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-everything"];
-        let args = ["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", &folder];
+        // A connection that stands still is given up and made anew.
+        let patience = "--fetch-timeout=20000";
+        let args = ["install", "--no-audit", "--no-fund", "--ignore-scripts", patience, "--prefix", &folder];
         vec![("npm".to_owned(), args.into_iter().chain(packages).map(str::to_owned).collect())]
     };
     Some(shelf(place, "npm", npm).await?.join("node_modules/.bin"))
