@@ -22,11 +22,6 @@ impl Daemon {
             if watch.candidate(issue.number).is_some() {
                 continue;
             }
-            if begun == BegunBy::Unsealed {
-                tracing::info!(%issue, "a run died at its very end; its record is completed");
-                self.give_up(issue).await;
-                continue;
-            }
             match client.issue(&issue.repo, issue.number).await {
                 // The poll lists it.
                 Ok(fresh) if fresh.issue.open && fresh.has_label(&trigger) => {}

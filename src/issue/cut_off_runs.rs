@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -15,13 +16,16 @@ use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::mapping::InstanceId;
 use crate::domain::run::RunId;
-use crate::domain::stop::StopDetail;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::record::{bring, finish, run_facts};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::port::LeaseKey;
 use crate::store::run_dir::RunDir;
 use crate::sys::files;
+
+/// Longer than it takes to complete a record.
+const COMPLETING: Duration = Duration::from_secs(60);
 
 /// A run of a daemon or a sweep whose process died or was stopped, and that nobody has continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +47,6 @@ pub enum BegunBy {
     FollowUp,
     /// It had begun to write the labels: it was agentd that took the trigger off.
     WritingLabels,
-    /// However it was: in a cluster, it wrote its end, and died before its record was sealed.
-    Unsealed,
 }
 
 /// What a daemon does first: [`clear_left`], and the runs of a repository whose processes died. Their ends are written,
@@ -60,36 +62,56 @@ pub async fn at_start(context: &RepositoryContext) -> Vec<CutOffRun> {
 
 /// In a cluster: what dead nodes left, and what this one did. Who takes the lease ends the run.
 async fn left_by_nodes(context: &RepositoryContext, open: Vec<LeaseKey>) -> Vec<CutOffRun> {
-    let context = context.clone();
-    let found = tokio::task::spawn_blocking(move || {
-        let mut found = Vec::new();
+    let here = context.clone();
+    let looked = tokio::task::spawn_blocking(move || {
+        let (mut found, mut completed) = (Vec::new(), Vec::new());
         for lease in open {
-            let Some(last) = mapping_of_last(&context, &lease) else { continue };
-            let here = context.state.run(&context.repo, last.run_id).events().exists();
-            if !here && !context.state.store().is_left(&lease) {
+            let Some(last) = mapping_of_last(&here, &lease) else { continue };
+            let dir = here.state.run(&here.repo, last.run_id);
+            if !dir.events().exists() && !here.state.store().is_left(&lease) {
                 continue;
             }
-            if let Err(error) = bring::to_node(&context.state, &context.repo, last.run_id) {
+            if let Err(error) = bring::to_node(&here.state, &here.repo, last.run_id) {
                 tracing::warn!(run = %last.run_id, %error, "what another node left cannot be brought here");
                 continue;
             }
-            found.extend(
-                last_run(&context, &lease)
-                    .and_then(|last| unsealed(&last).or_else(|| cut_off(&context, last))),
-            );
+            let Some(last) = last_run(&here, &lease) else { continue };
+            if !died_unsealed(&last.1) {
+                found.extend(cut_off(&here, last));
+            } else if let Err(error) = complete(&here, &lease, &last.0) {
+                tracing::warn!(run = %dir.run_id, "the record of a run that ended cannot be completed: {error}");
+            } else {
+                completed.push(dir);
+            }
         }
-        found
+        (found, completed)
     });
-    found.await.unwrap_or_default()
+    let (found, completed) = looked.await.unwrap_or_default();
+    for dir in completed {
+        tracing::info!(run = %dir.run_id, "a run had died at its very end; its record is complete");
+        if let Err(error) = finish::emit(&context.sinks(), &dir, &context.clock).await {
+            tracing::warn!(run = %dir.run_id, %error, "its record was not fed to the sinks");
+        }
+    }
+    found
 }
 
-fn unsealed((_, facts): &(MappingRecord, RunFacts)) -> Option<CutOffRun> {
-    let ended = facts
-        .end
-        .as_ref()
-        .is_some_and(|end| !matches!(end.detail, StopDetail::Interrupted | StopDetail::Shutdown));
-    let number = facts.lease.as_ref()?.issue.key.number()?;
-    (ended && facts.sealed.is_none()).then_some(CutOffRun { number, begun: BegunBy::Unsealed })
+/// Whether a run came to an end of its own, and died before its record was sealed.
+fn died_unsealed(facts: &RunFacts) -> bool {
+    let cut_off = |end: &Stop| matches!(end.detail, StopDetail::Interrupted | StopDetail::Shutdown);
+    facts.sealed.is_none() && facts.end.as_ref().is_some_and(|end| !cut_off(end))
+}
+
+/// Completes the record of such a run, under its issue's lease. Nobody else would, because the issue is done. Blocks.
+fn complete(context: &RepositoryContext, lease: &LeaseKey, last: &MappingRecord) -> Result<(), String> {
+    let taken = context.state.store().take(lease, last.instance.as_str(), COMPLETING);
+    let held = taken.map_err(|error| error.to_string())?;
+    // Whatever came meanwhile comes before the seal.
+    bring::to_node(&context.state, &context.repo, last.run_id).map_err(|error| error.to_string())?;
+    let (dir, key) =
+        (context.state.run(&context.repo, last.run_id), context.config.record.seal_key.as_deref());
+    finish::finalise(&dir, &context.clock, key).map_err(|error| error.to_string())?;
+    held.release().map_err(|error| error.to_string())
 }
 
 async fn end_dead_runs(context: &RepositoryContext, looked: Looked) -> Vec<CutOffRun> {

@@ -249,9 +249,7 @@ impl NatsStore {
             LeaseKey::Poller(repo) => self.names().cell_of("repo", repo, &[]),
         }
     }
-}
 
-impl NatsStore {
     fn take_issue(
         &self,
         lease: &LeaseKey,

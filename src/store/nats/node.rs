@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
 use super::access::Caps;
 use super::cell_stream::CellStream;
 use crate::domain::cluster::cells::{
@@ -55,14 +57,15 @@ pub(super) fn text_of<T: serde::Serialize>(cell: &T, subject: &str) -> Result<St
     serde_json::to_string(cell).map_err(|error| failed(subject, error.to_string()))
 }
 
-/// What a node's cell says, with its revision.
-pub(super) async fn node_cell(
+/// What a cell says, with its revision; `schema` is the newest form that is read.
+pub(super) async fn document<T: DeserializeOwned>(
     cells: &CellStream,
     subject: &str,
-) -> Result<(u64, Option<NodeCell>), StoreError> {
+    schema: &'static str,
+) -> Result<(u64, Option<T>), StoreError> {
     let found = cells.get(subject).await?;
     let read = |text: &String| {
-        documents::read::<NodeCell>(text, NODE_SCHEMA).map_err(|error| StoreError::Failed {
+        documents::read(text, schema).map_err(|error| StoreError::Failed {
             action: "read",
             place: subject.to_owned(),
             words: error.to_string(),
@@ -71,17 +74,18 @@ pub(super) async fn node_cell(
     Ok((found.sequence, found.value.as_ref().map(read).transpose()?))
 }
 
+/// What a node's cell says, with its revision.
+pub(super) async fn node_cell(
+    cells: &CellStream,
+    subject: &str,
+) -> Result<(u64, Option<NodeCell>), StoreError> {
+    document(cells, subject, NODE_SCHEMA).await
+}
+
 /// What an issue's cell says, with its revision.
 pub(super) async fn issue_cell(cells: &CellStream, subject: &str) -> Result<(u64, IssueCell), StoreError> {
-    let found = cells.get(subject).await?;
-    let read = |text: &String| {
-        documents::read(text, ISSUE_SCHEMA).map_err(|error| StoreError::Failed {
-            action: "read",
-            place: subject.to_owned(),
-            words: error.to_string(),
-        })
-    };
-    Ok((found.sequence, found.value.as_ref().map(read).transpose()?.unwrap_or_default()))
+    let (at, cell) = document(cells, subject, ISSUE_SCHEMA).await?;
+    Ok((at, cell.unwrap_or_default()))
 }
 
 /// Whether the process that a node's cell names is gone: this host and boot, and no such process.

@@ -11,12 +11,12 @@ use super::blobs;
 use super::cell_stream::{CellStream, Write, Written};
 use super::connection::LAST_WORD;
 use super::holders::session;
-use super::node::{failed, text_of};
+use super::node::{document, failed, text_of};
 use super::session::Session;
 use super::shared::Shared;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
-use crate::domain::cluster::cells::{self, HeldTerm, REPO_SCHEMA, RepoCell};
+use crate::domain::cluster::cells::{HeldTerm, REPO_SCHEMA, RepoCell};
 use crate::domain::cluster::poller;
 use crate::store::port::{Held, NotTaken, StoreError};
 use crate::sys::holder_format::Holder;
@@ -42,10 +42,8 @@ pub(super) struct Polled {
 }
 
 async fn repo_cell(cells: &CellStream, subject: &str) -> Result<(u64, RepoCell), StoreError> {
-    let found = cells.get(subject).await?;
-    let read =
-        |text: &String| cells::read(text, REPO_SCHEMA).map_err(|error| failed(subject, error.to_string()));
-    Ok((found.sequence, found.value.as_ref().map(read).transpose()?.unwrap_or_default()))
+    let (at, cell) = document(cells, subject, REPO_SCHEMA).await?;
+    Ok((at, cell.unwrap_or_default()))
 }
 
 /// Takes a repository that no living session polls.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::access::Caps;
 use super::cell_stream::{CellStream, Write};
-use super::node::{failed, issue_cell, text_of};
+use super::node::{document, issue_cell, text_of};
 use super::session::Session;
 use super::shared::Shared;
-use crate::domain::cluster::cells::{self, Hold, SLOTS_SCHEMA, SessionId, SlotsCell};
+use crate::domain::cluster::cells::{Hold, SLOTS_SCHEMA, SessionId, SlotsCell};
 use crate::domain::cluster::lease;
 use crate::domain::cluster::names::Names;
 use crate::domain::name::RepoName;
@@ -47,10 +47,8 @@ fn name_of<'a>(names: &Names, issue: &'a str) -> &'a str {
 }
 
 async fn slots_cell(cells: &CellStream, subject: &str) -> Result<(u64, SlotsCell), StoreError> {
-    let found = cells.get(subject).await?;
-    let read =
-        |text: &String| cells::read(text, SLOTS_SCHEMA).map_err(|error| failed(subject, error.to_string()));
-    Ok((found.sequence, found.value.as_ref().map(read).transpose()?.unwrap_or_default()))
+    let (at, cell) = document(cells, subject, SLOTS_SCHEMA).await?;
+    Ok((at, cell.unwrap_or_default()))
 }
 
 /// Whether the slot of a session is still that of a run. A node that died has left its slots behind, and one that ended a run while the
@@ -68,13 +66,21 @@ async fn is_at_work(
     Ok(has && (*by == session.id || session.sees_alive(by).await?))
 }
 
+/// What a run finds that comes to a cap.
+enum Room {
+    /// This takes its slot.
+    Slot(Write),
+    /// These have all of them.
+    Full(Vec<SessionId>),
+}
+
 /// What is written with the lease of an issue, so that its run counts. Where there is no room, slots of the dead are freed.
 async fn one_more(
     shared: &Shared,
     session: &Session,
     counted: &Counted,
     issue: &str,
-) -> Result<Result<Write, Vec<SessionId>>, StoreError> {
+) -> Result<Room, StoreError> {
     let name = name_of(&shared.node.names, issue);
     let (after, mut cell) = slots_cell(&shared.node.cells, &counted.subject).await?;
     let mut taken = lease::slot_taken(&cell, name, &session.id, counted.cap);
@@ -86,9 +92,9 @@ async fn one_more(
         }
         taken = lease::slot_taken(&cell, name, &session.id, counted.cap);
     }
-    let Ok(next) = taken else { return Ok(Err(cell.holders.into_values().collect())) };
+    let Ok(next) = taken else { return Ok(Room::Full(cell.holders.into_values().collect())) };
     let value = Some(text_of(&next, &counted.subject)?);
-    Ok(Ok(Write { subject: counted.subject.clone(), after, value }))
+    Ok(Room::Slot(Write { subject: counted.subject.clone(), after, value }))
 }
 
 /// The holders that keep others out, and the revision of their node's cell when they were first seen.
@@ -106,11 +112,11 @@ pub(super) async fn taken(
     let mut writes = Vec::new();
     for counted in all {
         let holders = match one_more(shared, session, counted, issue).await? {
-            Ok(write) => {
+            Room::Slot(write) => {
                 writes.push(write);
                 continue;
             }
-            Err(holders) => holders,
+            Room::Full(holders) => holders,
         };
         for by in holders.iter().filter(|by| shared.node.is_beside && **by != session.id) {
             let now = session.revision_of(by).await?;
