@@ -77,6 +77,8 @@ impl Sender {
                     }
                     // It was written anew since, and a later line names what it is now.
                     Ok(_) => continue,
+                    // A run that goes on with another's visits names that one's files.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                     Err(error) => {
                         tracing::warn!("{} cannot be published: {error}", path.display());
                         continue;

@@ -255,20 +255,20 @@ async fn another_machine_is_reached_through_the_proxy() {
     let elsewhere = overlay.replace(&world.sim.api_url(), "https://github.invalid");
     assert_ne!(overlay, elsewhere);
     world.write("overlay.toml", &elsewhere);
-    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = proxy.local_addr().unwrap();
-    let asked = std::thread::spawn(move || {
-        let (mut stream, _) = proxy.accept().unwrap();
-        let mut first = [0; 64];
-        let read = std::io::Read::read(&mut stream, &mut first).unwrap();
-        text(&first[..read])
-    });
     let mut command = world.command_in(&["run", "--issue", "7"]);
     command.envs(PROXIES.map(|name| (name, format!("http://{address}"))));
-    let mut running =
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
-    let asked = tokio::task::spawn_blocking(move || asked.join().unwrap()).await.unwrap();
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut running = command.spawn().unwrap();
+    let mut first = [0; 64];
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+        let (mut stream, _) = proxy.accept().await.unwrap();
+        tokio::io::AsyncReadExt::read(&mut stream, &mut first).await.unwrap()
+    });
+    let read = asked.await;
     running.kill().unwrap();
     running.wait().unwrap();
+    let asked = text(&first[..read.expect("nothing came to the proxy")]);
     assert!(asked.starts_with("CONNECT github.invalid:443 "), "{asked}");
 }
