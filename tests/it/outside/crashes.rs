@@ -91,10 +91,9 @@ async fn killed_after(k: usize, wanted: &(usize, String, String)) {
     first.kill();
     let second = Running::start(&world, &[]);
     // A run that was killed after its last label and before its journal has it is gone on with, labelled or not.
-    until(&format!("done after entry {k}"), || {
-        world.labels() == ["agentd:done"] && report(&world, 7) == wanted.2
-    })
-    .await;
+    let is_done = || world.labels() == ["agentd:done"] && report(&world, 7) == wanted.2;
+    let instead = || format!("{:?}, and not\n{}\nbut\n{}", world.labels(), wanted.2, report(&world, 7));
+    until_or(&format!("done after entry {k}"), is_done, instead).await;
     second.stop().await;
     world.assert_one_of_each();
     assert_eq!(tree(&world, 7).await, wanted.1, "killed after entry {k}");
