@@ -20,9 +20,9 @@ use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Progress, Reload,
-    StartRequest, Watched, abandons, approved, approves, clean_ups, extends, finds_left, give_backs, starts,
-    takes, takes_as_asked, unfinished,
+    Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, Limits, Progress, Reload, StartRequest,
+    Watched, abandons, approved, approves, clean_ups, extends, finds_left, give_backs, starts, takes,
+    takes_as_asked, unfinished,
 };
 use crate::domain::cluster::session::renewal;
 use crate::domain::event::LeaseTaken;
@@ -402,13 +402,7 @@ pub(super) type Observe = Box<dyn Fn(&StartRequest) -> RunObserver + Send + Sync
 /// Each run's progress, for `status` and the page.
 fn observed(progress: &Progress) -> Observe {
     let progress = progress.clone();
-    Box::new(move |request| {
-        let issue = &request.issue.issue;
-        match issue.key.number() {
-            Some(number) => progress.watch(IssueRef { repo: issue.repo.clone(), number }, &issue.title),
-            None => RunObserver::silent(),
-        }
-    })
+    Box::new(move |request| progress.watch(request.issue.clone(), &request.title))
 }
 
 /// How often a daemon of a cluster looks who polls what: as often as a node shows that it lives.

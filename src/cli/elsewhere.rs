@@ -314,6 +314,14 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
     out.table(&["ISSUE", "STATE", "NODE", "WHY"], &rows)
 }
 
+/// Whether the daemon of a node tells of the same issue's run as its own.
+fn works_on(node: &KnownStatus, item: &Value) -> bool {
+    let mut running = node.status["running"].as_array().into_iter().flatten();
+    running.any(|own| {
+        own["repo"] == item["repo"] && own["issue"] == item["issue"] && own.get("placed_on").is_none()
+    })
+}
+
 /// What the daemons say, each item with its node; runs without a daemon that tells of them are in the foreground.
 fn status_document(nodes: &Shown<KnownStatus>, runs: &Shown<KnownRow>, works: &[&KnownRow]) -> Value {
     let newest = nodes.items.iter().max_by_key(|known| known.as_of);
@@ -322,6 +330,14 @@ fn status_document(nodes: &Shown<KnownStatus>, runs: &Shown<KnownRow>, works: &[
         let mut all = Vec::new();
         for known in &nodes.items {
             for item in known.status[list].as_array().into_iter().flatten() {
+                // The node that works on it tells more.
+                if nodes
+                    .items
+                    .iter()
+                    .any(|other| json!(other.node) == item["placed_on"] && works_on(other, item))
+                {
+                    continue;
+                }
                 let mut item = item.clone();
                 item["node"] = json!(known.node);
                 all.push(item);

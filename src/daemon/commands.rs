@@ -309,6 +309,11 @@ impl Daemon {
     /// Gives the working run more budget. Gives the answer for people. `None` = no run works.
     fn extend(&self, issue: &IssueRef, by: &str) -> Option<String> {
         let live = self.supervisor.get(issue)?;
+        if let Some(node) = live.control.extend_elsewhere(by) {
+            return Some(format!(
+                "{by} gives the run as much again of each budget; it works on {node}, and its log says when it has heard."
+            ));
+        }
         Some(match live.control.extender.extend(by) {
             Ok(Some(budgets)) => {
                 format!("{by} gave the run as much again of each budget: it may take {} now.", budgets.all_shown())

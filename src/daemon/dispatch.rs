@@ -43,19 +43,18 @@ pub fn starts(
     let repositories: BTreeMap<RepoName, Arc<RepositoryContext>> =
         repositories.into_iter().map(|repository| (repository.repo.clone(), Arc::new(repository))).collect();
     Arc::new(move |request: StartRequest| {
-        let repository = repositories.get(&request.issue.issue.repo).cloned();
+        let repository = repositories.get(&request.issue.repo).cloned();
         let watch = watch(&request).with_extender(&request.control.extender);
         async move {
-            let repo = &request.issue.issue.repo;
-            match (repository, request.issue.issue.key.number()) {
-                (Some(repository), Some(number)) => {
-                    let ended = run_one(&request, number, &repository, &watch).await;
+            match repository {
+                Some(repository) => {
+                    let ended = run_one(&request, &repository, &watch).await;
                     // It may have taken a worktree of the pool. The next run does not wait for another one.
                     tokio::spawn(async move { worktree_pool::fill(&repository).await });
                     ended
                 }
-                _ => {
-                    let message = format!("{repo} is not among the configured repositories.");
+                None => {
+                    let message = format!("{} is not among the configured repositories.", request.issue.repo);
                     let stop = Stop::new(StopDetail::ConfigInvalid, message);
                     stop.into()
                 }
@@ -299,14 +298,9 @@ pub fn finds_left(repositories: &[RepositoryContext]) -> FindLeft {
     })
 }
 
-async fn run_one(
-    asked: &StartRequest,
-    number: u64,
-    repository: &RepositoryContext,
-    watch: &RunObserver,
-) -> RunSummary {
+async fn run_one(asked: &StartRequest, repository: &RepositoryContext, watch: &RunObserver) -> RunSummary {
     let request = request::RunRequest {
-        issue: IssueSource::Number(number),
+        issue: IssueSource::Number(asked.issue.number),
         source: asked.source,
         principal: asked.principal.clone(),
         permission: Some(asked.permission),

@@ -8,31 +8,36 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::assigned_run::Read;
+use super::assignee::AssignedRuns;
 use super::dependencies::Dependencies;
 use super::hints::{Hinted, Hints};
 use super::listen::Ears;
 use super::loading::{DaemonFiles, StateError};
 use super::outcome::RunSummary;
+use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
-use super::snapshot::{IssueRef, Running, Selection, Snapshot};
+use super::snapshot::{IssueRef, Limits, Running, Snapshot};
 use super::start_rules::Reason;
-use super::state_format::{AskedBy, BackOff, DaemonState};
+use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
-use super::supervise::{RunHandle, StartRequest, Supervisor, UnfinishedRun};
+use super::supervise::{Supervisor, UnfinishedRun};
 use super::troubles::Troubles;
 use crate::conversation::inbox::Inboxes;
-use crate::conversation::inbox::inbox_format::Inbox;
-use crate::domain::issue::ObjectiveSource;
+use crate::domain::cluster::cells::RunKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
+use crate::store::assignments::{AssignmentId, Assignments, NodeRoom};
 use crate::store::port::{Held, NotTaken, StoreError};
 use crate::sys::memory;
+use crate::sys::shutdown::Shutdown;
 
 /// Repositories polled at the same time.
 pub(super) const POLLED_AT_ONCE: usize = 8;
@@ -101,6 +106,18 @@ pub struct Daemon {
     pub(super) hints: Arc<Hints>,
     /// Hinted when a pull request was merged or closed: its worktree may go.
     pub(super) over: Arc<Notify>,
+    /// In a cluster: how runs are given to other nodes and taken from them.
+    pub(super) assignments: Option<Arc<dyn Assignments>>,
+    /// The runs of this node.
+    pub(super) own_slots: OwnSlots,
+    /// Other nodes' daemons, as last seen.
+    pub(super) nodes: Vec<NodeRoom>,
+    /// Runs here that other nodes' pollers follow.
+    pub(super) assigned: AssignedRuns,
+    pub(super) assignee: Option<(Shutdown, JoinHandle<()>)>,
+    /// Ends of runs on other nodes: those that were read, and those from which all that follows is kept.
+    pub(super) read_ends: Read,
+    pub(super) kept_ends: Vec<(AssignmentId, RunKey)>,
     /// In a cluster: why this node may not take part.
     pub(super) refused: Option<String>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
@@ -189,6 +206,13 @@ impl Daemon {
             saved,
             hints: Arc::default(),
             over: Arc::default(),
+            assignments: deps.look_at_pollers.and_then(|_| deps.state.store().assignments()),
+            own_slots: OwnSlots::default(),
+            nodes: Vec::new(),
+            assigned: AssignedRuns::default(),
+            assignee: None,
+            read_ends: Read::default(),
+            kept_ends: Vec::new(),
             refused: None,
             lease,
             deps,
@@ -222,6 +246,8 @@ impl Daemon {
             })
         });
         let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
+        self.assignee = self.open_assignee();
+        self.tell_room();
         let (mut everywhere, mut began) = (true, Instant::now());
         while !self.deps.shutdown.stopping() {
             self.unless_stopped(Self::look_at_pollers).await;
@@ -301,7 +327,9 @@ impl Daemon {
             () = step(self) => {}
         }
         self.save();
-        self.share().await;
+        if self.share().await {
+            self.forget_ends().await;
+        }
     }
 
     /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
@@ -446,6 +474,7 @@ impl Daemon {
         if !self.may_poll() {
             return;
         }
+        self.look_at_nodes().await;
         // Each round learns or changes something. The limit is only a guard against a defect.
         for _ in 0..4 {
             let actions = schedule(&self.snapshot());
@@ -509,7 +538,7 @@ impl Daemon {
                 .into_iter()
                 .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })
                 .collect(),
-            limits: self.deps.limits,
+            limits: Limits { all: self.room_for_runs(), ..self.deps.limits },
             stopping: self.deps.shutdown.stopping(),
         }
     }
@@ -518,104 +547,15 @@ impl Daemon {
         self.watches.iter_mut().find(|watch| watch.watched.name == *repo)
     }
 
-    /// Reads the issue once more and starts the run (S36). False = what was decided on has changed; decide again.
-    async fn start(&mut self, issue: &IssueRef) -> bool {
-        if self.is_taken_meanwhile(issue).await {
-            return false;
-        }
-        let client = self.quick_client();
-        let fresh = match client.issue(&issue.repo, issue.number).await {
-            Ok(fresh) => fresh,
-            Err(error) if error.is_transient() => return true,
-            Err(error) => {
-                tracing::info!(%issue, %error, "not started");
-                if let Some(watch) = self.watch_of(&issue.repo) {
-                    watch.drop_candidate(issue.number);
-                }
-                return true;
-            }
-        };
-        let trigger = self.deps.labels.trigger.clone();
-        let Some(watch) = self.watch_of(&issue.repo) else { return true };
-        let Some((listed, selection)) = watch.candidate(issue.number) else { return true };
-        // The label asks for the run. If it was removed since, the run is not wanted, whoever listed it.
-        let asked = selection == Selection::Trigger || listed.has_label(&trigger);
-        if !fresh.issue.open || (asked && !fresh.has_label(&trigger)) {
-            watch.drop_candidate(issue.number);
-            return true;
-        }
-        if !watch.refresh(issue.number, &fresh) {
-            return false;
-        }
-        let Some(admission) = watch.admission(issue.number).cloned() else { return false };
-        let memory = watch.state.issues.entry(issue.number).or_default();
-        memory.parked = None;
-        memory.out_of_money = None;
-        let resume = memory.resume.take();
-        memory.answers = admission.labelled;
-        let scheduled = selection == Selection::Sweep && !fresh.has_label(&trigger);
-        memory.requester = admission.actor.as_ref().filter(|_| !scheduled).map(|actor| AskedBy {
-            login: actor.login.clone(),
-            id: actor.id,
-            at: Some(admission.asked.at),
-            how: admission.asked.how,
-        });
-        let wanted = watch.pulls.wanted.remove(&issue.number);
-        if let Some(wanted) = &wanted {
-            let followed =
-                watch.state.issues.entry(issue.number).or_default().followed.get_or_insert_default();
-            followed.count(wanted.cause);
-            followed.fingerprint.clone_from(&wanted.fingerprint);
-        }
-        let unlabelled = selection != Selection::Trigger && !fresh.has_label(&trigger);
-        let swept = unlabelled && selection == Selection::Sweep;
-        let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
-        let control = RunHandle::below(&self.deps.shutdown);
-        // What waits is this run's, whatever starts it.
-        let cell = self.inbox(issue);
-        if let Err(error) = cell.update(Inbox::take).await {
-            tracing::error!(%issue, %error, "not started: what was heard cannot be noted as told");
-            return true;
-        }
-        let check_reruns = self.checks_are_told(issue);
-        self.freed.insert(issue.clone());
-        let (catches_up, follow_up, remarks) = match wanted {
-            None => (false, None, Vec::new()),
-            Some(wanted) => (wanted.conflicts, Some(wanted.told), wanted.remarks),
-        };
-        let run = (self.deps.start)(StartRequest {
-            principal: admission.principal(source),
-            permission: admission.permission,
-            asked: admission.asked.clone(),
-            issue: fresh,
-            catches_up,
-            follow_up,
-            remarks,
-            check_reruns,
-            source,
-            answers: admission.labelled.filter(|_| selection == Selection::Trigger),
-            resume,
-            control: control.clone(),
-        });
-        let run = async move {
-            let summary = run.await;
-            // Nothing was told by a run that there is not.
-            if summary.run_id.is_none()
-                && let Err(error) = cell.update(|inbox| inbox.give_back(false)).await
-            {
-                tracing::error!(%error, "what was heard could not be given back");
-            }
-            summary
-        };
-        tracing::info!(%issue, source = ?source, "starting a run");
-        self.supervisor.spawn(issue.clone(), control, self.deps.clock.now(), unlabelled, run);
-        true
-    }
-
     /// Waits for every run; the first signal has reached them already, the second ends them.
     pub(super) async fn drain(&mut self) -> DaemonReport {
         let mut deadline: Option<Instant> = None;
-        while !self.supervisor.is_empty() {
+        let mut assignee = self.assignee.take().map(|(shutdown, task)| {
+            shutdown.request_stop();
+            task
+        });
+        self.tell_room();
+        while !self.supervisor.is_empty() || assignee.is_some() {
             let shutdown = self.deps.shutdown.clone();
             let out_of_time = async {
                 match deadline {
@@ -631,7 +571,15 @@ impl Daemon {
                     }
                 }
                 () = shutdown.aborted(), if deadline.is_none() => deadline = Some(Instant::now() + LAST_GRACE),
-                () = out_of_time => self.supervisor.abort_all(),
+                _ = async { if let Some(task) = &mut assignee { task.await.ok() } else { std::future::pending().await } } => {
+                    assignee = None;
+                }
+                () = out_of_time => {
+                    self.supervisor.abort_all();
+                    if let Some(task) = assignee.take() {
+                        task.abort();
+                    }
+                }
             }
         }
         if !self.deps.shutdown.aborting() {

@@ -15,6 +15,9 @@ impl Daemon {
     pub(super) fn take_outcome(&mut self, (issue, summary): (IssueRef, RunSummary)) {
         let detail = summary.stop.detail;
         tracing::info!(%issue, detail = detail.as_str(), "a run ended");
+        // Where another node polls the repository now, that one reads it.
+        let read = self.read_ends.of(&issue).filter(|_| self.watch_of(&issue.repo).is_some());
+        self.kept_ends.extend(read);
         self.deps.progress.forget(&issue);
         self.waiting.retain(|(waiting, _)| *waiting != issue);
         let now = self.deps.clock.now();

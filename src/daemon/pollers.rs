@@ -58,6 +58,7 @@ impl Daemon {
                     let watch = begun(self.resting.remove(place), held, remembered);
                     self.watches.push(watch);
                     self.troubles.over(&format!("polling {name}"));
+                    self.adopt(&name).await;
                     let left = (self.deps.find_left)(name).await;
                     self.unfinished.extend(left);
                 }
@@ -84,15 +85,19 @@ impl Daemon {
         })
     }
 
-    /// Gives what is remembered of the repositories to the next node that polls them.
-    pub(super) async fn share(&mut self) {
+    /// Gives what is remembered of the repositories to the next node that polls them. False: not all of it is there yet.
+    pub(super) async fn share(&mut self) -> bool {
+        let mut is_all = true;
         for watch in &mut self.watches {
             let Some(polling) = &mut watch.polling else { continue };
             let now = told(&watch.state);
             if now == polling.shared {
                 continue;
             }
-            let Some(mut held) = polling.held.take() else { continue };
+            let Some(mut held) = polling.held.take() else {
+                is_all = false;
+                continue;
+            };
             let value = now.clone();
             let written = tokio::task::spawn_blocking(move || {
                 let written = held.set_record(value);
@@ -103,12 +108,15 @@ impl Daemon {
                 Ok((held, Err(error))) => {
                     tracing::warn!(repo = %watch.watched.name, "what is remembered is not shared: {error}");
                     polling.held = Some(held);
+                    is_all = false;
                 }
                 Err(panic) => {
                     tracing::error!(repo = %watch.watched.name, %panic, "what is remembered is lost");
+                    is_all = false;
                 }
             }
         }
+        is_all
     }
 
     /// Leaves the repositories to other nodes.

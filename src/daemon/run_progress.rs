@@ -57,6 +57,14 @@ impl Progress {
         })
     }
 
+    /// Notes the run of an issue that works on another node, which says no more of it here.
+    pub(super) fn note(&self, issue: &IssueRef, title: &str, run_id: &str) {
+        let title = plain_line(title, LONGEST_LINE);
+        let run = RunProgress { title, run_id: run_id.to_owned(), ..RunProgress::default() };
+        self.runs().insert(issue.clone(), run);
+        self.changed();
+    }
+
     /// Whether the run of an issue has begun to write its labels.
     pub fn is_writing_labels(&self, issue: &IssueRef) -> bool {
         self.runs().get(issue).is_some_and(|run| run.doing == Effect::Labels.as_str() || run.doing == ENDED)

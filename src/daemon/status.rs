@@ -7,6 +7,7 @@ use super::start_rules::Reason;
 use super::status_format::{
     AskedStatus, BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
 };
+use super::supervise::RunHandle;
 use crate::conversation::parked::parked_format::{Parked, WaitsFor};
 
 fn asked(parked: &Parked) -> AskedStatus {
@@ -48,13 +49,18 @@ impl Daemon {
             error: Some(format!("cannot be opened yet, and is tried again: {why}")),
             next_sweep: None,
         });
-        let running = self.supervisor.runs().map(|(issue, live)| RunningStatus {
+        let running = |issue: &IssueRef, since, control: &RunHandle| RunningStatus {
             repo: issue.repo.clone(),
             issue: issue.number,
-            since: live.since,
-            stopping: live.control.shutdown.stopping().then(|| live.control.why().as_str().to_owned()),
+            since,
+            stopping: control.shutdown.stopping().then(|| control.why().as_str().to_owned()),
+            placed_on: control.node(),
             progress: self.deps.progress.of(issue),
-        });
+        };
+        let own = self.supervisor.runs().map(|(issue, live)| running(issue, live.since, &live.control));
+        let assigned = self.assigned.all();
+        let assigned =
+            assigned.iter().map(|(issue, run_here)| running(issue, run_here.since, &run_here.control));
         let row = |issue: &IssueRef, code: &str, text: String| IssueStatus {
             repo: issue.repo.clone(),
             issue: issue.number,
@@ -90,7 +96,7 @@ impl Daemon {
             listen: self.deps.listen.clone(),
             reload_error: self.reload_error.clone(),
             repositories: repositories.chain(unopened).collect(),
-            running: running.collect(),
+            running: own.chain(assigned).collect(),
             waiting: waiting.collect(),
             parked: parked.collect(),
             limits: LimitsStatus {

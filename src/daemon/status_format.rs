@@ -72,6 +72,9 @@ pub struct RunningStatus {
     /// Why it was told to stop, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<String>,
+    /// In a cluster: the other node that works on it, which tells more; absent = this daemon does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed_on: Option<String>,
     /// How far it is; absent before its journal begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<RunProgress>,

@@ -1,10 +1,11 @@
 //! Supervision: one task for each run. A panic stays in its task; one handle stops it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
+use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
 
 use super::outcome::RunSummary;
@@ -21,7 +22,6 @@ use crate::domain::run::{Principal, RunId};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::taken::TakenOver;
 use crate::engine::shared_cap_format::Extension;
-use crate::github::IssueSnapshot;
 use crate::issue::approval::NewApproval;
 use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::reference::Asked;
@@ -96,8 +96,10 @@ pub struct UnfinishedRun {
 /// A run to be made.
 #[derive(Debug, Clone)]
 pub struct StartRequest {
-    /// The issue, read just now.
-    pub issue: IssueSnapshot,
+    /// The issue.
+    pub issue: IssueRef,
+    /// Its title, as read just now.
+    pub title: String,
     /// What became of its pull request, fenced; `None` = it is no follow-up.
     pub follow_up: Option<String>,
     /// What people wrote that it is about.
@@ -130,12 +132,53 @@ pub struct RunHandle {
     /// Gives the run more.
     pub extender: Extender,
     why: Arc<OnceLock<StopDetail>>,
+    elsewhere: Arc<Mutex<Option<Elsewhere>>>,
+}
+
+/// Another node that a run works on.
+#[derive(Debug)]
+struct Elsewhere {
+    node: String,
+    extends: mpsc::UnboundedSender<String>,
 }
 
 impl RunHandle {
     /// A handle below the daemon's.
     pub fn below(parent: &Shutdown) -> Self {
-        Self { shutdown: parent.child(), extender: Extender::default(), why: Arc::default() }
+        Self {
+            shutdown: parent.child(),
+            extender: Extender::default(),
+            why: Arc::default(),
+            elsewhere: Arc::default(),
+        }
+    }
+
+    /// The run works on another node. Gives who wants it to have more.
+    pub(super) fn works_on(&self, node: &str) -> mpsc::UnboundedReceiver<String> {
+        let (extends, asked) = mpsc::unbounded_channel();
+        *self.place() = Some(Elsewhere { node: node.to_owned(), extends });
+        asked
+    }
+
+    /// The run works on this node.
+    pub(super) fn works_here(&self) {
+        *self.place() = None;
+    }
+
+    /// The other node that the run works on.
+    pub fn node(&self) -> Option<String> {
+        self.place().as_ref().map(|place| place.node.clone())
+    }
+
+    /// Asks the other node that the run works on for more of each budget; gives its name. `None` = it works on this one.
+    pub(super) fn extend_elsewhere(&self, by: &str) -> Option<String> {
+        let place = self.place();
+        let place = place.as_ref()?;
+        place.extends.send(by.to_owned()).ok().map(|()| place.node.clone())
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Elsewhere>> {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the run for one last report; the first reason stays.

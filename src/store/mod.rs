@@ -2,6 +2,8 @@
 
 // The port, and its implementations.
 pub mod port;
+pub mod assignments;
+mod error;
 mod files;
 #[cfg(feature = "nats")]
 pub mod nats;

@@ -17,13 +17,14 @@ use futures::future::{self, BoxFuture};
 use futures::stream::BoxStream;
 use serde_json::Value;
 
+use super::assignments::Assignments;
+pub use super::error::StoreError;
 use super::run_dir::{FindError, RunDir};
 use crate::domain::artifact::Artifact;
 use crate::domain::cluster::cells::HeldTerm;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
-use crate::sys::files::FileError;
 use crate::sys::holder_format::{Holder, LeaseRecord};
 
 /// Where agentd's state is kept.
@@ -40,6 +41,11 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
     /// What this store shares with other nodes: logs, blobs and cells as all of them read it. `None` = nothing, it is this host's
     /// alone.
     fn shared(&self) -> Option<Arc<dyn Store>> {
+        None
+    }
+
+    /// How this node's daemon gives runs to those of other nodes, and takes theirs. `None` = there are no others.
+    fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         None
     }
 }
@@ -330,39 +336,5 @@ pub trait Held: Debug + Send + Sync {
     /// Ends once this holder does not have it any more, without having given it back; never where nobody can take it away.
     fn lost(&self) -> BoxFuture<'static, ()> {
         future::pending().boxed()
-    }
-}
-
-/// The store could not do what was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StoreError {
-    /// It failed.
-    #[error("cannot {action} {place}: {words}")]
-    Failed {
-        /// What was tried.
-        action: &'static str,
-        /// Where.
-        place: String,
-        /// Why not, in the system's words.
-        words: String,
-    },
-    /// Others were at work there all the time.
-    #[error("{place} is locked for too long")]
-    Locked {
-        /// Where.
-        place: String,
-    },
-    /// Another process is the node that this one is configured to be.
-    #[error("{0}")]
-    NameTaken(String),
-}
-
-impl From<FileError> for StoreError {
-    fn from(error: FileError) -> Self {
-        Self::Failed {
-            action: error.action(),
-            place: error.path().display().to_string(),
-            words: error.words(),
-        }
     }
 }

@@ -169,7 +169,7 @@ impl Yard {
     }
 
     fn started(&self) -> Vec<u64> {
-        self.asked.lock().unwrap().iter().map(|request| request.issue.issue.key.number().unwrap()).collect()
+        self.asked.lock().unwrap().iter().map(|request| request.issue.number).collect()
     }
 
     async fn why(&self, number: u64) -> Vec<Verdict> {
@@ -433,7 +433,7 @@ async fn d39_a_run_whose_issue_is_closed_or_loses_its_label_is_told_to_stop_and_
 async fn a_panic_is_one_failed_run_and_not_the_daemons_end() {
     let yard = Yard::new(&(labelled("One") + &labelled("Two"))).await;
     let walk = |request: StartRequest| async move {
-        assert!(request.issue.issue.title != "One", "deliberate");
+        assert!(request.title != "One", "deliberate");
         ended(StopDetail::Completed)
     };
     Daemon::open(yard.parts(walk)).unwrap().once().await;
@@ -461,7 +461,7 @@ async fn d6_a_trigger_that_is_put_on_after_the_end_starts_the_next_run() {
     let walk = move |request: StartRequest| {
         let client = client.clone();
         async move {
-            let repo = &request.issue.issue.repo;
+            let repo = &request.issue.repo;
             client.remove_label(repo, 1, "agentd").await.unwrap();
             client.add_labels(repo, 1, &["agentd"]).await.unwrap();
             RunSummary { labels_written: true, ..ended(StopDetail::Completed) }

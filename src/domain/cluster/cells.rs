@@ -70,8 +70,14 @@ pub struct NodeCell {
     pub started: u64,
     /// Version of agentd.
     pub version: String,
-    /// Runs at a time.
+    /// Runs that its daemon may have at a time; 0 = it takes none of others.
     pub capacity: u32,
+    /// Runs that its daemon has.
+    #[serde(default)]
+    pub runs: u32,
+    /// The repositories whose runs its daemon takes, in lower case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serves: Vec<String>,
     /// Stands for its state directory on its host: no two nodes have the same.
     #[serde(default)]
     pub place: String,
@@ -161,6 +167,9 @@ pub struct IssueCell {
     /// Which keys have been answered.
     #[serde(default)]
     pub answered: Answered,
+    /// The node that had it last, whose disk has its worktree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktree_on: Option<String>,
     /// What outlives a holder, such as the frozen mapping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Value>,
@@ -185,6 +194,7 @@ impl Default for IssueCell {
             term: 0,
             hold: Hold::Free,
             answered: Answered::default(),
+            worktree_on: None,
             record: None,
             rest: Map::new(),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::cells::{Hold, IssueCell, RunKey, SessionId, SlotsCell};
+use super::names::node_of;
 
 /// Why an issue is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,10 +51,11 @@ pub struct Candidate {
     pub capacity: u32,
 }
 
-/// The node that a run is offered to: the one with its worktree, else the one with the most room. `None`: none has room.
-pub fn preferred(candidates: &[Candidate]) -> Option<&str> {
+/// The node that has a run: the one with its worktree, else the one with the most room, of these `own`. `None`: none has room.
+pub fn preferred<'a>(candidates: &'a [Candidate], own: &str) -> Option<&'a str> {
     let room = candidates.iter().filter(|one| one.runs < one.capacity);
-    let best = room.max_by_key(|one| (one.has_worktree, one.capacity - one.runs, Reverse(&one.node)));
+    let best = room
+        .max_by_key(|one| (one.has_worktree, one.capacity - one.runs, one.node == own, Reverse(&one.node)));
     best.map(|one| one.node.as_str())
 }
 
@@ -100,6 +102,7 @@ pub fn taken(
     let mut next = cell.clone();
     next.term += 1;
     next.answered.put(&key);
+    next.worktree_on = Some(node_of(&own.node).to_owned());
     next.hold = Hold::Leased { by: own.clone(), key, holder };
     Ok(next)
 }
@@ -191,14 +194,13 @@ mod tests {
     fn a_run_is_offered_to_who_has_the_worktree_and_else_to_who_has_the_most_room() {
         let node =
             |node: &str, has_worktree, runs| Candidate { node: node.into(), has_worktree, runs, capacity: 4 };
-        assert_eq!(preferred(&[node("a", false, 2), node("b", false, 1), node("c", true, 3)]), Some("c"));
-        assert_eq!(preferred(&[node("a", false, 2), node("b", false, 1), node("c", true, 4)]), Some("b"));
-        assert_eq!(
-            preferred(&[node("b", false, 1), node("a", false, 1)]),
-            Some("a"),
-            "by name, so that all agree"
-        );
-        assert_eq!(preferred(&[node("a", true, 4)]), None);
+        let of = |nodes: &[Candidate]| preferred(nodes, "o").map(str::to_owned);
+        let is = |name: &str| Some(name.to_owned());
+        assert_eq!(of(&[node("a", false, 2), node("b", false, 1), node("c", true, 3)]), is("c"));
+        assert_eq!(of(&[node("a", false, 2), node("b", false, 1), node("c", true, 4)]), is("b"));
+        assert_eq!(of(&[node("b", false, 1), node("a", false, 1)]), is("a"));
+        assert_eq!(of(&[node("a", false, 1), node("o", false, 1)]), is("o"), "nothing is moved for nothing");
+        assert_eq!(of(&[node("a", true, 4)]), None);
         assert!(
             has_room_for_another(1, 1, 3) && !has_room_for_another(1, 2, 3) && has_room_for_another(9, 9, 0)
         );

@@ -8,6 +8,7 @@
 pub mod cells;
 pub mod lease;
 pub mod names;
+pub mod assignment;
 pub mod outcome;
 pub mod poller;
 pub mod rights;

@@ -170,6 +170,8 @@ pub(super) fn a_node(session: u64, state: NodeState) -> NodeCell {
         started: 1,
         version: "0".into(),
         capacity: 1,
+        runs: 0,
+        serves: Vec::new(),
         place: String::new(),
         rest: serde_json::Map::new(),
     }

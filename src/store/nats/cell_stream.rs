@@ -200,6 +200,7 @@ impl CellStream {
                 // What changed between two consumers, or before the first, is read.
                 if watch.messages.is_none() {
                     let from = watch.seen.map_or(1, |seen| seen + 1);
+                    let from = DeliverPolicy::ByStartSequence { start_sequence: from };
                     watch.messages = watch.cells.consumer(&watch.subject, from).await.ok();
                     let Ok(now) = watch.cells.get(&watch.subject).await else { continue };
                     if watch.seen.is_none_or(|seen| now.sequence > seen) {
@@ -232,12 +233,33 @@ impl CellStream {
         .boxed()
     }
 
-    async fn consumer(&self, subject: &str, from: u64) -> Result<push::Ordered, String> {
+    /// The subjects that match and have, or had, a value, and then each that is changed. One may come again without a change.
+    pub(super) fn changes(self, filter: String) -> BoxStream<'static, String> {
+        let begun = (self, filter, None::<push::Ordered>);
+        stream::unfold(begun, |(cells, filter, mut messages)| async move {
+            loop {
+                if messages.is_none() {
+                    messages = cells.consumer(&filter, DeliverPolicy::LastPerSubject).await.ok();
+                }
+                if let Some(found) = &mut messages {
+                    if let Some(Ok(message)) = found.next().await {
+                        let subject = message.subject.to_string();
+                        return Some((subject, (cells, filter, messages)));
+                    }
+                    messages = None;
+                }
+                tokio::time::sleep(PAUSE_OF_A_WATCH).await;
+            }
+        })
+        .boxed()
+    }
+
+    async fn consumer(&self, subject: &str, from: DeliverPolicy) -> Result<push::Ordered, String> {
         let api = format!("$JS.API.CONSUMER.CREATE.{}", self.stream);
         let config = push::OrderedConfig {
             deliver_subject: self.link.client.new_inbox(),
             filter_subject: subject.to_owned(),
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from },
+            deliver_policy: from,
             headers_only: true,
             ..Default::default()
         };

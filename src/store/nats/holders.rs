@@ -49,7 +49,7 @@ fn holder_of(cell: &IssueCell) -> Option<Holder> {
 }
 
 /// Whether a session has not ended, as far as its cell and this host's processes tell.
-async fn session_lives(shared: &Shared, by: &SessionId) -> Result<bool, StoreError> {
+pub(super) async fn session_lives(shared: &Shared, by: &SessionId) -> Result<bool, StoreError> {
     let node = shared.node.names.cell("node", &[&by.node]);
     let (_, found) = node_cell(&shared.node.cells, &node).await?;
     let gone = found.as_ref().is_some_and(|found| is_gone(found, &shared.node.host));

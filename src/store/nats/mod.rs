@@ -14,6 +14,7 @@ mod holders;
 mod log;
 mod moving;
 mod node;
+mod assignments;
 mod pollers;
 mod rows;
 mod seen;
@@ -33,6 +34,7 @@ pub use self::rows::{RowSeen, StatusSeen};
 pub use self::seen::{AccountSeen, NodeSeen, ServerSeen};
 pub(super) use self::session::Session;
 pub use self::shared::NatsStore;
+use super::assignments::Assignments;
 use super::port::{Blobs, Log, Store, StoreError};
 use super::run_dir::{FindError, RunDir, StateDir};
 use crate::domain::cluster::names::{StreamKind, last_tokens};
@@ -83,6 +85,10 @@ impl Store for NatsStore {
     }
 
     fn shared(&self) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(self.clone()))
+    }
+
+    fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         Some(Arc::new(self.clone()))
     }
 }

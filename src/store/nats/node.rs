@@ -1,5 +1,6 @@
 //! A node among the others: what it reads and writes their cells by.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -10,6 +11,7 @@ use crate::domain::cluster::cells::{
     self as documents, ISSUE_SCHEMA, IssueCell, NODE_SCHEMA, NodeCell, NodeState,
 };
 use crate::domain::cluster::names::{BESIDE, Names};
+use crate::store::assignments::Room;
 use crate::store::port::StoreError;
 use crate::sys::host::Host;
 use crate::sys::process_tree;
@@ -26,9 +28,18 @@ pub(super) struct Node {
     /// Whether this is a process beside the node's daemon, such as `agentd run`: it lives by a cell of its own.
     pub is_beside: bool,
     pub caps: Caps,
+    /// What this node's daemon has room for.
+    pub room: Mutex<Room>,
 }
 
 impl Node {
+    /// This node's cell with what its daemon has room for.
+    pub(super) fn with_room(&self, cell: NodeCell) -> NodeCell {
+        let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let serves = room.serves.iter().map(|repo| repo.to_string().to_ascii_lowercase()).collect();
+        NodeCell { capacity: room.capacity, runs: room.runs, serves, ..cell }
+    }
+
     /// The name that this process lives by, as long as no other process of this node does.
     pub(super) fn first_name(&self) -> String {
         if self.is_beside { format!("{}{BESIDE}1", self.name) } else { self.name.clone() }

@@ -48,6 +48,8 @@ impl Session {
             started: node.host.started,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             capacity: 0,
+            runs: 0,
+            serves: Vec::new(),
             place: node.place.clone(),
             rest: serde_json::Map::new(),
         };
@@ -68,7 +70,7 @@ impl Session {
                 _ if watched.elapsed() >= node.lease => Sight::Silent,
                 _ => Sight::Watching,
             };
-            let cell = match session::begin(found.as_ref(), &own, sight) {
+            let cell = match session::begin(found.as_ref(), &node.with_room(own.clone()), sight) {
                 Begin::Write(cell) => *cell,
                 Begin::Watch => {
                     tokio::time::sleep(LOOK).await;
@@ -154,7 +156,7 @@ impl Session {
     /// Writes cells together with this node's own, which counts as a sign of life: so an expired session changes nothing.
     pub(super) async fn commit(&self, mut writes: Vec<Write>) -> Result<Written, StoreError> {
         let mut cell = self.cell.lock().await;
-        let next = session::renewed(&cell.1);
+        let next = self.node.with_room(session::renewed(&cell.1));
         // Last, because the answer names the last one's revision.
         writes.push(Write {
             subject: self.subject.clone(),

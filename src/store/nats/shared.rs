@@ -1,6 +1,6 @@
 //! The handle on a cluster's store, and what all its parts use.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::access::Access;
@@ -48,6 +48,7 @@ impl NatsStore {
             host: Host::current(),
             is_beside: access.beside,
             caps: access.caps,
+            room: Mutex::default(),
         };
         let session = tokio::sync::Mutex::new(None);
         let shared = Shared { connection, node: Arc::new(node), session, clock: Clock::system() };

@@ -17,6 +17,7 @@ use futures::stream::BoxStream;
 use serde_json::Value;
 
 use self::log::PublishedLog;
+use super::assignments::Assignments;
 use super::files::FileStore;
 use super::nats::NatsStore;
 use super::port::{
@@ -87,6 +88,10 @@ impl Store for PublishedStore {
 
     fn shared(&self) -> Option<Arc<dyn Store>> {
         Some(Arc::new(self.nats.clone()))
+    }
+
+    fn assignments(&self) -> Option<Arc<dyn Assignments>> {
+        self.nats.assignments()
     }
 }
 

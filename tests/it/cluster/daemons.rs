@@ -28,12 +28,12 @@ impl Daemon {
         Self(Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap()))
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let pid = self.0.as_ref().unwrap().id().to_string();
         assert!(std::process::Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         let mut child = self.0.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

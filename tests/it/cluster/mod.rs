@@ -15,6 +15,8 @@ mod model;
 #[cfg(feature = "nats")]
 pub mod moving;
 #[cfg(feature = "nats")]
+mod assignments;
+#[cfg(feature = "nats")]
 mod reading;
 #[cfg(feature = "nats")]
 mod roles;

@@ -193,6 +193,8 @@ impl Node {
             started: 0,
             version: String::new(),
             capacity: 1,
+            runs: 0,
+            serves: Vec::new(),
             place: String::new(),
             rest: serde_json::Map::new(),
         };

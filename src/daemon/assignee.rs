@@ -1,0 +1,236 @@
+//! In a cluster: runs that the pollers of other nodes gave to this one. They work here as any run does; what follows from their ends
+//! is their poller's.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures::StreamExt as _;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::assigned_run::blocking;
+use super::assignment_format::{AssignmentEnd, AssignmentRequest};
+use super::outcome::RunSummary;
+use super::own_slots::OwnSlots;
+use super::run_progress::Progress;
+use super::snapshot::IssueRef;
+use super::supervise::{RunHandle, Start, Supervisor};
+use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
+use crate::domain::cluster::cells::RunKey;
+use crate::domain::stop::StopDetail;
+use crate::store::assignments::{AssignmentId, Assignments};
+use crate::sys::clock::Clock;
+use crate::sys::shutdown::Shutdown;
+
+/// How long until a poller that could not be told is told again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// A run of another node's poller.
+#[derive(Debug, Clone)]
+pub(super) struct AssignedRun {
+    pub since: DateTime<Utc>,
+    pub control: RunHandle,
+    id: AssignmentId,
+    key: RunKey,
+    /// What its poller asks of it, and how many of the extensions it has.
+    requested: Requested,
+    extended: usize,
+    /// Whether its poller knows the run.
+    is_named: bool,
+}
+
+/// Those at work, and how one is started. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct AssignedRuns(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    runs: Mutex<BTreeMap<IssueRef, AssignedRun>>,
+    start: Mutex<Option<Start>>,
+}
+
+impl AssignedRuns {
+    pub fn all(&self) -> MutexGuard<'_, BTreeMap<IssueRef, AssignedRun>> {
+        self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts runs like this from now on.
+    pub fn start_by(&self, start: &Start) {
+        *self.0.start.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(start));
+    }
+
+    fn start(&self) -> Option<Start> {
+        self.0.start.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What is needed to take runs in.
+pub(super) struct Assignee {
+    pub assignments: Arc<dyn Assignments>,
+    pub assigned: AssignedRuns,
+    pub own_slots: OwnSlots,
+    pub progress: Progress,
+    pub clock: Clock,
+    pub shutdown: Shutdown,
+}
+
+/// The end of a run that its poller was not told yet.
+type Untold = (AssignmentId, RunKey, Value);
+
+impl Assignee {
+    /// Takes runs in until the daemon is told to stop, and ends when the last one has ended.
+    pub fn open(self) -> JoinHandle<()> {
+        tokio::spawn(self.run())
+    }
+
+    async fn run(self) {
+        let mut assignments = self.assignments.to_this_node();
+        let mut runs = Supervisor::new();
+        let mut changes = self.progress.changes();
+        let mut untold: Vec<Untold> = Vec::new();
+        loop {
+            if self.shutdown.stopping() && runs.is_empty() {
+                // Whom it does not reach now sees that this session has ended, and on the issue how the run did.
+                return self.tell_ends(&mut untold).await;
+            }
+            tokio::select! {
+                () = self.shutdown.stopped(), if runs.is_empty() => {}
+                ended = runs.ended() => {
+                    untold.extend(self.ended(ended));
+                    self.tell_ends(&mut untold).await;
+                }
+                () = tokio::time::sleep(AGAIN), if !untold.is_empty() => self.tell_ends(&mut untold).await,
+                Some((id, cell)) = assignments.next() => match cell {
+                    Some(cell) if cell.answer == Answer::Open => self.take(id, cell, &mut runs).await,
+                    Some(cell) => self.hear(&id, cell),
+                    None => {}
+                },
+                Ok(()) = changes.changed(), if !runs.is_empty() => {
+                    self.assigned.all().iter_mut().for_each(|(issue, run)| self.heed(issue, run));
+                    self.name_runs().await;
+                }
+            }
+        }
+    }
+
+    async fn take(&self, id: AssignmentId, cell: AssignmentCell, runs: &mut Supervisor) {
+        let slot = self.own_slots.take().filter(|_| !self.shutdown.stopping());
+        let Some((slot, start)) = slot.zip(self.assigned.start()) else {
+            return self.decline(&id, &cell.key, "it has no room for a run at the moment".to_owned()).await;
+        };
+        let request: AssignmentRequest = match serde_json::from_value(cell.request) {
+            Ok(request) => request,
+            // Another version assigns it: its poller works on it itself.
+            Err(error) => {
+                return self.decline(&id, &cell.key, format!("it cannot be read there: {error}")).await;
+            }
+        };
+        let (at, key) = (id.clone(), cell.key.clone());
+        match blocking(&self.assignments, move |assignments| assignments.accept(&at, &key)).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return tracing::warn!("a run cannot be taken from another node: {error}"),
+        }
+        let (control, since) = (RunHandle::below(&self.shutdown), self.clock.now());
+        let issue = IssueRef { repo: request.repo.clone(), number: request.issue };
+        tracing::info!(%issue, by = cell.by.node, "starting a run for another node");
+        let unlabelled = request.unlabelled;
+        let run = start(request.request(control.clone()));
+        let assigned = AssignedRun {
+            since,
+            control: control.clone(),
+            id,
+            key: cell.key,
+            requested: Requested::default(),
+            extended: 0,
+            is_named: false,
+        };
+        self.assigned.all().insert(issue.clone(), assigned);
+        runs.spawn(issue, control, since, unlabelled, async move {
+            let _slot = slot;
+            run.await
+        });
+    }
+
+    async fn decline(&self, id: &AssignmentId, key: &RunKey, why: String) {
+        let (at, key) = (id.clone(), key.clone());
+        let answer =
+            move |assignments: &dyn Assignments| assignments.answer(&at, &key, Answer::Declined { why });
+        if let Err(error) = blocking(&self.assignments, answer).await {
+            tracing::debug!("its poller finds out by itself that a run is not taken: {error}");
+        }
+    }
+
+    /// What its poller asks of a run.
+    fn hear(&self, id: &AssignmentId, cell: AssignmentCell) {
+        let mut assigned = self.assigned.all();
+        let found = assigned.iter_mut().find(|(_, run)| run.id == *id && run.key == cell.key);
+        let Some((issue, run)) = found else { return };
+        run.requested = cell.requested;
+        self.heed(issue, run);
+    }
+
+    /// Does what was asked of a run, as far as it is at a point where it can.
+    fn heed(&self, issue: &IssueRef, run: &mut AssignedRun) {
+        for by in run.requested.extended_by.iter().skip(run.extended) {
+            match run.control.extender.extend(by) {
+                Ok(Some(_)) => tracing::info!(%issue, by, "the run was given more"),
+                // It has not begun its work.
+                Ok(None) => break,
+                Err(error) => tracing::warn!(%issue, by, %error, "the run could not be given more"),
+            }
+            run.extended += 1;
+        }
+        let word = run.requested.stop.as_deref();
+        let why = word.and_then(|word| StopDetail::ALL.iter().find(|one| one.as_str() == word));
+        let Some(why) = why.filter(|_| !run.control.shutdown.stopping()) else { return };
+        // A run that writes its labels has taken the label off itself.
+        if *why == StopDetail::LabelRemoved && self.progress.is_writing_labels(issue) {
+            return;
+        }
+        tracing::info!(%issue, why = why.as_str(), "asking a run to stop");
+        run.control.stop(*why);
+    }
+
+    /// Tells pollers which runs they are, once there are any.
+    async fn name_runs(&self) {
+        let mut unnamed = Vec::new();
+        for (issue, run) in self.assigned.all().iter_mut().filter(|(_, run)| !run.is_named) {
+            if let Some(run_id) = self.progress.run_of(issue) {
+                run.is_named = true;
+                unnamed.push((run.id.clone(), run.key.clone(), run_id));
+            }
+        }
+        for (id, key, run) in unnamed {
+            let name = move |assignments: &dyn Assignments| assignments.name(&id, &key, &run);
+            if let Err(error) = blocking(&self.assignments, name).await {
+                tracing::debug!("its poller does not know a run: {error}");
+            }
+        }
+    }
+
+    fn ended(&self, (issue, summary): (IssueRef, RunSummary)) -> Option<Untold> {
+        tracing::info!(%issue, detail = summary.stop.detail.as_str(), "a run for another node ended");
+        let run = self.assigned.all().remove(&issue)?;
+        self.progress.forget(&issue);
+        let summary = serde_json::to_value(AssignmentEnd::from(summary));
+        let summary = summary
+            .inspect_err(|error| tracing::error!(%issue, %error, "the end of a run cannot be written"));
+        Some((run.id, run.key, summary.ok()?))
+    }
+
+    /// Tells pollers how their runs ended. Who cannot be told now is told later.
+    async fn tell_ends(&self, untold: &mut Vec<Untold>) {
+        for (id, key, summary) in std::mem::take(untold) {
+            let (at, of, end) = (id.clone(), key.clone(), Answer::Ended { summary: summary.clone() });
+            let told =
+                blocking(&self.assignments, move |assignments| assignments.answer(&at, &of, end)).await;
+            if let Err(error) = told {
+                tracing::warn!(repo = %id.repo, issue = id.number, "the run's poller is not told yet: {error}");
+                untold.push((id, key, summary));
+            }
+        }
+    }
+}

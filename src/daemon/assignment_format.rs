@@ -1,0 +1,121 @@
+//! A run that is given to another node's daemon, and how it ended, as the assignment's cell has them.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::outcome::RunSummary;
+use super::snapshot::IssueRef;
+use super::supervise::{RunHandle, StartRequest};
+use crate::domain::head_check::CheckRerun;
+use crate::domain::issue::ObjectiveSource;
+use crate::domain::money::Money;
+use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
+use crate::domain::remark::Remark;
+use crate::domain::run::{Principal, RunId};
+use crate::domain::stop::Stop;
+use crate::domain::text_revision::AskedHow;
+use crate::issue::reference::Asked;
+
+/// See [`StartRequest`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AssignmentRequest {
+    pub repo: RepoName,
+    pub issue: u64,
+    pub title: String,
+    /// Whether the trigger label does not ask for it.
+    pub unlabelled: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_up: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<Remark>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub check_reruns: Vec<CheckRerun>,
+    #[serde(default)]
+    pub catches_up: bool,
+    pub source: ObjectiveSource,
+    pub principal: Principal,
+    pub permission: ActorPermission,
+    pub asked: AssignmentAsked,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<RunId>,
+}
+
+/// See [`Asked`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssignmentAsked {
+    pub by: Option<String>,
+    pub how: AskedHow,
+    pub at: DateTime<Utc>,
+}
+
+impl AssignmentRequest {
+    /// A request as it is given away.
+    pub fn of(request: &StartRequest, unlabelled: bool) -> Self {
+        let Asked { by, how, at } = request.asked.clone();
+        Self {
+            repo: request.issue.repo.clone(),
+            issue: request.issue.number,
+            title: request.title.clone(),
+            unlabelled,
+            follow_up: request.follow_up.clone(),
+            remarks: request.remarks.clone(),
+            check_reruns: request.check_reruns.clone(),
+            catches_up: request.catches_up,
+            source: request.source,
+            principal: request.principal.clone(),
+            permission: request.permission,
+            asked: AssignmentAsked { by, how, at },
+            answers: request.answers,
+            resume: request.resume,
+        }
+    }
+
+    /// The request again, with a handle of this daemon.
+    pub fn request(self, control: RunHandle) -> StartRequest {
+        let AssignmentAsked { by, how, at } = self.asked;
+        StartRequest {
+            issue: IssueRef { repo: self.repo, number: self.issue },
+            title: self.title,
+            follow_up: self.follow_up,
+            remarks: self.remarks,
+            check_reruns: self.check_reruns,
+            catches_up: self.catches_up,
+            source: self.source,
+            principal: self.principal,
+            permission: self.permission,
+            asked: Asked { by, how, at },
+            answers: self.answers,
+            resume: self.resume,
+            control,
+        }
+    }
+}
+
+/// See [`RunSummary`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssignmentEnd {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    pub stop: Stop,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<String>,
+    pub given: Money,
+    pub labels_written: bool,
+}
+
+impl From<RunSummary> for AssignmentEnd {
+    fn from(summary: RunSummary) -> Self {
+        let RunSummary { run_id, stop, pull_request, given, labels_written } = summary;
+        Self { run_id, stop, pull_request, given, labels_written }
+    }
+}
+
+impl From<AssignmentEnd> for RunSummary {
+    fn from(end: AssignmentEnd) -> Self {
+        let AssignmentEnd { run_id, stop, pull_request, given, labels_written } = end;
+        Self { run_id, stop, pull_request, given, labels_written }
+    }
+}

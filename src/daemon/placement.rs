@@ -1,0 +1,237 @@
+//! In a cluster: on which node a run works. The poller of a repository gives it to the node with the issue's worktree, else to the one
+//! with the most room.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::task::JoinHandle;
+
+use super::assigned_run::{Placed, blocking, follow_on, run_elsewhere};
+use super::assignee::Assignee;
+use super::assignment_format::AssignmentRequest;
+use super::main_loop::Daemon;
+use super::outcome::RunSummary;
+use super::own_slots::OwnSlot;
+use super::snapshot::IssueRef;
+use super::supervise::{RunHandle, StartRequest};
+use crate::domain::cluster::lease::{Candidate, preferred};
+use crate::domain::cluster::names::token;
+use crate::domain::name::RepoName;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::store::assignments::{AssignmentId, Assignments, NodeRoom, Room};
+use crate::sys::shutdown::Shutdown;
+
+/// Whether a node works in a repository.
+fn serves(node: &NodeRoom, repo: &RepoName) -> bool {
+    let name = repo.to_string().to_ascii_lowercase();
+    node.room.serves.iter().any(|one| one.to_string().to_ascii_lowercase() == name)
+}
+
+impl Daemon {
+    /// Takes runs of other nodes in.
+    pub(super) fn open_assignee(&self) -> Option<(Shutdown, JoinHandle<()>)> {
+        let shutdown = self.deps.shutdown.child();
+        let assignee = Assignee {
+            assignments: self.assignments.clone()?,
+            assigned: self.assigned.clone(),
+            own_slots: self.own_slots.clone(),
+            progress: self.deps.progress.clone(),
+            clock: self.deps.clock.clone(),
+            shutdown: shutdown.clone(),
+        };
+        Some((shutdown, assignee.open()))
+    }
+
+    /// Tells the others what there is room for, and looks at theirs.
+    pub(super) async fn look_at_nodes(&mut self) {
+        let Some(assignments) = self.assignments.clone() else { return };
+        self.tell_room();
+        // Where nothing could begin, nothing is asked.
+        let mut candidates = self.watches.iter().flat_map(|watch| {
+            let numbers = watch.candidates().filter_map(|(issue, _)| issue.issue.key.number());
+            numbers.map(|number| IssueRef { repo: watch.watched.name.clone(), number })
+        });
+        if candidates.all(|issue| self.supervisor.get(&issue).is_some()) {
+            return;
+        }
+        match blocking(&assignments, |assignments| assignments.nodes()).await {
+            Ok(seen) => self.nodes = seen,
+            Err(error) => {
+                tracing::debug!("the other nodes cannot be looked at: {error}");
+                self.nodes.clear();
+            }
+        }
+    }
+
+    pub(super) fn tell_room(&self) {
+        let Some(assignments) = &self.assignments else { return };
+        self.own_slots.allow(self.deps.limits.all);
+        self.assigned.start_by(&self.deps.start);
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let takes = self.assignee.is_some() && !self.deps.shutdown.stopping();
+        assignments.serve(Room {
+            capacity: if takes { count(self.deps.limits.all) } else { 0 },
+            runs: count(self.own_slots.taken()),
+            serves: self.deps.repositories.iter().map(|watched| watched.name.clone()).collect(),
+        });
+    }
+
+    /// Runs that this poller may have at a time, wherever they work.
+    pub(super) fn room_for_runs(&self) -> usize {
+        if self.assignments.is_none() {
+            return self.deps.limits.all;
+        }
+        let placed = self.placed();
+        let elsewhere: usize = placed.values().sum();
+        let here = self.supervisor.runs().count() - elsewhere;
+        // What this node runs for other pollers takes its own room.
+        let own = self.deps.limits.all.saturating_sub(self.own_slots.taken().saturating_sub(here));
+        let polled = |node: &&NodeRoom| self.watches.iter().any(|watch| serves(node, &watch.watched.name));
+        let others = self.nodes.iter().filter(|node| !node.is_own).filter(polled).map(|node| {
+            let mine = placed.get(&node.node).copied().unwrap_or(0);
+            let runs = mine.max(node.room.runs as usize);
+            (node.room.capacity as usize).saturating_sub(runs)
+        });
+        own + elsewhere + others.sum::<usize>()
+    }
+
+    /// Runs of this poller on other nodes.
+    fn placed(&self) -> BTreeMap<String, usize> {
+        let mut placed = BTreeMap::new();
+        for (_, live) in self.supervisor.runs() {
+            if let Some(node) = live.control.node() {
+                *placed.entry(node).or_default() += 1;
+            }
+        }
+        placed
+    }
+
+    /// The other node that is to have a run; `None` = this one.
+    pub(super) async fn node_for(&self, issue: &IssueRef) -> Option<String> {
+        let assignments = self.assignments.clone()?;
+        let own = self.nodes.iter().find(|node| node.is_own)?.node.clone();
+        let (repo, number) = (issue.repo.clone(), issue.number);
+        let last =
+            blocking(&assignments, move |assignments| assignments.last_node(&repo, number)).await.ok()?;
+        let placed = self.placed();
+        let candidates: Vec<Candidate> = self
+            .nodes
+            .iter()
+            .filter(|node| node.is_own || serves(node, &issue.repo))
+            .map(|node| Candidate {
+                node: node.node.clone(),
+                has_worktree: last.as_deref().map(token) == Some(token(&node.node)),
+                runs: match node.is_own {
+                    true => u32::try_from(self.own_slots.taken()).unwrap_or(u32::MAX),
+                    false => node.room.runs.max(placed.get(&node.node).map_or(0, |mine| *mine as u32)),
+                },
+                capacity: match node.is_own {
+                    true => u32::try_from(self.deps.limits.all).unwrap_or(u32::MAX),
+                    false => node.room.capacity,
+                },
+            })
+            .collect();
+        preferred(&candidates, &own).filter(|node| *node != own).map(str::to_owned)
+    }
+
+    /// A run, on this node or on another one.
+    pub(super) async fn placed_run(
+        &self,
+        request: StartRequest,
+        unlabelled: bool,
+    ) -> BoxFuture<'static, RunSummary> {
+        let Some(assignments) = self.assignments.clone() else { return (self.deps.start)(request) };
+        let (issue, own_slots) = (request.issue.clone(), self.own_slots.clone());
+        let assigned = AssignmentRequest::of(&request, unlabelled);
+        let (control, title) = (request.control.clone(), request.title.clone());
+        let start = Arc::clone(&self.deps.start);
+        let here = move |slot: Option<OwnSlot>| async move {
+            let Some(_slot) = slot else {
+                let told = "No node has room for the run at the moment.";
+                return Stop::new(StopDetail::BranchBusy, told).into();
+            };
+            start(request).await
+        };
+        match self.node_for(&issue).await {
+            // Taken now, so that the next decision counts it.
+            None => here(own_slots.take()).boxed(),
+            Some(node) => {
+                let id = AssignmentId { node, repo: issue.repo.clone(), number: issue.number };
+                let placed = self.placed_at(assignments, id, (issue, title), control);
+                run_elsewhere(placed, assigned, async move { here(own_slots.take()).await }).boxed()
+            }
+        }
+    }
+
+    fn placed_at(
+        &self,
+        assignments: Arc<dyn Assignments>,
+        id: AssignmentId,
+        (issue, title): (IssueRef, String),
+        control: RunHandle,
+    ) -> Placed {
+        Placed {
+            assignments,
+            extends: control.works_on(&id.node),
+            id,
+            issue,
+            control,
+            shutdown: self.deps.shutdown.clone(),
+            progress: self.deps.progress.clone(),
+            title,
+            read: self.read_ends.clone(),
+        }
+    }
+
+    /// What an earlier poller of a repository gave to other nodes: what nobody has yet is decided anew, the rest is followed.
+    pub(super) async fn adopt(&mut self, repo: &RepoName) {
+        let Some(assignments) = self.assignments.clone() else { return };
+        let of = repo.clone();
+        let found = match blocking(&assignments, move |assignments| assignments.of_repository(&of)).await {
+            Ok(found) => found,
+            Err(error) => {
+                return tracing::warn!(%repo, "what runs on other nodes cannot be looked at: {error}");
+            }
+        };
+        for (id, cell) in found {
+            let (free, key) = (id.clone(), cell.key.clone());
+            let withdrawn =
+                blocking(&assignments, move |assignments| assignments.withdraw(&free, &key)).await;
+            if matches!(withdrawn, Ok(true)) {
+                continue;
+            }
+            let request: AssignmentRequest = match serde_json::from_value(cell.request.clone()) {
+                Ok(request) => request,
+                Err(error) => {
+                    tracing::warn!(%repo, "a run on {} cannot be followed: {error}", id.node);
+                    continue;
+                }
+            };
+            let issue = IssueRef { repo: request.repo.clone(), number: request.issue };
+            if self.supervisor.get(&issue).is_some() {
+                continue;
+            }
+            tracing::info!(%issue, node = id.node, "following a run on another node");
+            let control = RunHandle::below(&self.deps.shutdown);
+            let placed =
+                self.placed_at(Arc::clone(&assignments), id, (issue.clone(), request.title), control.clone());
+            let now = self.deps.clock.now();
+            self.supervisor.spawn(issue, control, now, request.unlabelled, follow_on(placed, cell));
+        }
+    }
+
+    /// Forgets the ends that were read, now that what follows from them is kept.
+    pub(super) async fn forget_ends(&mut self) {
+        let Some(assignments) = self.assignments.clone() else { return };
+        for (id, key) in std::mem::take(&mut self.kept_ends) {
+            let (at, of) = (id.clone(), key.clone());
+            if let Err(error) = blocking(&assignments, move |assignments| assignments.forget(&at, &of)).await
+            {
+                tracing::debug!("an assignment stays: {error}");
+                self.kept_ends.push((id, key));
+            }
+        }
+    }
+}

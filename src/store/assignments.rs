@@ -1,0 +1,88 @@
+//! The port by which daemons give runs to each other.
+
+use futures::stream::BoxStream;
+use serde_json::Value;
+
+use super::error::StoreError;
+use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
+use crate::domain::cluster::cells::{RunKey, SessionId};
+use crate::domain::name::RepoName;
+
+/// An assignment's place: one node has one assignment for an issue at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AssignmentId {
+    /// The node that is to have the run.
+    pub node: String,
+    /// The issue's repository.
+    pub repo: RepoName,
+    /// Its number.
+    pub number: u64,
+}
+
+/// What a daemon has room for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Runs that it may have at a time.
+    pub capacity: u32,
+    /// Runs that it has.
+    pub runs: u32,
+    /// The repositories that it works in.
+    pub serves: Vec<RepoName>,
+}
+
+/// The daemon of a living node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRoom {
+    /// The node.
+    pub node: String,
+    /// Whether it is this one.
+    pub is_own: bool,
+    /// What it has room for, as it last said.
+    pub room: Room,
+}
+
+/// Runs that the poller of a repository gives to other nodes, each by a cell of its own. A key tells one assignment from a later one at the
+/// same place. Calls block.
+pub trait Assignments: Send + Sync {
+    /// Says what this node's daemon has room for; the others hear it with its next sign of life.
+    fn serve(&self, room: Room);
+
+    /// The daemons of living nodes that may take runs of others, this one's among them.
+    fn nodes(&self) -> Result<Vec<NodeRoom>, StoreError>;
+
+    /// The node that had an issue last, and has its worktree.
+    fn last_node(&self, repo: &RepoName, number: u64) -> Result<Option<String>, StoreError>;
+
+    /// Assigns a run to a node. `None`: somebody has the issue.
+    fn assign(&self, id: &AssignmentId, request: Value) -> Result<Option<AssignmentCell>, StoreError>;
+
+    /// Takes an assignment back that no living session has. False: one has it, or it has ended.
+    fn withdraw(&self, id: &AssignmentId, key: &RunKey) -> Result<bool, StoreError>;
+
+    /// Asks something more of a run that was assigned.
+    fn ask(&self, id: &AssignmentId, key: &RunKey, requested: Requested) -> Result<(), StoreError>;
+
+    /// Takes an assignment for this session. False: it is not open.
+    fn accept(&self, id: &AssignmentId, key: &RunKey) -> Result<bool, StoreError>;
+
+    /// Says which run it is that this session works on.
+    fn name(&self, id: &AssignmentId, key: &RunKey, run_id: &str) -> Result<(), StoreError>;
+
+    /// Says what became of an assignment that this session has taken, or does not take. False: it has not.
+    fn answer(&self, id: &AssignmentId, key: &RunKey, answer: Answer) -> Result<bool, StoreError>;
+
+    /// Forgets an assignment whose end was read.
+    fn forget(&self, id: &AssignmentId, key: &RunKey) -> Result<(), StoreError>;
+
+    /// What an assignment says now, and then each time that it has changed; `None` = it is gone.
+    fn follow(&self, id: &AssignmentId) -> BoxStream<'static, Option<AssignmentCell>>;
+
+    /// The assignments to this node that are there, and then each that changes.
+    fn to_this_node(&self) -> BoxStream<'static, (AssignmentId, Option<AssignmentCell>)>;
+
+    /// The assignments of a repository.
+    fn of_repository(&self, repo: &RepoName) -> Result<Vec<(AssignmentId, AssignmentCell)>, StoreError>;
+
+    /// Whether a session has not ended, as far as can be told from here.
+    fn session_lives(&self, session: &SessionId) -> Result<bool, StoreError>;
+}

@@ -1,0 +1,293 @@
+//! Runs that are given to other nodes. An assignment is a cell of its own; it is made and taken back in one commit with the issue's cell, so
+//! that one issue has one assignment, and whoever takes the issue's lease takes what was offered.
+
+use std::sync::{Arc, PoisonError};
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::cell_stream::{Write, Written};
+use super::holders::{session, session_lives};
+use super::node::{document, failed, issue_cell, node_cell, text_of};
+use super::session::Session;
+use super::shared::{NatsStore, Shared};
+use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, Answer, AssignmentCell, Requested};
+use crate::domain::cluster::cells::{ASKED, Hold, IssueCell, NodeCell, NodeState, RunKey, SessionId};
+use crate::domain::cluster::lease;
+use crate::domain::cluster::names::{Names, last_tokens};
+use crate::domain::name::RepoName;
+use crate::store::assignments::{AssignmentId, Assignments, NodeRoom, Room};
+use crate::store::port::StoreError;
+
+fn subject_of(names: &Names, id: &AssignmentId) -> String {
+    names.cell("assignment", &[&id.node, id.repo.owner(), id.repo.name(), &id.number.to_string()])
+}
+
+fn id_of(subject: &str) -> Option<AssignmentId> {
+    let [node, owner, name, number] = last_tokens(subject)?;
+    let repo = RepoName::parse(&format!("{owner}/{name}")).ok()?;
+    Some(AssignmentId { node, repo, number: number.parse().ok()? })
+}
+
+fn issue_subject(names: &Names, repo: &RepoName, number: u64) -> String {
+    names.cell_of("issue", repo, &[&number.to_string()])
+}
+
+async fn assignment_cell(
+    shared: &Shared,
+    subject: &str,
+) -> Result<(u64, Option<AssignmentCell>), StoreError> {
+    document(&shared.node.cells, subject, ASSIGNMENT_SCHEMA).await
+}
+
+/// The issue's cell without what was offered under this key; `None`: it has something else.
+fn without(cell: &IssueCell, key: &RunKey) -> Option<IssueCell> {
+    let is_of = matches!(&cell.hold, Hold::Offered { key: offered, .. } if offered == key);
+    is_of.then(|| lease::withdrawn(cell)).flatten()
+}
+
+/// The daemon that a node's cell speaks of; `None`: it takes no runs of others.
+fn room_of(cell: &NodeCell) -> Option<Room> {
+    let serves = cell.serves.iter().filter_map(|repo| RepoName::parse(repo).ok()).collect();
+    let takes = cell.state == NodeState::Live && cell.capacity > 0;
+    takes.then_some(Room { capacity: cell.capacity, runs: cell.runs, serves })
+}
+
+async fn nodes(shared: Arc<Shared>) -> Result<Vec<NodeRoom>, StoreError> {
+    let own = session(&shared).await?;
+    let mut found = Vec::new();
+    let filter = format!("{}.*", shared.node.names.cell("node", &[]));
+    for subject in shared.node.cells.subjects(&filter).await? {
+        let (_, cell) = node_cell(&shared.node.cells, &subject).await?;
+        let Some((cell, [node])) = cell.zip(last_tokens(&subject)) else { continue };
+        let Some(room) = room_of(&cell) else { continue };
+        let by = SessionId { node: node.clone(), session: cell.session };
+        let is_own = by == own.id;
+        if is_own || own.sees_alive(&by).await? {
+            found.push(NodeRoom { node, is_own, room });
+        }
+    }
+    Ok(found)
+}
+
+/// Makes the assignment, with this node's own cell, so that a session that has expired assignments nothing.
+async fn assign(
+    shared: Arc<Shared>,
+    id: AssignmentId,
+    request: Value,
+) -> Result<Option<AssignmentCell>, StoreError> {
+    let own = session(&shared).await?;
+    let names = &shared.node.names;
+    let (subject, issue) = (subject_of(names, &id), issue_subject(names, &id.repo, id.number));
+    let key = RunKey::Other(format!("{ASKED}{}", Uuid::new_v4()));
+    let made = AssignmentCell::new(key.clone(), own.id.clone(), request);
+    loop {
+        let (after, cell) = issue_cell(&shared.node.cells, &issue).await?;
+        let Some(next) = lease::offered(&cell, &key, Some(&id.node)) else { return Ok(None) };
+        let before = assignment_cell(&shared, &subject).await?.0;
+        let writes = vec![
+            Write { subject: issue.clone(), after, value: Some(text_of(&next, &issue)?) },
+            Write { subject: subject.clone(), after: before, value: Some(text_of(&made, &subject)?) },
+        ];
+        if own.commit(writes).await? != Written::Overtaken {
+            return Ok(Some(made));
+        }
+        still_lives(&own, &subject)?;
+    }
+}
+
+fn still_lives(own: &Session, subject: &str) -> Result<(), StoreError> {
+    match own.has_expired() {
+        true => Err(failed(subject, "this node's session has expired")),
+        false => Ok(()),
+    }
+}
+
+/// Changes an assignment, and with it the issue where the assignment stands no longer. `change` gives what it is to say, `None` = as it is.
+async fn change(
+    shared: &Shared,
+    own: &Session,
+    (id, key): (&AssignmentId, &RunKey),
+    frees_issue: bool,
+    mut next: impl FnMut(&AssignmentCell) -> Option<Option<AssignmentCell>>,
+) -> Result<Option<AssignmentCell>, StoreError> {
+    let names = &shared.node.names;
+    let (subject, issue) = (subject_of(names, id), issue_subject(names, &id.repo, id.number));
+    loop {
+        let (after, Some(cell)) = assignment_cell(shared, &subject).await? else { return Ok(None) };
+        let Some(next) = next(&cell).filter(|_| cell.key == *key) else { return Ok(None) };
+        let value = next.as_ref().map(|next| text_of(next, &subject)).transpose()?;
+        let mut writes = vec![Write { subject: subject.clone(), after, value }];
+        if frees_issue {
+            let (after, now) = issue_cell(&shared.node.cells, &issue).await?;
+            if let Some(free) = without(&now, &cell.key) {
+                writes.push(Write { subject: issue.clone(), after, value: Some(text_of(&free, &issue)?) });
+            }
+        }
+        if own.commit(writes).await? != Written::Overtaken {
+            return Ok(Some(next.unwrap_or(cell)));
+        }
+        still_lives(own, &subject)?;
+    }
+}
+
+async fn withdraw(shared: Arc<Shared>, id: AssignmentId, key: RunKey) -> Result<bool, StoreError> {
+    let own = session(&shared).await?;
+    let subject = subject_of(&shared.node.names, &id);
+    let (_, Some(cell)) = assignment_cell(&shared, &subject).await? else { return Ok(true) };
+    let lives = match &cell.answer {
+        Answer::Taken { by, .. } => own.sees_alive(by).await?,
+        _ => true,
+    };
+    let freed = change(&shared, &own, (&id, &key), true, |now| {
+        (*now == cell && now.is_free(|_| lives)).then_some(None)
+    });
+    Ok(freed.await?.is_some())
+}
+
+impl NatsStore {
+    /// Does something with this node's session.
+    fn with_session<T: Send + 'static, F: Future<Output = Result<T, StoreError>> + Send>(
+        &self,
+        work: impl FnOnce(Arc<Shared>, Arc<Session>) -> F + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        self.shared.connection.call(async move {
+            let own = session(&shared).await?;
+            work(shared, own).await
+        })?
+    }
+}
+
+impl Assignments for NatsStore {
+    fn serve(&self, room: Room) {
+        *self.shared.node.room.lock().unwrap_or_else(PoisonError::into_inner) = room;
+    }
+
+    fn nodes(&self) -> Result<Vec<NodeRoom>, StoreError> {
+        self.shared.connection.call(nodes(Arc::clone(&self.shared)))?
+    }
+
+    fn last_node(&self, repo: &RepoName, number: u64) -> Result<Option<String>, StoreError> {
+        let (shared, issue) = (Arc::clone(&self.shared), issue_subject(self.names(), repo, number));
+        self.shared
+            .connection
+            .call(async move { Ok(issue_cell(&shared.node.cells, &issue).await?.1.worktree_on) })?
+    }
+
+    fn assign(&self, id: &AssignmentId, request: Value) -> Result<Option<AssignmentCell>, StoreError> {
+        self.shared.connection.call(assign(Arc::clone(&self.shared), id.clone(), request))?
+    }
+
+    fn withdraw(&self, id: &AssignmentId, key: &RunKey) -> Result<bool, StoreError> {
+        self.shared.connection.call(withdraw(Arc::clone(&self.shared), id.clone(), key.clone()))?
+    }
+
+    fn ask(&self, id: &AssignmentId, key: &RunKey, requested: Requested) -> Result<(), StoreError> {
+        let (id, key) = (id.clone(), key.clone());
+        self.with_session(move |shared, own| async move {
+            let next = |cell: &AssignmentCell| {
+                let mut next = cell.clone();
+                next.requested.stop = next.requested.stop.or_else(|| requested.stop.clone());
+                next.requested.extended_by.extend(requested.extended_by.clone());
+                Some(Some(next))
+            };
+            change(&shared, &own, (&id, &key), false, next).await.map(drop)
+        })
+    }
+
+    fn accept(&self, id: &AssignmentId, key: &RunKey) -> Result<bool, StoreError> {
+        let (id, key) = (id.clone(), key.clone());
+        self.with_session(move |shared, own| async move {
+            let next = |cell: &AssignmentCell| cell.taken(&own.id).map(Some);
+            Ok(change(&shared, &own, (&id, &key), false, next).await?.is_some())
+        })
+    }
+
+    fn name(&self, id: &AssignmentId, key: &RunKey, run_id: &str) -> Result<(), StoreError> {
+        let (id, key, run_id) = (id.clone(), key.clone(), Some(run_id.to_owned()));
+        self.with_session(move |shared, own| async move {
+            let named = Answer::Taken { by: own.id.clone(), run_id };
+            let next = |cell: &AssignmentCell| cell.answered(&own.id, named.clone()).map(Some);
+            change(&shared, &own, (&id, &key), false, next).await.map(drop)
+        })
+    }
+
+    fn answer(&self, id: &AssignmentId, key: &RunKey, answer: Answer) -> Result<bool, StoreError> {
+        let (id, key) = (id.clone(), key.clone());
+        self.with_session(move |shared, own| async move {
+            let next = |cell: &AssignmentCell| match (&answer, &cell.answer) {
+                (Answer::Declined { .. }, Answer::Open) => {
+                    Some(AssignmentCell { answer: answer.clone(), ..cell.clone() })
+                }
+                _ => cell.answered(&own.id, answer.clone()),
+            };
+            Ok(change(&shared, &own, (&id, &key), true, |cell| next(cell).map(Some)).await?.is_some())
+        })
+    }
+
+    fn forget(&self, id: &AssignmentId, key: &RunKey) -> Result<(), StoreError> {
+        let (id, key) = (id.clone(), key.clone());
+        self.with_session(move |shared, own| async move {
+            let is_read = |cell: &AssignmentCell| {
+                matches!(cell.answer, Answer::Ended { .. } | Answer::Declined { .. }).then_some(None)
+            };
+            change(&shared, &own, (&id, &key), true, is_read).await.map(drop)
+        })
+    }
+
+    fn follow(&self, id: &AssignmentId) -> BoxStream<'static, Option<AssignmentCell>> {
+        let subject = subject_of(self.names(), id);
+        let read = |(_, value): (u64, Option<String>)| value.and_then(|text| read(&text));
+        self.shared.node.cells.clone().watch(subject).map(read).boxed()
+    }
+
+    fn to_this_node(&self) -> BoxStream<'static, (AssignmentId, Option<AssignmentCell>)> {
+        let filter = format!("{}.*.*.*", self.names().cell("assignment", &[&self.shared.node.name]));
+        let cells = self.shared.node.cells.clone();
+        let changed = cells.clone().changes(filter);
+        changed
+            .filter_map(move |subject| {
+                let cells = cells.clone();
+                async move {
+                    let id = id_of(&subject)?;
+                    let value = cells.get(&subject).await.ok()?.value;
+                    Some((id, value.and_then(|text| read(&text))))
+                }
+            })
+            .boxed()
+    }
+
+    fn of_repository(&self, repo: &RepoName) -> Result<Vec<(AssignmentId, AssignmentCell)>, StoreError> {
+        let of_node = self.names().cell_of("assignment.*", repo, &[]);
+        let (shared, filter) = (Arc::clone(&self.shared), format!("{of_node}.*"));
+        self.shared.connection.call(async move {
+            let mut found = Vec::new();
+            for subject in shared.node.cells.subjects(&filter).await? {
+                let cell = assignment_cell(&shared, &subject).await?.1;
+                found.extend(id_of(&subject).zip(cell));
+            }
+            Ok(found)
+        })?
+    }
+
+    fn session_lives(&self, session: &SessionId) -> Result<bool, StoreError> {
+        let by = session.clone();
+        self.with_session(move |shared, own| async move {
+            match own.id == by {
+                true => Ok(true),
+                // What its host sees at once counts as well.
+                false => Ok(session_lives(&shared, &by).await? && own.sees_alive(&by).await?),
+            }
+        })
+    }
+}
+
+/// An assignment of a version that is not known here is nobody's business here.
+fn read(text: &str) -> Option<AssignmentCell> {
+    crate::domain::cluster::cells::read(text, ASSIGNMENT_SCHEMA)
+        .inspect_err(|error| tracing::warn!("an assignment cannot be read: {error}"))
+        .ok()
+}
