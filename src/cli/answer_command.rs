@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::approvals_command;
 use super::args::ApprovalsCommand;
 use super::context::Context;
-use super::daemon_command::{daemon_files, daemon_lives, open_options};
+use super::daemon_command::{daemon_files, open_options};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
@@ -80,7 +80,7 @@ fn told(
         let memory = state.repositories.get(&site.repo)?.issues.get(&number)?;
         Some(memory.parked.as_ref()?.waits_for_person())
     });
-    let goes_on = known == Some(true) && daemon_lives(&files);
+    let goes_on = known == Some(true) && files.daemon_lives();
     if context.output.json() {
         return context.output.document(&serde_json::json!({
             "issue": number, "run_id": run_id, "goes_on": goes_on,

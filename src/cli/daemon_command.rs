@@ -15,6 +15,7 @@ use super::elsewhere;
 use super::error::CommandError;
 use super::output::Tone;
 use super::repositories::{self, OpenOptions};
+use super::store_wait;
 use super::tools_command;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
@@ -54,9 +55,13 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
         let chats: Chats = Arc::new(watch::channel(None).0);
-        let (mut parts, _watching) = parts(context, &shutdown, &chats).await?;
         descriptors::raise();
-        let front = if once { None } else { front(context).await? };
+        let mut front = if once { None } else { front(context).await? };
+        if !once && !store_wait::wait(context, &shutdown, front.as_mut()).await? {
+            tell(context, &DaemonReport::default())?;
+            return Ok(0);
+        }
+        let (mut parts, _watching) = parts(context, &shutdown, &chats).await?;
         parts.listen = front.as_ref().map(|(listening, _)| listening.address.to_string());
         for watched in &parts.repositories {
             context
@@ -87,9 +92,9 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
 }
 
 /// Of the webhooks, and of everyone who asks.
-struct Secrets {
-    webhook: Option<SecretString>,
-    token: Option<SecretString>,
+pub(super) struct Secrets {
+    pub webhook: Option<SecretString>,
+    pub token: Option<SecretString>,
 }
 
 /// The address that `daemon.listen` names, taken before anything is done, and the front's secrets.
@@ -162,7 +167,7 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
     }
     let files = daemon_files(context)?;
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
-    let running = daemon_lives(&files);
+    let running = files.daemon_lives();
     let others = in_foreground(context, status.as_ref())?;
     if context.output.json() {
         let others: Vec<_> = others
@@ -189,10 +194,6 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
         }
         None => Ok(()),
     }
-}
-
-pub(super) fn daemon_lives(files: &DaemonFiles) -> bool {
-    files.holder().is_some_and(|holder| holder.host == Host::current().name)
 }
 
 pub(super) fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {
@@ -256,6 +257,10 @@ fn show_status(
     if let Some(address) = status.listen.as_deref().filter(|_| running) {
         out.line(format!("status page: http://{address}/"))?;
     }
+    if let Some(away) = status.store_unavailable.as_ref().filter(|_| running) {
+        let told = format!("store_unavailable since {}: {}", rfc3339(away.since), away.error);
+        out.line(out.toned(&told, Tone::Bad))?;
+    }
     if let Some(error) = &status.reload_error {
         out.line(out.toned(&format!("the configuration on disk is not in force: {error}"), Tone::Bad))?;
     }
@@ -279,7 +284,7 @@ pub(super) fn goes_on_when_approved(context: &Context, repo: &RepoName, facts: &
         .load()
         .ok()
         .and_then(|state| Some(state.repositories.get(repo)?.issues.get(&number)?.goes_on_when_approved()));
-    goes_on == Some(true) && !stopping && daemon_lives(&files)
+    goes_on == Some(true) && !stopping && files.daemon_lives()
 }
 
 pub(super) fn open_options(shutdown: &Shutdown) -> OpenOptions<'static> {

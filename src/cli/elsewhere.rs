@@ -13,6 +13,8 @@ use super::error::CommandError;
 use super::output::Tone;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
+use crate::daemon::DaemonFiles;
+use crate::daemon::status_format::Status;
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::run::RunId;
 use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
@@ -51,6 +53,8 @@ impl Context {
 
 /// How long the store is waited for when a command begins.
 const AT_START: Duration = Duration::from_secs(15);
+/// The same for a daemon, which asks again.
+const AT_EACH_TRY: Duration = Duration::from_secs(5);
 
 /// The state directory of this host as that of a node: what a run of this process writes is published. It connects once. Blocks.
 pub fn node_state(context: &Context, config: &Config) -> Result<StateDir, CommandError> {
@@ -64,7 +68,8 @@ pub fn node_state(context: &Context, config: &Config) -> Result<StateDir, Comman
         in_a_repository: count(config.daemon.max_runs_per_repository),
     };
     let access = Access { beside: !context.is_daemon, caps, ..access(context, config)? };
-    let store = NatsStore::connect(&access).and_then(|store| store.answers(AT_START).map(|()| store));
+    let patience = if context.is_daemon { AT_EACH_TRY } else { AT_START };
+    let store = NatsStore::connect(&access).and_then(|store| store.answers_within(patience).map(|()| store));
     let store = store.map_err(|error| CommandError {
         detail: Some(StopDetail::StoreUnavailable),
         transient: true,
@@ -273,14 +278,31 @@ pub fn shared(mirror: &Mirror) -> Result<StateDir, CommandError> {
 
 /// `agentd status`: what the nodes say, as one document.
 pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
-    let nodes = mirror.statuses().map_err(refused)?;
-    let runs = of_repository(context, mirror)?;
+    let here = without_store(context)?;
+    let known =
+        mirror.statuses().map_err(refused).and_then(|nodes| Ok((nodes, of_repository(context, mirror)?)));
+    let (nodes, runs) = match (known, &here) {
+        (Ok(known), _) => known,
+        (Err(_), Some(status)) if context.output.json() => {
+            return context.output.document(&json!({
+                "daemon_running": true, "status": status, "foreground": [], "nodes": [],
+                "stale": true, "stale_since": null, "store_unavailable": status.store_unavailable,
+            }));
+        }
+        (Err(_), Some(status)) => return tell_without_store(context, status),
+        (Err(error), None) => return Err(error),
+    };
     tell_stale(context, &nodes);
     let works: Vec<&KnownRow> = runs.items.iter().filter(|known| !known.row.ended()).collect();
     if context.output.json() {
-        return context.output.document(&status_document(&nodes, &runs, &works));
+        let mut document = status_document(&nodes, &runs, &works);
+        document["store_unavailable"] = json!(here.and_then(|status| status.store_unavailable));
+        return context.output.document(&document);
     }
     let out = context.output;
+    if let Some(status) = &here {
+        tell_without_store(context, status)?;
+    }
     let mut rows = Vec::new();
     for known in &nodes.items {
         let (word, tone) = if known.lives { ("running", Tone::Good) } else { ("not running", Tone::Warn) };
@@ -320,6 +342,21 @@ fn works_on(node: &KnownStatus, item: &Value) -> bool {
     running.any(|own| {
         own["repo"] == item["repo"] && own["issue"] == item["issue"] && own.get("placed_on").is_none()
     })
+}
+
+/// What a living daemon of this state directory says while it cannot use the store; `None` = it can, or there is none.
+fn without_store(context: &Context) -> Result<Option<Status>, CommandError> {
+    let files = DaemonFiles::of(&context.state()?);
+    let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
+    Ok(status.filter(|status| status.store_unavailable.is_some() && files.daemon_lives()))
+}
+
+fn tell_without_store(context: &Context, status: &Status) -> Result<(), CommandError> {
+    let Some(away) = &status.store_unavailable else { return Ok(()) };
+    let since = rfc3339(away.since);
+    context
+        .output
+        .line(format!("daemon here (pid {}): store_unavailable since {since}: {}", status.pid, away.error))
 }
 
 /// What the daemons say, each item with its node; runs without a daemon that tells of them are in the foreground.

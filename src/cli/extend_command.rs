@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::context::Context;
-use super::daemon_command::{daemon_files, daemon_lives, open_options};
+use super::daemon_command::{daemon_files, open_options};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
@@ -59,5 +59,5 @@ fn daemon_goes_on(context: &Context, repo: &crate::domain::name::RepoName, numbe
         .load()
         .ok()
         .and_then(|state| Some(state.repositories.get(repo)?.issues.get(&number)?.out_of_money.is_some()));
-    known == Some(true) && daemon_lives(&files)
+    known == Some(true) && files.daemon_lives()
 }

@@ -34,6 +34,7 @@ mod shell_command;
 mod sim_command;
 mod repositories;
 mod steering;
+mod store_wait;
 mod sweep_command;
 mod take_command;
 mod tools_command;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::daemon_command::{daemon_files, daemon_lives, open_options};
+use super::daemon_command::{daemon_files, open_options};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
@@ -118,7 +118,7 @@ pub fn give_back(
 /// Whether a daemon works here that sees the issue: its trigger label is on.
 async fn daemon_goes_on(context: &Context, site: &RepositoryContext, number: u64) -> bool {
     let Ok(files) = daemon_files(context) else { return false };
-    let status = files.load_status().ok().flatten().filter(|status| !status.stopping && daemon_lives(&files));
+    let status = files.load_status().ok().flatten().filter(|status| !status.stopping && files.daemon_lives());
     let watched = status.is_some_and(|status| status.repositories.iter().any(|of| of.repo == site.repo));
     let (true, Some(github)) = (watched, &site.github) else { return false };
     let trigger = &site.config.github.labels.trigger;

@@ -2,9 +2,7 @@
 
 use super::approvals_text;
 use super::context::Context;
-use super::daemon_command::{
-    daemon_files, daemon_lives, goes_on_when_approved, limits, open_options, watched,
-};
+use super::daemon_command::{daemon_files, goes_on_when_approved, limits, open_options, watched};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
@@ -41,7 +39,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let now = site.clock.now();
         let files = daemon_files(context)?;
         // What a daemon that is gone said last is not so any more.
-        let status = files.load_status().ok().flatten().filter(|_| daemon_lives(&files));
+        let status = files.load_status().ok().flatten().filter(|_| files.daemon_lives());
         let here = |pid| {
             status.as_ref().is_some_and(|status| {
                 let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;

@@ -11,6 +11,7 @@ use crate::store::port::{Cell, Held, LeaseKey, NotTaken, StoreError};
 use crate::store::run_dir::StateDir;
 use crate::sys::files::{self, FileError};
 use crate::sys::holder_format::Holder;
+use crate::sys::host::Host;
 
 /// How long the daemon's lease counts for those who cannot see whether it lives.
 const LASTS: Duration = Duration::from_secs(600);
@@ -34,6 +35,22 @@ pub enum StateError {
     File(#[from] FileError),
 }
 
+/// Why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Another one uses the state directory.
+    #[error(
+        "another agentd daemon uses this state directory ({0}); stop it, or give this one its own --state-dir"
+    )]
+    Busy(String),
+    /// The lease cannot be taken.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The state cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
 /// What the daemon keeps of itself, and the lease of the one daemon that may.
 #[derive(Debug, Clone)]
 pub struct DaemonFiles {
@@ -47,13 +64,24 @@ impl DaemonFiles {
     }
 
     /// Takes the lease. Blocks.
-    pub fn take(&self) -> Result<Box<dyn Held>, NotTaken> {
-        self.state.store().take(&LeaseKey::Daemon, "daemon", LASTS)
+    pub fn take(&self) -> Result<Box<dyn Held>, DaemonError> {
+        self.state.store().take(&LeaseKey::Daemon, "daemon", LASTS).map_err(|error| match error {
+            NotTaken::Busy(holder) => DaemonError::Busy(
+                holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
+            ),
+            NotTaken::Full { .. } => DaemonError::Busy(error.to_string()),
+            NotTaken::Store(error) => error.into(),
+        })
     }
 
     /// Who has it.
     pub fn holder(&self) -> Option<Holder> {
         self.state.store().look(&LeaseKey::Daemon)?.holder
+    }
+
+    /// Whether a daemon has it, as far as this host can tell.
+    pub fn daemon_lives(&self) -> bool {
+        self.holder().is_some_and(|holder| holder.host == Host::current().name)
     }
 
     /// Reads the state; a missing one is empty. One that cannot be understood is set aside, with a warning: what it

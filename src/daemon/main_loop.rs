@@ -16,7 +16,7 @@ use super::assignee::AssignedRuns;
 use super::dependencies::Dependencies;
 use super::hints::{Hinted, Hints};
 use super::listen::Ears;
-use super::loading::{DaemonFiles, StateError};
+use super::loading::{DaemonError, DaemonFiles, StateError};
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
@@ -27,6 +27,7 @@ use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
 use super::supervise::{Supervisor, UnfinishedRun};
+use super::told::{Told, watch_store};
 use super::troubles::Troubles;
 use crate::conversation::inbox::Inboxes;
 use crate::domain::cluster::cells::RunKey;
@@ -35,7 +36,7 @@ use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
 use crate::store::assignments::{AssignmentId, Assignments, NodeRoom};
-use crate::store::port::{Held, NotTaken, StoreError};
+use crate::store::port::Held;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
 
@@ -47,22 +48,6 @@ const LEAST_PAUSE: Duration = Duration::from_millis(500);
 const CLEAN_UP_EACH: Duration = Duration::from_secs(3600);
 /// How long runs get to end after an abort.
 const LAST_GRACE: Duration = Duration::from_secs(10);
-
-/// Why a daemon cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// Another one uses the state directory.
-    #[error(
-        "another agentd daemon uses this state directory ({0}); stop it, or give this one its own --state-dir"
-    )]
-    Busy(String),
-    /// The lease cannot be taken.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The state cannot be used.
-    #[error(transparent)]
-    State(#[from] StateError),
-}
 
 /// What a daemon did, for `--once` and `agentd sweep`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -101,7 +86,7 @@ pub struct Daemon {
     /// Issues whose inboxes were freed of what a run of an earlier daemon had taken.
     pub(super) freed: BTreeSet<IssueRef>,
     began: Instant,
-    published: watch::Sender<Option<Arc<Status>>>,
+    told: Arc<Told>,
     pub(super) saved: DaemonState,
     pub(super) hints: Arc<Hints>,
     /// Hinted when a pull request was merged or closed: its worktree may go.
@@ -156,13 +141,7 @@ impl Daemon {
     /// Takes the state directory for itself and reads what an earlier daemon left.
     pub fn open(deps: Dependencies) -> Result<Self, DaemonError> {
         let files = DaemonFiles::of(&deps.state);
-        let lease = files.take().map_err(|error| match error {
-            NotTaken::Busy(holder) => DaemonError::Busy(
-                holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
-            ),
-            NotTaken::Full { .. } => DaemonError::Busy(error.to_string()),
-            NotTaken::Store(error) => error.into(),
-        })?;
+        let lease = files.take()?;
         Self::with(deps, files, Some(lease))
     }
 
@@ -190,6 +169,7 @@ impl Daemon {
             watches,
             resting,
             supervisor: Supervisor::new(),
+            told: Arc::new(Told::new(lease.is_some().then(|| files.clone()))),
             files,
             started_at: deps.clock.now(),
             waiting: Vec::new(),
@@ -202,7 +182,6 @@ impl Daemon {
             name: String::new(),
             freed: BTreeSet::new(),
             began: Instant::now(),
-            published: watch::channel(None).0,
             saved,
             hints: Arc::default(),
             over: Arc::default(),
@@ -226,7 +205,7 @@ impl Daemon {
 
     /// What the daemon says of itself, each time that it changes; `None` before the first tick.
     pub fn statuses(&self) -> watch::Receiver<Option<Arc<Status>>> {
-        self.published.subscribe()
+        self.told.statuses()
     }
 
     /// Where the runs say how far they are.
@@ -248,6 +227,11 @@ impl Daemon {
         let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
         self.assignee = self.open_assignee();
         self.tell_room();
+        let _looks = self.deps.look_at_pollers.map(|every| {
+            let (told, state) = (Arc::clone(&self.told), self.deps.state.clone());
+            let watching = watch_store(told, state, self.deps.clock.clone(), every);
+            AbortOnDrop(tokio::spawn(watching).abort_handle())
+        });
         let (mut everywhere, mut began) = (true, Instant::now());
         while !self.deps.shutdown.stopping() {
             self.unless_stopped(Self::look_at_pollers).await;
@@ -555,6 +539,7 @@ impl Daemon {
             task
         });
         self.tell_room();
+        self.save();
         while !self.supervisor.is_empty() || assignee.is_some() {
             let shutdown = self.deps.shutdown.clone();
             let out_of_time = async {
@@ -600,11 +585,14 @@ impl Daemon {
 
     /// Writes state and status. A state that cannot be written stops nothing and is reported (C-10).
     pub(super) fn save(&mut self) {
-        let status = Arc::new(self.status());
-        self.published.send_replace(Some(Arc::clone(&status)));
-        if self.lease.is_none() {
-            return;
+        if self.lease.is_some() {
+            self.save_state();
         }
+        let written = self.told.say(self.status());
+        self.wrote("the daemon's status", written);
+    }
+
+    fn save_state(&mut self) {
         let mut state = DaemonState::default();
         for watch in self.watches.iter().chain(&self.resting) {
             state.repositories.insert(watch.watched.name.clone(), watch.state.clone());
@@ -622,8 +610,6 @@ impl Daemon {
             }
             self.wrote("the daemon's state", written);
         }
-        let written = self.files.save_status(&status);
-        self.wrote("the daemon's status", written);
     }
 
     fn wrote(&mut self, what: &'static str, written: Result<(), StateError>) {

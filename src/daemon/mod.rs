@@ -43,7 +43,9 @@ mod status;
 mod supervise;
 mod sweep;
 mod taken;
+mod told;
 mod troubles;
+mod waiting;
 mod why;
 
 pub mod state_format;
@@ -57,8 +59,8 @@ pub use dispatch::{
     unfinished,
 };
 pub use hints::Hints;
-pub use loading::{DaemonFiles, StateError};
-pub use main_loop::{Daemon, DaemonError, DaemonReport};
+pub use loading::{DaemonError, DaemonFiles, StateError};
+pub use main_loop::{Daemon, DaemonReport};
 pub use outcome::{Afterwards, RunSummary, afterwards};
 pub use run_progress::Progress;
 pub use schedule::{Action, schedule};
@@ -70,4 +72,5 @@ pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun,
 };
 pub use sweep::Previewed;
+pub use waiting::Waiting;
 pub use why::{GatherError, Surroundings, gather};

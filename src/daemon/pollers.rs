@@ -98,6 +98,12 @@ impl Daemon {
                 is_all = false;
                 continue;
             };
+            if held.renew(Duration::ZERO).is_err() {
+                // It is shared once the session is acknowledged again; it is not waited for.
+                polling.held = Some(held);
+                is_all = false;
+                continue;
+            }
             let value = now.clone();
             let written = tokio::task::spawn_blocking(move || {
                 let written = held.set_record(value);
@@ -123,7 +129,11 @@ impl Daemon {
     pub(super) async fn give_back_all(&mut self) {
         self.share().await;
         for watch in &mut self.watches {
-            let Some(held) = watch.polling.take().and_then(|polling| polling.held) else { continue };
+            let Some(mut held) = watch.polling.take().and_then(|polling| polling.held) else { continue };
+            if held.renew(Duration::ZERO).is_err() {
+                // That ends with the session.
+                continue;
+            }
             let released = tokio::task::spawn_blocking(move || held.release());
             if let Ok(Err(error)) = released.await {
                 tracing::debug!("a repository could not be given back: {error}");

@@ -95,6 +95,8 @@ impl Daemon {
             stopping: self.deps.shutdown.stopping(),
             listen: self.deps.listen.clone(),
             reload_error: self.reload_error.clone(),
+            // It is added where it is said.
+            store_unavailable: None,
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
             waiting: waiting.collect(),

@@ -30,6 +30,9 @@ pub struct Status {
     /// What is wrong with the configuration on disk; absent = what is on disk is in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reload_error: Option<String>,
+    /// In a cluster: since when its store cannot be used; absent = it can, or there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_unavailable: Option<StoreTrouble>,
     /// How each repository's polling goes.
     pub repositories: Vec<RepositoryStatus>,
     /// What runs.
@@ -40,6 +43,15 @@ pub struct Status {
     pub parked: Vec<IssueStatus>,
     /// GitHub's limits.
     pub limits: LimitsStatus,
+}
+
+/// See [`Status::store_unavailable`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreTrouble {
+    /// Since when, by this node's clock.
+    pub since: DateTime<Utc>,
+    /// Why, as far as this node can tell.
+    pub error: String,
 }
 
 /// See [`Status::repositories`].

@@ -7,7 +7,8 @@ use chrono::{DateTime, Utc};
 
 use super::cron;
 use super::dependencies::Dependencies;
-use super::main_loop::{Daemon, DaemonError, DaemonReport};
+use super::loading::DaemonError;
+use super::main_loop::{Daemon, DaemonReport};
 use super::poll::{Watch, number, seen};
 use super::snapshot::Selection;
 use crate::config::config_file::SweepSelect;

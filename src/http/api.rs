@@ -38,7 +38,9 @@ pub async fn health(State(shared): Of, headers: HeaderMap) -> Response {
     let Some(status) = shared.status() else { return Json(json!({ "status": "starting" })).into_response() };
     let failing: Vec<&Status> = Some(&status)
         .filter(|status| {
-            status.reload_error.is_some() || status.repositories.iter().any(|of| of.failing_since.is_some())
+            status.reload_error.is_some()
+                || status.store_unavailable.is_some()
+                || status.repositories.iter().any(|of| of.failing_since.is_some())
         })
         .into_iter()
         .collect();

@@ -40,7 +40,7 @@ pub(super) fn most() -> usize {
 }
 
 /// Answers until it is dropped.
-pub(super) async fn serve(listener: TcpListener, app: Router) {
+pub(super) async fn serve(listener: Arc<TcpListener>, app: Router) {
     let room = Arc::new(Room::new(most()));
     let mut connections = JoinSet::new();
     let mut failing = false;

@@ -35,7 +35,7 @@ pub struct Listening {
     /// Where it listens.
     pub address: SocketAddr,
     task: Option<AbortHandle>,
-    listener: Option<TcpListener>,
+    listener: Arc<TcpListener>,
 }
 
 impl Drop for Listening {
@@ -49,15 +49,17 @@ impl Drop for Listening {
 /// Takes the address (port 0 = any free one). Nothing is answered before [`Listening::serve`].
 pub async fn listen(address: SocketAddr) -> std::io::Result<Listening> {
     let listener = TcpListener::bind(address).await?;
-    Ok(Listening { address: listener.local_addr()?, task: None, listener: Some(listener) })
+    Ok(Listening { address: listener.local_addr()?, task: None, listener: Arc::new(listener) })
 }
 
 impl Listening {
-    /// Begins to answer.
+    /// Begins to answer, or to answer otherwise: the connections of before end.
     pub fn serve(&mut self, front: Front) {
-        let Some(listener) = self.listener.take() else { return };
         let app = router(front, self.address);
-        self.task = Some(tokio::spawn(connections::serve(listener, app)).abort_handle());
+        let task = tokio::spawn(connections::serve(Arc::clone(&self.listener), app));
+        if let Some(before) = self.task.replace(task.abort_handle()) {
+            before.abort();
+        }
     }
 }
 

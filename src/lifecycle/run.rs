@@ -28,6 +28,7 @@ use crate::record::run_facts;
 use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
+use crate::sys::shutdown;
 
 /// Code of the warning that says where people locked a conversation.
 pub const LOCKED: &str = "locked";
@@ -176,13 +177,18 @@ impl<'a> Run<'a> {
 
     /// The record could not be written: the outcome still gets out (C-10).
     pub(super) fn output_lost(&self, error: &JournalError) -> RunOutput {
-        tracing::error!(%error, "the run's record cannot be written");
-        let stop = Stop::new(
-            StopDetail::OutputWriteFailed,
-            format!("The run's record could not be written: {error}."),
-        );
-        let mut facts = Arc::unwrap_or_clone(self.journal.facts());
-        facts.end = Some(stop);
-        report::output(&facts, self.journal.file())
+        let stop = if self.context.state.shared().is_some() && shutdown::has_given_up() {
+            let words = "The program was told to stop, and the cluster's store has not answered. What the run did is on this host; \
+                         the next daemon, or the next `agentd run`, goes on with it.";
+            tracing::warn!("{words}");
+            Stop::new(StopDetail::Shutdown, words)
+        } else {
+            tracing::error!(%error, "the run's record cannot be written");
+            Stop::new(
+                StopDetail::OutputWriteFailed,
+                format!("The run's record could not be written: {error}."),
+            )
+        };
+        self.output(&stop).0
     }
 }

@@ -48,6 +48,14 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         None
     }
+
+    /// Whether what it shares with other nodes can be used now, as far as this node can tell in a few seconds.
+    ///
+    /// # Errors
+    /// It does not answer, or does not take this node's word.
+    fn answers(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// A position in a log: 0 is its beginning, every other one was given by the log.

@@ -1,10 +1,69 @@
 //! A stop in two levels: finish the running work, or drop it.
 
 use std::io;
+use std::sync::LazyLock;
+use std::time::Duration;
 
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::process;
+
+/// How long a process that a signal told to end waits for one answer of a service that it shares with others: after the first
+/// signal, and after the second, or once there was no answer.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
+
+/// What this process has left of it.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    /// How long it waits for one answer; `None` = for as long as it takes, because no signal told it to end.
+    most: Option<Duration>,
+    given_up: bool,
+}
+
+static LEFT: LazyLock<watch::Sender<Left>> =
+    LazyLock::new(|| watch::Sender::new(Left { most: None, given_up: false }));
+
+/// Whether a wait of this length is too long for this process. Only one that a signal told to end has no time.
+pub fn is_too_long(waited: Duration) -> bool {
+    let is = LEFT.borrow().most.is_some_and(|most| waited > most);
+    if is {
+        give_up();
+    }
+    is
+}
+
+/// Ends once a wait that begins now is too long for this process, which is never before a signal told it to end.
+pub async fn too_long() {
+    let (begin, mut left) = (Instant::now(), LEFT.subscribe());
+    loop {
+        let most = left.borrow_and_update().most;
+        let over = async {
+            match most {
+                Some(most) => tokio::time::sleep_until(begin + most).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = over => return give_up(),
+            // The sender is never dropped.
+            _ = left.changed() => {}
+        }
+    }
+}
+
+/// Whether this process ends without an answer that it has waited for. What needs such answers is not begun any more.
+pub fn has_given_up() -> bool {
+    LEFT.borrow().given_up
+}
+
+fn give_up() {
+    LEFT.send_if_modified(|left| {
+        left.most = Some(PATIENCE[1]);
+        !std::mem::replace(&mut left.given_up, true)
+    });
+}
 
 /// A stop that can be asked for and waited for. Clones are the same stop. A child hears its parent, but not the
 /// reverse.
@@ -103,6 +162,8 @@ impl Shutdown {
     }
 
     fn take_signal(&self) {
+        let told = usize::from(self.stopping());
+        LEFT.send_modify(|left| left.most = Some(left.most.unwrap_or(PATIENCE[told]).min(PATIENCE[told])));
         if self.stopping() {
             self.request_abort();
             process::kill_all();

@@ -80,12 +80,13 @@ function issueRow(issue, state, style) {
 
 function draw() {
   const failing = status.repositories.filter((of) => of.failing_since);
-  const word = status.stopping ? "stopping" : failing.length || status.reload_error ? "degraded" : "working";
+  const word = status.stopping ? "stopping" : failing.length || status.reload_error || status.store_unavailable ? "degraded" : "working";
   at("state").textContent = word;
   at("state").className = "pill " + (word === "working" ? "good" : word === "degraded" ? "bad" : "warn");
   at("about").textContent = `version ${status.version}, process ${status.pid}, up ${span(status.started_at)}`;
   const problems = failing.map((of) => `${of.repo} cannot be polled: ${of.error}`);
   if (status.reload_error) problems.push(`The configuration on disk is not in force: ${status.reload_error}`);
+  if (status.store_unavailable) problems.push(`store_unavailable since ${time(status.store_unavailable.since)}: ${status.store_unavailable.error}`);
   if (status.limits.held_by) problems.push(`GitHub's ${status.limits.held_by} limit holds requests back${status.limits.held_until ? " until " + time(status.limits.held_until) : ""}.`);
   at("problem").hidden = problems.length === 0;
   at("problem").textContent = problems.join("\n");

@@ -156,6 +156,17 @@ impl CellStream {
         }
     }
 
+    /// Makes a subject say this, whatever it said.
+    pub(super) async fn put(&self, subject: &str, value: Option<&str>) -> Result<(), StoreError> {
+        loop {
+            let after = self.get(subject).await?.sequence;
+            let write = Write { subject: subject.to_owned(), after, value: value.map(str::to_owned) };
+            if let Written::At(_) = self.commit(&[write]).await? {
+                return Ok(());
+            }
+        }
+    }
+
     /// What became of a commit without an answer.
     async fn outcome(&self, writes: &[Write], commit: &str) -> Result<Outcome, StoreError> {
         let mut cells = Vec::new();

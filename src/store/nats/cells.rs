@@ -20,7 +20,7 @@ use crate::store::port::{Cell, Cells, Change, Committed, MOST_CHANGES, Revision,
 const LARGEST_STATUS: usize = 256 * 1024;
 
 impl NatsStore {
-    fn subject(&self, cell: &Cell) -> String {
+    pub(super) fn subject(&self, cell: &Cell) -> String {
         let names = self.names();
         match cell {
             Cell::Approval { repo, proposal_hash } => names.cell_of("grant", repo, &[proposal_hash]),
@@ -38,7 +38,7 @@ impl NatsStore {
     }
 
     /// The stream that a cell is in: what a node says of itself has one of its own, which forgets.
-    fn stream_of(&self, cell: &Cell) -> CellStream {
+    pub(super) fn stream_of(&self, cell: &Cell) -> CellStream {
         match cell {
             Cell::Status => {
                 let stream = self.names().stream(StreamKind::Status);

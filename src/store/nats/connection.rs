@@ -20,6 +20,7 @@ use super::access::{Access, Credentials};
 use super::answer_wire::Answer;
 use crate::domain::cluster::rights::inbox;
 use crate::store::port::StoreError;
+use crate::sys::shutdown;
 
 /// How often the client asks whether a server is there; it leaves one that missed two answers.
 const PING: Duration = Duration::from_secs(2);
@@ -96,13 +97,30 @@ impl Connection {
         self.link.clone()
     }
 
-    /// Does something on the store's thread, and waits for it: also a thread of another runtime may.
+    /// Begins something on the store's thread. It ends with the connection, wherever it is then.
+    pub(super) fn begin(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(work);
+        }
+    }
+
+    /// Does something on the store's thread, and waits for it: also a thread of another runtime may. A process that is to end waits
+    /// for a bounded time; then nothing is known of what was asked for.
     pub(super) fn call<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, StoreError> {
         match &self.runtime {
-            Some(runtime) => waited(runtime, work),
+            Some(runtime) => waited(runtime, async move {
+                tokio::select! {
+                    done = work => Ok(done),
+                    () = shutdown::too_long() => Err(StoreError::Failed {
+                        action: "wait for",
+                        place: "the store".into(),
+                        words: "it does not answer, and this process is to end".into(),
+                    }),
+                }
+            })?,
             None => Err(stopped()),
         }
     }

@@ -25,6 +25,7 @@ pub mod streams;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::access::{Access, Caps, Credentials, Tls};
 use self::blobs::NatsBlobs;
@@ -55,6 +56,9 @@ impl NatsStore {
         NatsLog::new(self.shared.clone(), self.names().stream(StreamKind::Log), subject)
     }
 }
+
+/// How long it takes to see whether the store answers.
+const LOOK: Duration = Duration::from_secs(2);
 
 impl Store for NatsStore {
     fn runs(&self, only: Option<&RepoName>) -> Result<Vec<(RepoName, RunId)>, FindError> {
@@ -90,5 +94,22 @@ impl Store for NatsStore {
 
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         Some(Arc::new(self.clone()))
+    }
+
+    fn answers(&self) -> Result<(), StoreError> {
+        // A session that is acknowledged says so by itself; it is begun anew under the lock.
+        let session = self.shared.session.try_lock().ok().and_then(|session| session.clone());
+        if session.as_ref().is_some_and(|session| session.holds()) {
+            return Ok(());
+        }
+        self.answers_within(LOOK)?;
+        match session.is_some_and(|session| !session.holds() && !session.has_expired()) {
+            true => Err(StoreError::Failed {
+                action: "write to",
+                place: "the store".to_owned(),
+                words: "it answers, and this node's session is not acknowledged".to_owned(),
+            }),
+            false => Ok(()),
+        }
     }
 }

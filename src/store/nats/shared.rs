@@ -1,6 +1,6 @@
 //! The handle on a cluster's store, and what all its parts use.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::access::Access;
@@ -9,7 +9,7 @@ use super::connection::{Connection, LAST_WORD};
 use super::node::Node;
 use super::session::Session;
 use crate::domain::cluster::names::{Names, StreamKind};
-use crate::store::port::StoreError;
+use crate::store::port::{Cell, StoreError};
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 
@@ -26,8 +26,18 @@ pub(super) struct Shared {
     pub connection: Connection,
     pub node: Arc<Node>,
     /// This node's session, once it holds something.
-    pub session: tokio::sync::Mutex<Option<Arc<Session>>>,
+    pub session: Arc<tokio::sync::Mutex<Option<Arc<Session>>>>,
     pub clock: Clock,
+    pub word: Arc<Word>,
+}
+
+/// What this node says of itself.
+#[derive(Debug, Default)]
+pub(super) struct Word {
+    /// What is to be said next; `None` = all is said.
+    next: Mutex<Option<Option<String>>>,
+    /// Held by who says it.
+    saying: tokio::sync::Mutex<()>,
 }
 
 impl NatsStore {
@@ -50,8 +60,14 @@ impl NatsStore {
             caps: access.caps,
             room: Mutex::default(),
         };
-        let session = tokio::sync::Mutex::new(None);
-        let shared = Shared { connection, node: Arc::new(node), session, clock: Clock::system() };
+        let session = Arc::default();
+        let shared = Shared {
+            connection,
+            node: Arc::new(node),
+            session,
+            clock: Clock::system(),
+            word: Arc::default(),
+        };
         Ok(Self { shared: Arc::new(shared), waits: false })
     }
 
@@ -64,10 +80,32 @@ impl NatsStore {
     ///
     /// # Errors
     /// It does not in this time, or refuses.
-    pub fn answers(&self, within: Duration) -> Result<(), StoreError> {
+    pub fn answers_within(&self, within: Duration) -> Result<(), StoreError> {
         let (node, own) = (self.shared.node.clone(), self.names().cell("node", &[&self.shared.node.name]));
         let asked = async move { node.cells.clone().patient_for(within).get(&own).await.map(drop) };
         self.shared.connection.call(asked)?
+    }
+
+    /// Says to the other nodes how this one is, without waiting for it: the last word counts. Nothing is said while this node's session
+    /// is not acknowledged.
+    pub(in crate::store) fn tell(&self, status: Option<String>) {
+        *self.shared.word.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+        self.shared.connection.begin(self.said());
+    }
+
+    /// Says what is to be said. It has nothing of the store: who has the store last ends the session, and may wait for that.
+    fn said(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (word, session) = (Arc::clone(&self.shared.word), Arc::clone(&self.shared.session));
+        let (cells, subject) = (self.stream_of(&Cell::Status), self.subject(&Cell::Status));
+        async move {
+            let _one_at_a_time = word.saying.lock().await;
+            let next = word.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let holds = session.lock().await.as_ref().is_some_and(|session| session.holds());
+            let (Some(next), true) = (next, holds) else { return };
+            if let Err(error) = cells.put(&subject, next.as_deref()).await {
+                tracing::debug!("the other nodes do not hear how this one is: {error}");
+            }
+        }
     }
 
     /// This process's session, if it holds something.
@@ -82,20 +120,22 @@ impl NatsStore {
 }
 
 impl Drop for NatsStore {
-    /// The last one to use the store says that this node's session is over, so that nobody has to wait for it to expire.
+    /// The last one to use the store says how this node is, and that its session is over, so that nobody has to wait for it to expire.
     fn drop(&mut self) {
         if Arc::strong_count(&self.shared) > 1 {
             return;
         }
-        let shared = Arc::clone(&self.shared);
-        let left = self.shared.connection.call(async move {
+        let (shared, said) = (Arc::clone(&self.shared), self.said());
+        let left = async move {
+            said.await;
             let session = shared.session.lock().await.take();
             match session {
-                Some(session) => tokio::time::timeout(LAST_WORD, session.leave()).await.is_ok(),
+                Some(session) => session.leave().await.is_ok(),
                 None => true,
             }
-        });
-        if !matches!(left, Ok(true)) {
+        };
+        let left = self.shared.connection.call(async { tokio::time::timeout(LAST_WORD, left).await });
+        if !matches!(left, Ok(Ok(true))) {
             tracing::debug!("this node's session could not be ended; it expires");
         }
     }

@@ -15,6 +15,7 @@ use crate::store::nats::{NatsStore, Session};
 use crate::store::port::{Appended, Log, Place, Store as _, StoreError};
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::Stopwatch;
+use crate::sys::shutdown;
 
 /// First pause after a failed attempt; it doubles up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(100);
@@ -94,12 +95,26 @@ fn overtaken(place: &str) -> StoreError {
     }
 }
 
+/// The process ends without the store: from then on the journal is as after its death, also if the store comes back. What is written is
+/// on this disk, and whoever goes on with the run publishes it.
+fn left(place: &str) -> StoreError {
+    StoreError::Failed {
+        action: "publish",
+        place: place.to_owned(),
+        words: "the cluster's store has not answered, and this process is to end".to_owned(),
+    }
+}
+
 /// Asks the store until it answers.
 fn patiently<T>(mut ask: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
     let begin = Stopwatch::start();
     loop {
         match ask() {
-            Err(error) if begin.elapsed() > PATIENCE || error.to_string().contains("not permitted") => {
+            Err(error)
+                if begin.elapsed() > PATIENCE
+                    || shutdown::is_too_long(begin.elapsed())
+                    || error.to_string().contains("not permitted") =>
+            {
                 return Err(error);
             }
             Err(_) => std::thread::sleep(PAUSE),
@@ -163,6 +178,9 @@ impl Log for PublishedLog {
         if self.is_overtaken() {
             return Appended::Overtaken;
         }
+        if shutdown::has_given_up() {
+            return Appended::Unknown(left(&self.place));
+        }
         match &self.way {
             Way::Behind { progress, .. } => {
                 let appended = self.file.append(after, lines);
@@ -208,8 +226,14 @@ impl Log for PublishedLog {
                 return Err(overtaken(&self.place));
             }
             let valid = self.session.as_ref().is_none_or(|session| session.holds());
+            if shutdown::has_given_up() {
+                return Err(left(&self.place));
+            }
             if whole && valid {
                 return Ok(());
+            }
+            if shutdown::is_too_long(begin.elapsed()) {
+                continue;
             }
             if begin.elapsed() > TELL_AFTER && !told {
                 told = true;

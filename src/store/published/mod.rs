@@ -56,19 +56,6 @@ impl PublishedStore {
     }
 }
 
-impl PublishedStore {
-    /// Says to the other nodes how this one is, as far as it can be told at once.
-    fn tell(&self, status: Option<&str>) {
-        if !self.nats.session().is_some_and(|session| session.holds()) {
-            return;
-        }
-        let store: &dyn Store = &self.nats;
-        if let Err(error) = store.put(&Cell::Status, status) {
-            tracing::debug!("the other nodes do not hear how this one is: {error}");
-        }
-    }
-}
-
 impl Store for PublishedStore {
     fn runs(&self, only: Option<&RepoName>) -> Result<Vec<(RepoName, RunId)>, FindError> {
         self.files.runs(only)
@@ -93,6 +80,10 @@ impl Store for PublishedStore {
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         self.nats.assignments()
     }
+
+    fn answers(&self) -> Result<(), StoreError> {
+        self.nats.answers()
+    }
 }
 
 impl Cells for PublishedStore {
@@ -107,7 +98,7 @@ impl Cells for PublishedStore {
             all if all == changes.len() => {
                 let committed = self.files.commit(changes)?;
                 for change in changes.iter().filter(|change| change.cell == Cell::Status) {
-                    self.tell(change.value.as_deref());
+                    self.nats.tell(change.value.clone());
                 }
                 Ok(committed)
             }

@@ -1,7 +1,8 @@
 //! Daemons of several nodes on one repository: one polls it, one labelling starts one chain of runs, and another goes on with both when
 //! it dies.
 
-use std::process::{Child, Stdio};
+use std::collections::BTreeSet;
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -11,7 +12,7 @@ use super::moving::{agentd, document, run_ids};
 use super::running::world;
 use super::server::is_there;
 use super::taking_over::{Node, asked_for, shared};
-use crate::outside::daemons::{slow_model, until};
+use crate::outside::daemons::{slow_model, until, until_or};
 use crate::outside::world::{World, text};
 
 /// A daemon as a process; dropped, it is killed.
@@ -39,11 +40,16 @@ impl Daemon {
         child.wait().unwrap();
     }
 
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
         self.signal("-TERM");
-        let mut child = self.0.take().unwrap();
-        let done = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+        let done = self.ends().await;
         assert!(done.success(), "{done:?}");
+    }
+
+    /// Waits until it has ended, however it does.
+    pub async fn ends(mut self) -> ExitStatus {
+        let mut child = self.0.take().unwrap();
+        tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap()
     }
 }
 
@@ -56,9 +62,21 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs of both nodes.
+/// What was asked of GitHub after so many requests and is more than a look; some looks are a POST, too.
+fn written(world: &World, after: usize) -> Vec<String> {
+    let later = world.sim.requests().into_iter().skip(after).filter(|request| {
+        let looks = request.target.ends_with("/git-upload-pack")
+            || request.target.ends_with("/graphql")
+                && !request.body["query"].to_string().contains("mutation");
+        request.method != "GET" && !looks
+    });
+    later.map(|request| format!("{} {}", request.method, request.target)).collect()
+}
+
+/// Runs of both nodes. One that the other goes on from is on both.
 fn all_runs(nodes: [&Node; 2]) -> usize {
-    nodes.into_iter().map(Node::began).sum()
+    let ids = nodes.into_iter().filter(|node| node.began() > 0).flat_map(|node| run_ids(&node.state));
+    ids.collect::<BTreeSet<_>>().len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,14 +199,43 @@ async fn h_03_a_daemon_that_stood_still_answers_no_labelling_that_another_has_an
     tokio::time::sleep(Duration::from_secs(3)).await;
     world.assert_one_of_each();
     assert_eq!(world.labels(), ["agentd:done"]);
-    let own = |from: usize| {
-        let later = world.sim.requests().into_iter().skip(from);
-        later
-            .filter(|request| request.method != "GET")
-            .map(|request| request.target.clone())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(own(ended), Vec::<String>::new());
+    assert_eq!(written(&world, ended), Vec::<String>::new());
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_03_a_start_that_was_decided_before_another_nodes_run_ended_begins_nothing() {
+    if !is_there("h_03_late") {
+        return;
+    }
+    let (world, _server) = world(2).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    let first = Daemon::start(&world, &a);
+    until("it polls", || world.sim.requests().iter().any(|request| request.target.contains("/issues?")))
+        .await;
+    // It has read that the issue is labelled, and reads the remote before it takes the lease.
+    let slow = json!({ "path": "/git/**", "kind": "delay", "delay_ms": 4_000, "times": 0 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("it has begun to start", || a.said().contains("starting a run")).await;
+    first.signal("-STOP");
+    world.sim.world().faults.clear();
+    assert_eq!(a.began(), 0, "it stands still before it has the lease");
+    let second = Daemon::start(&world, &b);
+    until("it is done", || world.labels() == ["agentd:done"]).await;
+    until("its end is written", || b.journal().iter().any(|line| line["kind"] == json!("files_sealed")))
+        .await;
+    let (asked, ended) = (world.sim.model_requests().len(), world.sim.requests().len());
+    first.signal("-CONT");
+    until_or("it goes on", || a.said().contains("a run ended") || all_runs([&a, &b]) > 1, || a.said()).await;
+    // It stands by, and looks once more.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(all_runs([&a, &b]), 1);
+    assert_eq!(world.sim.model_requests().len(), asked);
+    assert_eq!(written(&world, ended), Vec::<String>::new());
+    world.assert_one_of_each();
     first.stop().await;
     second.stop().await;
     world.finish().await;

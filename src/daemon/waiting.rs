@@ -1,0 +1,71 @@
+//! A daemon of a cluster whose store is away when it starts: it has the state directory, says what it waits for, and does nothing else.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::loading::{DaemonError, DaemonFiles, StateError};
+use super::status_format::{LimitsStatus, SCHEMA, Status};
+use super::told::Told;
+use crate::store::port::Held;
+use crate::store::run_dir::StateDir;
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+
+/// It waits. Dropped, it gives the state directory back.
+#[derive(Debug)]
+pub struct Waiting {
+    told: Told,
+    clock: Clock,
+    _lease: Box<dyn Held>,
+}
+
+impl Waiting {
+    /// Takes the state directory, of which only this node's files are used, and says why the store cannot be used. `listen`: the
+    /// address of the HTTP front. Blocks.
+    ///
+    /// # Errors
+    /// Another daemon has the directory, or it cannot be used.
+    pub fn begin(
+        state: &StateDir,
+        clock: Clock,
+        listen: Option<String>,
+        error: &str,
+    ) -> Result<Self, DaemonError> {
+        let files = DaemonFiles::of(state);
+        let lease = files.take()?;
+        let waiting = Self { told: Told::new(Some(files)), clock, _lease: lease };
+        let now = waiting.clock.now();
+        waiting.told.found(Some(error.to_owned()), now)?;
+        waiting.told.say(Status {
+            schema_version: SCHEMA.to_owned(),
+            pid: Host::current().pid,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: now,
+            at: now,
+            stopping: false,
+            listen,
+            reload_error: None,
+            store_unavailable: None,
+            repositories: Vec::new(),
+            running: Vec::new(),
+            waiting: Vec::new(),
+            parked: Vec::new(),
+            limits: LimitsStatus::default(),
+        })?;
+        Ok(waiting)
+    }
+
+    /// What it says of itself, each time that it changes.
+    pub fn statuses(&self) -> watch::Receiver<Option<Arc<Status>>> {
+        self.told.statuses()
+    }
+
+    /// Says why the store cannot be used now; `None` = it can. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn found(&self, error: Option<String>) -> Result<(), StateError> {
+        self.told.found(error, self.clock.now()).map(drop)
+    }
+}
