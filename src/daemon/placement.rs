@@ -69,13 +69,16 @@ impl Daemon {
         let Some(assignments) = &self.assignments else { return };
         self.own_slots.allow(self.deps.limits.all);
         self.assigned.start_by(&self.deps.start);
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let takes = self.assignee.is_some() && !self.deps.shutdown.stopping();
-        assignments.serve(Room {
-            capacity: if takes { count(self.deps.limits.all) } else { 0 },
-            runs: count(self.own_slots.taken()),
-            serves: self.deps.repositories.iter().map(|watched| watched.name.clone()).collect(),
-        });
+        let (own_slots, most) = (self.own_slots.clone(), if takes { self.deps.limits.all } else { 0 });
+        let serves: Vec<RepoName> =
+            self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        assignments.serve(Arc::new(move || Room {
+            capacity: count(most),
+            runs: count(own_slots.taken()),
+            serves: serves.clone(),
+        }));
     }
 
     /// Runs that this poller may have at a time, wherever they work.

@@ -1,5 +1,7 @@
 //! The port by which daemons give runs to each other.
 
+use std::sync::Arc;
+
 use futures::stream::BoxStream;
 use serde_json::Value;
 
@@ -30,6 +32,9 @@ pub struct Room {
     pub serves: Vec<RepoName>,
 }
 
+/// What a daemon has room for, each time that it is asked.
+pub type RoomNow = Arc<dyn Fn() -> Room + Send + Sync>;
+
 /// The daemon of a living node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRoom {
@@ -44,8 +49,8 @@ pub struct NodeRoom {
 /// Runs that the poller of a repository gives to other nodes, each by a cell of its own. A key tells one assignment from a later one at the
 /// same place. Calls block.
 pub trait Assignments: Send + Sync {
-    /// Says what this node's daemon has room for; the others hear it with its next sign of life.
-    fn serve(&self, room: Room);
+    /// Says what this node's daemon has room for, asked at each sign of life: the others hear it with that.
+    fn serve(&self, room: RoomNow);
 
     /// The daemons of living nodes that may take runs of others, this one's among them.
     fn nodes(&self) -> Result<Vec<NodeRoom>, StoreError>;

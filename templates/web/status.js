@@ -54,7 +54,12 @@ function drawRunning() {
     const head = make("p", `${run.repo}#${run.issue}`, "title");
     card.append(head, make("p", progress.title || "starting", progress.title ? "" : "empty"));
     const doing = run.stopping ? `stopping: ${run.stopping}` : [progress.step, progress.turn ? `turn ${progress.turn}` : "", progress.doing].filter(Boolean).join(" · ");
-    card.append(make("p", doing || "preparing", run.stopping ? "warn" : "empty"));
+    const place = run.placed_on ? `on ${run.placed_on}, whose page tells more` : "";
+    card.append(make("p", [doing, place].filter(Boolean).join(" · ") || "preparing", run.stopping ? "warn" : "empty"));
+    if (run.placed_on) {
+      card.append(make("p", span(run.since), "facts"));
+      return card;
+    }
     const bar = make("progress");
     // Whichever of its budgets is used up more.
     const share = (used, cap) => (cap ? Math.min(1, (used || 0) / cap) : 0);

@@ -1,7 +1,7 @@
 //! Runs that are given to other nodes. An assignment is a cell of its own; it is made and taken back in one commit with the issue's cell, so
 //! that one issue has one assignment, and whoever takes the issue's lease takes what was offered.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -18,7 +18,7 @@ use crate::domain::cluster::cells::{ASKED, Hold, IssueCell, NodeCell, NodeState,
 use crate::domain::cluster::lease;
 use crate::domain::cluster::names::{Names, last_tokens};
 use crate::domain::name::RepoName;
-use crate::store::assignments::{AssignmentId, Assignments, NodeRoom, Room};
+use crate::store::assignments::{AssignmentId, Assignments, NodeRoom, Room, RoomNow};
 use crate::store::port::StoreError;
 
 fn subject_of(names: &Names, id: &AssignmentId) -> String {
@@ -162,8 +162,8 @@ impl NatsStore {
 }
 
 impl Assignments for NatsStore {
-    fn serve(&self, room: Room) {
-        *self.shared.node.room.lock().unwrap_or_else(PoisonError::into_inner) = room;
+    fn serve(&self, room: RoomNow) {
+        self.shared.node.room.set(room);
     }
 
     fn nodes(&self) -> Result<Vec<NodeRoom>, StoreError> {

@@ -11,7 +11,7 @@ use crate::domain::cluster::cells::{
     self as documents, ISSUE_SCHEMA, IssueCell, NODE_SCHEMA, NodeCell, NodeState,
 };
 use crate::domain::cluster::names::{BESIDE, Names};
-use crate::store::assignments::Room;
+use crate::store::assignments::{Room, RoomNow};
 use crate::store::port::StoreError;
 use crate::sys::host::Host;
 use crate::sys::process_tree;
@@ -28,14 +28,33 @@ pub(super) struct Node {
     /// Whether this is a process beside the node's daemon, such as `agentd run`: it lives by a cell of its own.
     pub is_beside: bool,
     pub caps: Caps,
-    /// What this node's daemon has room for.
-    pub room: Mutex<Room>,
+    pub room: RoomOfDaemon,
+}
+
+/// What this node's daemon has room for; nothing where there is no daemon.
+#[derive(Default)]
+pub(super) struct RoomOfDaemon(Mutex<Option<RoomNow>>);
+
+impl RoomOfDaemon {
+    pub(super) fn set(&self, room: RoomNow) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(room);
+    }
+
+    fn now(&self) -> Room {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|room| room()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for RoomOfDaemon {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.now().fmt(out)
+    }
 }
 
 impl Node {
     /// This node's cell with what its daemon has room for.
     pub(super) fn with_room(&self, cell: NodeCell) -> NodeCell {
-        let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.room.now();
         let serves = room.serves.iter().map(|repo| repo.to_string().to_ascii_lowercase()).collect();
         NodeCell { capacity: room.capacity, runs: room.runs, serves, ..cell }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::access::Access;
 use super::cell_stream::CellStream;
 use super::connection::{Connection, LAST_WORD};
-use super::node::Node;
+use super::node::{Node, RoomOfDaemon};
 use super::session::Session;
 use crate::domain::cluster::names::{Names, StreamKind};
 use crate::store::port::{Cell, StoreError};
@@ -58,7 +58,7 @@ impl NatsStore {
             host: Host::current(),
             is_beside: access.beside,
             caps: access.caps,
-            room: Mutex::default(),
+            room: RoomOfDaemon::default(),
         };
         let session = Arc::default();
         let shared = Shared {
