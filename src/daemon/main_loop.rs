@@ -22,7 +22,7 @@ use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
-use super::snapshot::{IssueRef, Limits, Running, Snapshot};
+use super::snapshot::{IssueRef, Running, Snapshot};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
@@ -35,7 +35,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
-use crate::store::assignments::{AssignmentId, Assignments, NodeRoom};
+use crate::store::assignments::{AssignmentId, Assignments, CapOfAll, NodeRoom};
 use crate::store::port::Held;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
@@ -97,6 +97,8 @@ pub struct Daemon {
     pub(super) own_slots: OwnSlots,
     /// Other nodes' daemons, as last seen.
     pub(super) nodes: Vec<NodeRoom>,
+    /// The cap on the runs of all nodes, as last seen.
+    pub(super) cap_of_all: Option<CapOfAll>,
     /// Runs here that other nodes' pollers follow.
     pub(super) assigned: AssignedRuns,
     pub(super) assignee: Option<(Shutdown, JoinHandle<()>)>,
@@ -188,6 +190,7 @@ impl Daemon {
             assignments: deps.look_at_pollers.and_then(|_| deps.state.store().assignments()),
             own_slots: OwnSlots::default(),
             nodes: Vec::new(),
+            cap_of_all: None,
             assigned: AssignedRuns::default(),
             assignee: None,
             read_ends: Read::default(),
@@ -522,7 +525,7 @@ impl Daemon {
                 .into_iter()
                 .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })
                 .collect(),
-            limits: Limits { all: self.room_for_runs(), ..self.deps.limits },
+            limits: self.limits_now(),
             stopping: self.deps.shutdown.stopping(),
         }
     }
