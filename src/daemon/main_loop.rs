@@ -35,6 +35,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
+use crate::repository::shared_limits::{self, SharedLimits};
 use crate::store::assignments::{AssignmentId, Assignments, CapOfAll, NodeRoom};
 use crate::store::port::Held;
 use crate::sys::memory;
@@ -105,6 +106,8 @@ pub struct Daemon {
     /// Ends of runs on other nodes: those that were read, and those from which all that follows is kept.
     pub(super) read_ends: Read,
     pub(super) kept_ends: Vec<(AssignmentId, RunKey)>,
+    /// In a cluster: limits of GitHub are told and heard.
+    pub(super) shared_limits: Option<SharedLimits>,
     /// In a cluster: why this node may not take part.
     pub(super) refused: Option<String>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
@@ -195,6 +198,7 @@ impl Daemon {
             assignee: None,
             read_ends: Read::default(),
             kept_ends: Vec::new(),
+            shared_limits: None,
             refused: None,
             lease,
             deps,
@@ -229,6 +233,7 @@ impl Daemon {
         });
         let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
         self.assignee = self.open_assignee();
+        self.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);
         self.tell_room();
         let _looks = self.deps.look_at_pollers.map(|every| {
             let (told, state) = (Arc::clone(&self.told), self.deps.state.clone());
