@@ -322,6 +322,7 @@ pub(super) fn plain(number: u64) -> RunRequest {
         new_remarks: Vec::new(),
         check_reruns: Vec::new(),
         catches_up: false,
+        completes: false,
         dry_run: false,
     }
 }
