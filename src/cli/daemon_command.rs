@@ -437,7 +437,7 @@ pub(super) async fn parts_of(
         min_permission: config.github.min_permission,
         conversation: config.conversation.clone(),
         checks: config.checks.clone(),
-        limits: limits(&config),
+        limits: Limits::from(&config.daemon),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,
         state: repositories::state(context, &config).await?,
@@ -468,13 +468,6 @@ pub(super) async fn watched(site: &RepositoryContext) -> Watched {
     let place = (site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await);
     let issue_cap = site.config.budgets.max_cost_per_issue;
     Watched { place: Some(place), issue_cap, ..Watched::of(site.repo.clone(), &site.repository) }
-}
-
-pub(super) fn limits(config: &Config) -> Limits {
-    Limits {
-        all: config.daemon.max_concurrent_runs as usize,
-        per_repository: config.daemon.max_runs_per_repository as usize,
-    }
 }
 
 pub(super) fn tell(context: &Context, report: &DaemonReport) -> Result<(), CommandError> {

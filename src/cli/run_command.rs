@@ -29,6 +29,7 @@ use crate::lifecycle::run_observer::RunObserver;
 use crate::record::rendering;
 use crate::record::{report, run_facts};
 use crate::repository::context::RepositoryContext;
+use crate::repository::shared_limits;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
@@ -149,6 +150,7 @@ pub(super) async fn walked(
         watch.stop().abort(Stop::new(StopDetail::UserAbort, "The program was told to stop at once."));
         std::future::pending::<Infallible>().await
     };
+    let _limits = site.github.as_ref().and_then(|client| shared_limits::share(client, &site.state));
     let walked = tokio::select! {
         walked = pipeline::run(request, site, &watch) => walked,
         never = listening => match never {},
@@ -320,6 +322,7 @@ pub(super) fn plain(number: u64) -> RunRequest {
         new_remarks: Vec::new(),
         check_reruns: Vec::new(),
         catches_up: false,
+        completes: false,
         dry_run: false,
     }
 }

@@ -2,14 +2,14 @@
 
 use super::approvals_text;
 use super::context::Context;
-use super::daemon_command::{daemon_files, goes_on_when_approved, limits, open_options, watched};
+use super::daemon_command::{daemon_files, goes_on_when_approved, open_options, watched};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
 use crate::conversation::parked::ParkedCell;
 use crate::daemon::status_format::RunningStatus;
 use crate::daemon::{
-    Holder, Outlook, Presence, Surroundings, Verdict, WaitsForPerson, explain, gather, outlook,
+    Holder, Limits, Outlook, Presence, Surroundings, Verdict, WaitsForPerson, explain, gather, outlook,
 };
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
@@ -60,7 +60,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             now,
         };
         let facts = gather(&client, &files, number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
-        let limits = limits(config);
+        let limits = Limits::from(&config.daemon);
         let running = status.as_ref().map_or(0, |status| status.running.len());
         let daemon = match &status {
             Some(status) if status.stopping => Presence::Stopping,

@@ -33,6 +33,8 @@ pub struct AssignmentRequest {
     pub check_reruns: Vec<CheckRerun>,
     #[serde(default)]
     pub catches_up: bool,
+    #[serde(default)]
+    pub completes: bool,
     pub source: ObjectiveSource,
     pub principal: Principal,
     pub permission: ActorPermission,
@@ -64,6 +66,7 @@ impl AssignmentRequest {
             remarks: request.remarks.clone(),
             check_reruns: request.check_reruns.clone(),
             catches_up: request.catches_up,
+            completes: request.completes,
             source: request.source,
             principal: request.principal.clone(),
             permission: request.permission,
@@ -83,6 +86,7 @@ impl AssignmentRequest {
             remarks: self.remarks,
             check_reruns: self.check_reruns,
             catches_up: self.catches_up,
+            completes: self.completes,
             source: self.source,
             principal: self.principal,
             permission: self.permission,

@@ -317,6 +317,7 @@ async fn run_one(asked: &StartRequest, repository: &RepositoryContext, watch: &R
         new_remarks: asked.remarks.clone(),
         check_reruns: asked.check_reruns.clone(),
         catches_up: asked.catches_up,
+        completes: asked.completes,
         dry_run: false,
     };
     if repository.managed
@@ -353,6 +354,10 @@ fn reason(why: StopDetail) -> &'static str {
 
 fn summary(walked: Finished) -> RunSummary {
     if let Some(refusal) = walked.refusal {
+        if let Some(ended) = refusal.ended {
+            let (run_id, stop) = *ended;
+            return RunSummary { run_id: Some(run_id), labels_written: true, ..stop.into() };
+        }
         if let Some(technical) = &refusal.technical {
             tracing::info!(detail = refusal.stop.detail.as_str(), technical, "a start was refused");
         }

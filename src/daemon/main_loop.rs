@@ -22,7 +22,7 @@ use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
-use super::snapshot::{IssueRef, Limits, Running, Snapshot};
+use super::snapshot::{IssueRef, Running, Snapshot};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
@@ -35,7 +35,8 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
-use crate::store::assignments::{AssignmentId, Assignments, NodeRoom};
+use crate::repository::shared_limits::{self, SharedLimits};
+use crate::store::assignments::{AssignmentId, Assignments, CapOfAll, NodeRoom};
 use crate::store::port::Held;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
@@ -97,12 +98,16 @@ pub struct Daemon {
     pub(super) own_slots: OwnSlots,
     /// Other nodes' daemons, as last seen.
     pub(super) nodes: Vec<NodeRoom>,
+    /// The cap on the runs of all nodes, as last seen.
+    pub(super) cap_of_all: Option<CapOfAll>,
     /// Runs here that other nodes' pollers follow.
     pub(super) assigned: AssignedRuns,
     pub(super) assignee: Option<(Shutdown, JoinHandle<()>)>,
     /// Ends of runs on other nodes: those that were read, and those from which all that follows is kept.
     pub(super) read_ends: Read,
     pub(super) kept_ends: Vec<(AssignmentId, RunKey)>,
+    /// In a cluster: limits of GitHub are told and heard.
+    pub(super) shared_limits: Option<SharedLimits>,
     /// In a cluster: why this node may not take part.
     pub(super) refused: Option<String>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
@@ -188,10 +193,12 @@ impl Daemon {
             assignments: deps.look_at_pollers.and_then(|_| deps.state.store().assignments()),
             own_slots: OwnSlots::default(),
             nodes: Vec::new(),
+            cap_of_all: None,
             assigned: AssignedRuns::default(),
             assignee: None,
             read_ends: Read::default(),
             kept_ends: Vec::new(),
+            shared_limits: None,
             refused: None,
             lease,
             deps,
@@ -226,6 +233,7 @@ impl Daemon {
         });
         let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
         self.assignee = self.open_assignee();
+        self.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);
         self.tell_room();
         let _looks = self.deps.look_at_pollers.map(|every| {
             let (told, state) = (Arc::clone(&self.told), self.deps.state.clone());
@@ -522,7 +530,7 @@ impl Daemon {
                 .into_iter()
                 .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })
                 .collect(),
-            limits: Limits { all: self.room_for_runs(), ..self.deps.limits },
+            limits: self.limits_now(),
             stopping: self.deps.shutdown.stopping(),
         }
     }

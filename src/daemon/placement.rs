@@ -14,7 +14,7 @@ use super::assignment_format::AssignmentRequest;
 use super::main_loop::Daemon;
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlot;
-use super::snapshot::IssueRef;
+use super::snapshot::{IssueRef, Limits};
 use super::supervise::{RunHandle, StartRequest};
 use crate::domain::cluster::lease::{Candidate, preferred};
 use crate::domain::cluster::names::token;
@@ -56,12 +56,24 @@ impl Daemon {
         if candidates.all(|issue| self.supervisor.get(&issue).is_some()) {
             return;
         }
-        match blocking(&assignments, |assignments| assignments.nodes()).await {
-            Ok(seen) => self.nodes = seen,
-            Err(error) => {
-                tracing::debug!("the other nodes cannot be looked at: {error}");
-                self.nodes.clear();
-            }
+        let running = self.supervisor.issues().into_iter().map(|issue| (issue.repo, issue.number));
+        let running: Vec<(RepoName, u64)> = running.collect();
+        let look = move |assignments: &dyn Assignments| {
+            Ok((assignments.nodes()?, assignments.cap_of_all(&running)?))
+        };
+        (self.nodes, self.cap_of_all) = blocking(&assignments, look).await.unwrap_or_else(|error| {
+            tracing::debug!("the other nodes cannot be looked at: {error}");
+            (Vec::new(), None)
+        });
+    }
+
+    /// What may run at a time, wherever it works.
+    pub(super) fn limits_now(&self) -> Limits {
+        let all = self.room_for_runs();
+        let left = self.cap_of_all.map(|cap| (cap.most, cap.most.saturating_sub(cap.others)));
+        match left {
+            Some((most, left)) if left < all => Limits { all: left, cluster: Some(most), ..self.deps.limits },
+            _ => Limits { all, ..self.deps.limits },
         }
     }
 
@@ -81,8 +93,8 @@ impl Daemon {
         }));
     }
 
-    /// Runs that this poller may have at a time, wherever they work.
-    pub(super) fn room_for_runs(&self) -> usize {
+    /// Runs that the nodes have room for, those of this poller among them.
+    fn room_for_runs(&self) -> usize {
         if self.assignments.is_none() {
             return self.deps.limits.all;
         }
@@ -112,7 +124,7 @@ impl Daemon {
     }
 
     /// The other node that is to have a run; `None` = this one.
-    pub(super) async fn node_for(&self, issue: &IssueRef) -> Option<String> {
+    async fn node_for(&self, issue: &IssueRef) -> Option<String> {
         let assignments = self.assignments.clone()?;
         let own = self.nodes.iter().find(|node| node.is_own)?.node.clone();
         let (repo, number) = (issue.repo.clone(), issue.number);

@@ -1,6 +1,6 @@
 //! One watched repository: its list of labelled issues, the state of polling, and what is known about its candidates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub(super) struct Watch {
     pub health: Health,
     /// Issues whose run was killed while it wrote its labels: to be ended, whatever labels are on.
     pub recovering: Vec<IssueSnapshot>,
+    /// Those of them whose run is only to be brought to its end.
+    pub completing: BTreeSet<u64>,
     /// Lists of what people write that GitHub does not give: they are not asked for again.
     pub without: Vec<Written>,
     /// Open pull requests of agentd's.
@@ -148,6 +150,7 @@ impl Watch {
             left: Vec::new(),
             health: Health::default(),
             recovering: Vec::new(),
+            completing: BTreeSet::new(),
             without: Vec::new(),
             pulls: Pulls::default(),
             hinted: false,
@@ -406,6 +409,7 @@ impl Watch {
     /// Takes an issue out of the sweep's rest.
     pub fn drop_swept(&mut self, wanted: u64) {
         self.recovering.retain(|issue| number(issue) != Some(wanted));
+        self.completing.remove(&wanted);
         self.state.sweeping.retain(|issue| number(issue) != Some(wanted));
     }
 }

@@ -27,6 +27,7 @@ impl Daemon {
                 Ok(fresh) if fresh.issue.open && fresh.has_label(&trigger) => {}
                 Ok(fresh) if fresh.issue.open && begun == BegunBy::WritingLabels => {
                     tracing::info!(%issue, "a killed run had begun to write its labels; it is brought to its end");
+                    watch.completing.insert(issue.number);
                     watch.recover(fresh);
                 }
                 Ok(fresh) if fresh.issue.open && begun == BegunBy::Swept => {

@@ -8,6 +8,7 @@ use super::main_loop::Daemon;
 use super::poll::Watch;
 use super::snapshot::IssueRef;
 use super::state_format::BackOff;
+use crate::repository::shared_limits;
 
 /// Changes in this time are one: editors write more than once.
 const TOGETHER: Duration = Duration::from_millis(300);
@@ -111,5 +112,6 @@ impl Daemon {
         self.deps.listen = old.listen;
         self.deps.reload = old.reload;
         self.deps.open_again = old.open_again;
+        self.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);
     }
 }

@@ -62,6 +62,9 @@ pub fn schedule(snapshot: &Snapshot) -> Vec<Action> {
                 *used.entry(repo).or_default() += 1;
                 Action::Start(issue)
             }
+            Some(Reason::Full(_)) if let Some(most) = snapshot.limits.cluster => {
+                Action::Wait(issue, Reason::ClusterFull(most))
+            }
             Some(Reason::AdmissionPending | Reason::DependenciesPending) => Action::Ask(issue),
             // A person who asked and cannot have the run is told. For issues that a sweep lists nobody asked.
             Some(reason @ (Reason::PermissionTooLow { .. } | Reason::ActorUnknown))
@@ -134,7 +137,12 @@ mod tests {
 
     fn snapshot(candidates: Vec<Facts>, running: &[IssueRef], all: usize, per_repository: usize) -> Snapshot {
         let running = running.iter().map(|issue| Running { issue: issue.clone(), gone: None }).collect();
-        Snapshot { candidates, running, limits: Limits { all, per_repository }, stopping: false }
+        Snapshot {
+            candidates,
+            running,
+            limits: Limits { all, per_repository, cluster: None },
+            stopping: false,
+        }
     }
 
     /// What becomes of one changed issue, as a word.

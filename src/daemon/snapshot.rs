@@ -48,12 +48,18 @@ pub struct Limits {
     pub all: usize,
     /// Runs at a time in one repository.
     pub per_repository: usize,
+    /// In a cluster: the cap on the runs of all its nodes, where `all` is what that one leaves.
+    pub cluster: Option<usize>,
 }
 
 impl From<&Daemon> for Limits {
     fn from(daemon: &Daemon) -> Self {
         let slots = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
-        Self { all: slots(daemon.max_concurrent_runs), per_repository: slots(daemon.max_runs_per_repository) }
+        Self {
+            all: slots(daemon.max_concurrent_runs),
+            per_repository: slots(daemon.max_runs_per_repository),
+            cluster: None,
+        }
     }
 }
 

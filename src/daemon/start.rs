@@ -58,6 +58,7 @@ impl Daemon {
             followed.fingerprint.clone_from(&wanted.fingerprint);
         }
         let unlabelled = selection != Selection::Trigger && !fresh.has_label(&trigger);
+        let completes = unlabelled && watch.completing.contains(&issue.number);
         let swept = unlabelled && selection == Selection::Sweep;
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
         let control = RunHandle::below(&self.deps.shutdown);
@@ -80,6 +81,7 @@ impl Daemon {
             issue: issue.clone(),
             title: fresh.issue.title.clone(),
             catches_up,
+            completes,
             follow_up,
             remarks,
             check_reruns,

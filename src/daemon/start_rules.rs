@@ -98,6 +98,8 @@ pub enum Reason {
     RepositoryFull(usize),
     /// No slot at all.
     Full(usize),
+    /// As many runs as may are at work in the cluster.
+    ClusterFull(usize),
 }
 
 impl Reason {
@@ -129,6 +131,7 @@ impl Reason {
             Self::NoDaemon => "no_daemon",
             Self::RepositoryFull(_) => "repository_slots_full",
             Self::Full(_) => "slots_full",
+            Self::ClusterFull(_) => "cluster_full",
         }
     }
 
@@ -173,7 +176,8 @@ impl Reason {
             | Self::SubIssuesOpen(_)
             | Self::BackingOff { .. }
             | Self::RepositoryFull(_)
-            | Self::Full(_) => return None,
+            | Self::Full(_)
+            | Self::ClusterFull(_) => return None,
         })
     }
 
@@ -187,6 +191,7 @@ impl Reason {
                 | Self::DiskFull { .. }
                 | Self::RepositoryFull(_)
                 | Self::Full(_)
+                | Self::ClusterFull(_)
         )
     }
 }
@@ -247,6 +252,9 @@ impl std::fmt::Display for Reason {
             ),
             Self::RepositoryFull(max) => write!(f, "all {max} slots of the repository are taken"),
             Self::Full(max) => write!(f, "all {max} slots are taken"),
+            Self::ClusterFull(max) => {
+                write!(f, "as many runs as may are at work in the cluster: {max} (`cluster.max_runs`)")
+            }
         }
     }
 }

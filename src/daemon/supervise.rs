@@ -108,6 +108,8 @@ pub struct StartRequest {
     pub check_reruns: Vec<CheckRerun>,
     /// Whether its branch conflicts with the origin branch and takes it in.
     pub catches_up: bool,
+    /// Whether a run that was cut off is only to be brought to its end.
+    pub completes: bool,
     /// What asks for it.
     pub source: ObjectiveSource,
     /// On whose behalf.

@@ -32,8 +32,11 @@ pub struct RunFacts {
     pub imported: usize,
     /// The visit that began and did not finish.
     pub unfinished: Option<(u32, String)>,
-    /// Last checkpoint: visit and commit.
+    /// Last checkpoint of a visit that has finished: visit and commit.
     pub checkpoint: Option<(u32, CommitId)>,
+    /// The checkpoint of the visit that has not finished yet. It has the visit's edits, and whoever makes the visit again begins without
+    /// them.
+    pub unfinished_checkpoint: Option<(u32, CommitId, Option<Bundle>)>,
     /// The last checkpoint that other nodes can have: visit, commit, and the bundle that it is in.
     pub bundled: Option<(u32, CommitId, Bundle)>,
     /// Every checkpoint: visit and commit.
@@ -158,15 +161,20 @@ impl RunFacts {
             Event::VisitFinished(visit) => {
                 self.unfinished = None;
                 self.visits.push(*visit);
+                if let Some((visit, commit, bundle)) = self.unfinished_checkpoint.take() {
+                    self.count_checkpoint(visit, commit, bundle);
+                }
             }
             Event::Checkpoint { visit, commit, bundle, .. } => {
-                if let Some(bundle) = bundle {
-                    self.bundled = Some((visit, commit.clone(), bundle));
-                }
                 // Steps are visited again after a commit: what others pushed is worked out.
                 self.committed = None;
                 self.checkpoints.push((visit, commit.clone()));
-                self.checkpoint = Some((visit, commit));
+                match &self.unfinished {
+                    Some((unfinished, _)) if *unfinished == visit => {
+                        self.unfinished_checkpoint = Some((visit, commit, bundle));
+                    }
+                    _ => self.count_checkpoint(visit, commit, bundle),
+                }
             }
             Event::LlmAttempted { entry } | Event::ToolFinished { entry } => self.ledger.push(*entry),
             Event::SandboxChosen(sandbox) => self.sandbox = Some(sandbox),
@@ -210,6 +218,13 @@ impl RunFacts {
             Event::RunEnded { stop } => self.end = Some(stop),
             other => self.other.push((at, other)),
         }
+    }
+
+    fn count_checkpoint(&mut self, visit: u32, commit: CommitId, bundle: Option<Bundle>) {
+        if let Some(bundle) = bundle {
+            self.bundled = Some((visit, commit.clone(), bundle));
+        }
+        self.checkpoint = Some((visit, commit));
     }
 
     fn effect(&mut self, effect: Effect, state: EffectState) {

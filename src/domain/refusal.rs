@@ -1,5 +1,6 @@
 //! A start that is refused: nothing was made, and the person is told what to do.
 
+use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 
 /// Why a run did not start.
@@ -12,6 +13,8 @@ pub struct Refusal {
     pub hints: Vec<String>,
     /// Technical words for the log; never shown on GitHub.
     pub technical: Option<String>,
+    /// The run that came to this end by itself, where the start was only to bring it to one.
+    pub ended: Option<Box<(RunId, Stop)>>,
     /// Whether a later start may succeed without a person's help, because another service cannot be reached now.
     pub transient: bool,
 }
@@ -19,13 +22,20 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal with its sentence.
     pub fn new(detail: StopDetail, message: impl Into<String>) -> Self {
-        Self { stop: Stop::new(detail, message), hints: Vec::new(), technical: None, transient: false }
+        let stop = Stop::new(detail, message);
+        Self { stop, hints: Vec::new(), technical: None, ended: None, transient: false }
     }
 
     /// Adds what to do next.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
+    }
+
+    /// A refusal to bring a run to its end that has come to one.
+    pub fn already_ended(run_id: RunId, end: Stop) -> Self {
+        let message = format!("Run {run_id} came to its end meanwhile.");
+        Self { ended: Some(Box::new((run_id, end))), ..Self::new(StopDetail::BranchBusy, message) }
     }
 
     /// Adds words for the log.

@@ -14,6 +14,7 @@ use super::breaker::date_of;
 use super::error::{Error, ErrorKind};
 use super::rest_wire::AccessTokenWire;
 use crate::config::Credentials;
+use crate::domain::canonical::sha256_hex;
 
 /// A minted token is not used in its last minutes, so that it does not end in the middle of a push.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
@@ -89,6 +90,18 @@ impl Auth {
             Self::App { installation_id, .. } => {
                 Some(format!("/app/installations/{installation_id}/access_tokens"))
             }
+        }
+    }
+
+    /// Stands for the credential at this GitHub, and does not tell it.
+    pub fn credential_id(&self, origin: impl std::fmt::Display) -> String {
+        match self {
+            Self::Token(token) => {
+                let hash =
+                    sha256_hex(format!("agentd quota\n{origin}\n{}", token.expose_secret()).as_bytes());
+                hash.chars().take(24).collect()
+            }
+            Self::App { installation_id, .. } => format!("installation-{installation_id}"),
         }
     }
 

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use http::HeaderMap;
+use tokio::sync::watch;
 use tokio::time::Instant;
+
+use crate::domain::cluster::quota::QuotaLimit;
 
 /// Shortest pause after a limit was hit, so that a clock that is off never makes a tight loop.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -65,7 +68,11 @@ pub struct Held {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Breaker(Mutex<State>);
+pub(super) struct Breaker {
+    state: Mutex<State>,
+    /// Counts the limits that were met here.
+    met: watch::Sender<u64>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -90,6 +97,8 @@ struct Primary {
 struct Gate {
     until: Instant,
     reset: Option<DateTime<Utc>>,
+    /// Whether another process met it.
+    is_others: bool,
 }
 
 impl Gate {
@@ -150,8 +159,12 @@ impl Breaker {
         if let Some(remaining) = remaining {
             let known = state.primary.get(resource).map(|primary| primary.limit);
             let limit = number("x-ratelimit-limit").or(known).unwrap_or_default();
-            let closed = (remaining == 0).then_some(Gate { until: now + until_reset, reset });
+            let closed =
+                (remaining == 0).then_some(Gate { until: now + until_reset, reset, is_others: false });
             state.primary.insert(resource.to_owned(), Primary { limit, remaining, reset, closed });
+            if closed.is_some() {
+                self.met.send_modify(|count| *count += 1);
+            }
         }
         if !limited {
             state.in_a_row = 0;
@@ -164,8 +177,57 @@ impl Breaker {
         let doubled = SECONDARY.saturating_mul(1 << (state.in_a_row - 1).min(10)).min(LONGEST);
         let wait = retry_after.unwrap_or(doubled).clamp(SHORTEST, BELIEVED);
         let reset = date.and_then(|date| date.checked_add_signed(TimeDelta::from_std(wait).ok()?));
-        state.secondary = Some(Gate { until: now + wait, reset });
+        state.secondary = Some(Gate { until: now + wait, reset, is_others: false });
+        self.met.send_modify(|count| *count += 1);
         true
+    }
+
+    /// Changes each time that a limit is met here.
+    pub fn met(&self) -> watch::Receiver<u64> {
+        self.met.subscribe()
+    }
+
+    /// The limits that were met here and hold at `now`, for others with the same credential.
+    pub fn own(&self, now: Instant) -> Vec<QuotaLimit> {
+        let state = self.lock();
+        let own = |resource: Option<&String>, gate: Option<Gate>, in_a_row: u32| {
+            let pause = gate.filter(|gate| !gate.is_others)?.pause(now)?;
+            let wait_ms = u64::try_from(pause.wait.as_millis()).unwrap_or(u64::MAX);
+            Some(QuotaLimit { resource: resource.cloned(), until: pause.until, wait_ms, in_a_row })
+        };
+        let primary = state.primary.iter().filter_map(|(name, primary)| own(Some(name), primary.closed, 0));
+        own(None, state.secondary, state.in_a_row).into_iter().chain(primary).collect()
+    }
+
+    /// Takes the limits that others met and told of at `now`, by GitHub's clock where it is known. The longer one of two holds.
+    pub fn hold_back(&self, limits: &[QuotaLimit], now: Instant) {
+        let mut state = self.lock();
+        for limit in limits {
+            let clock = state.clock.map(|(said, at)| (said, now.saturating_duration_since(at)));
+            let wait = match (limit.until, clock) {
+                (Some(until), Some((said, since))) => {
+                    (until - said).to_std().unwrap_or_default().saturating_sub(since)
+                }
+                _ => Duration::from_millis(limit.wait_ms),
+            };
+            let gate = Gate { until: now + wait.min(BELIEVED), reset: limit.until, is_others: true };
+            if gate.pause(now).is_none() {
+                continue;
+            }
+            let known = match &limit.resource {
+                None => {
+                    state.in_a_row = state.in_a_row.max(limit.in_a_row);
+                    &mut state.secondary
+                }
+                Some(resource) => {
+                    let none = Primary { limit: 0, remaining: 0, reset: limit.until, closed: None };
+                    &mut state.primary.entry(resource.clone()).or_insert(none).closed
+                }
+            };
+            if known.is_none_or(|known| known.until < gate.until) {
+                *known = Some(gate);
+            }
+        }
     }
 
     /// What GitHub's clock says at `now`; `None` = no answer has said it yet.
@@ -204,7 +266,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -293,6 +355,26 @@ mod tests {
         ];
         assert!(breaker.note("core", 403, &headers(&answer), "", now));
         assert_eq!(breaker.pause("core", now).unwrap().wait, BELIEVED);
+    }
+
+    #[test]
+    fn what_another_met_holds_back_and_is_not_told_again_and_the_longer_one_holds() {
+        let (one, other, now) = (Breaker::default(), Breaker::default(), Instant::now());
+        let date = ("date", "Sat, 21 Nov 2026 08:00:00 GMT");
+        assert!(one.note("core", 429, &headers(&[date, ("retry-after", "30")]), "", now));
+        let told = one.own(now);
+        // The other has heard GitHub's clock ten seconds later.
+        other.note("core", 200, &headers(&[("date", "Sat, 21 Nov 2026 08:00:10 GMT")]), "", now);
+        other.hold_back(&told, now);
+        assert_eq!(other.pause("graphql", now).unwrap().wait, Duration::from_secs(20));
+        assert_eq!(other.own(now), []);
+        // Who knows no clock counts from when it was told.
+        let third = Breaker::default();
+        third.hold_back(&told, now);
+        assert_eq!(third.pause("core", now).unwrap().wait, Duration::from_secs(30));
+        assert!(third.note("core", 429, &headers(&[date, ("retry-after", "50")]), "", now));
+        third.hold_back(&told, now);
+        assert_eq!(third.pause("core", now).unwrap().wait, Duration::from_secs(50));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use http::{HeaderName, HeaderValue, Method, Request};
 use octocrab::Octocrab;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::auth::{Auth, GitToken, Minted};
@@ -23,6 +24,7 @@ use super::pace::Pace;
 use super::request::{Ask, Reply};
 use crate::config::Credentials;
 use crate::config::settings::Github;
+use crate::domain::cluster::quota::QuotaLimit;
 use crate::domain::host_paths::HostPaths;
 use crate::sys::tls;
 
@@ -169,6 +171,26 @@ impl Client {
     /// Budgets, limits that hold, and what was asked so far.
     pub fn limits(&self) -> Snapshot {
         self.shared.breaker.snapshot(Instant::now())
+    }
+
+    /// Changes each time that this client meets a limit.
+    pub fn limits_met(&self) -> watch::Receiver<u64> {
+        self.shared.breaker.met()
+    }
+
+    /// The limits that this client met and that hold now.
+    pub fn own_limits(&self) -> Vec<QuotaLimit> {
+        self.shared.breaker.own(Instant::now())
+    }
+
+    /// Waits for limits that others met with the same credential as for its own.
+    pub fn hold_back(&self, limits: &[QuotaLimit]) {
+        self.shared.breaker.hold_back(limits, Instant::now());
+    }
+
+    /// Stands for the credential that GitHub counts requests of: a hash of the token, or the App's installation.
+    pub fn credential_id(&self) -> String {
+        self.shared.auth.credential_id(self.shared.endpoint.origin())
     }
 
     /// What GitHub's clock says now, in whole seconds and a bit; `None` = no answer has said it yet.

@@ -53,6 +53,8 @@ pub struct RunRequest {
     pub check_reruns: Vec<CheckRerun>,
     /// Whether the origin branch is merged into the branch, because they conflict.
     pub catches_up: bool,
+    /// Whether a run that was cut off is only to be brought to its end: where it has ended by itself, nothing begins.
+    pub completes: bool,
     /// Whether only the plan is wanted. Then nothing changes anywhere, so the remote is asked and nothing is fetched.
     pub dry_run: bool,
 }

@@ -81,12 +81,9 @@ pub fn bring(from: &StateDir, repo: &RepoName, run_id: RunId, to: &StateDir) -> 
     if let Some(problem) = seal_check::wrong_seal(&dir, &read.lines, keys) {
         return Err(NotBrought::Broken(problem));
     }
-    let log = to.store().log(&dir)?;
-    let (here, end) = log.read(0)?;
-    let rest = match joined(&bytes, &here) {
-        Ok(rest) => rest,
-        Err(Two { first, second }) => return Err(NotBrought::TwoChains { here: second, there: first }),
-    };
+    // A log that is opened is there, and a directory with an empty journal would be taken for a run without lines.
+    let here = if dir.events().exists() { to.store().log(&dir)?.read(0)?.0 } else { Vec::new() };
+    missing_here(&bytes, &here)?;
     let sealed = facts.sealed.as_ref();
     let named = sealed.map_or_else(|| named(&read.lines), Clone::clone);
     let (blobs, target) = (from.store().blobs(&source), to.store().blobs(&dir));
@@ -114,9 +111,16 @@ pub fn bring(from: &StateDir, repo: &RepoName, run_id: RunId, to: &StateDir) -> 
     }
     target.sync()?;
     // What a line names is there before the line is.
-    journals::append(&*log, end, rest)?;
+    let log = to.store().log(&dir)?;
+    let (here, end) = log.read(0)?;
+    journals::append(&*log, end, missing_here(&bytes, &here)?)?;
     log.sync()?;
     Ok(Brought { dir, facts, missing })
+}
+
+/// What of a journal is not here yet.
+fn missing_here<'a>(there: &'a [u8], here: &'a [u8]) -> Result<&'a [u8], NotBrought> {
+    joined(there, here).map_err(|Two { first, second }| NotBrought::TwoChains { here: second, there: first })
 }
 
 /// How long a store that does not answer is asked again.

@@ -2,6 +2,7 @@
 
 pub mod refused;
 pub mod resources;
+pub mod shared_limits;
 pub mod tool_servers;
 pub mod last_known_good;
 pub mod context;

@@ -35,6 +35,15 @@ pub struct Room {
 /// What a daemon has room for, each time that it is asked.
 pub type RoomNow = Arc<dyn Fn() -> Room + Send + Sync>;
 
+/// A cap on the runs of all nodes together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CapOfAll {
+    /// How many there may be.
+    pub most: usize,
+    /// How many others have.
+    pub others: usize,
+}
+
 /// The daemon of a living node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRoom {
@@ -54,6 +63,9 @@ pub trait Assignments: Send + Sync {
 
     /// The daemons of living nodes that may take runs of others, this one's among them.
     fn nodes(&self) -> Result<Vec<NodeRoom>, StoreError>;
+
+    /// The cap on the runs of all nodes together, and how many of them are at work beside those on these issues. `None`: no such cap.
+    fn cap_of_all(&self, beside: &[(RepoName, u64)]) -> Result<Option<CapOfAll>, StoreError>;
 
     /// The node that had an issue last, and has its worktree.
     fn last_node(&self, repo: &RepoName, number: u64) -> Result<Option<String>, StoreError>;

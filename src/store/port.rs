@@ -156,6 +156,8 @@ pub enum Cell {
     Status,
     /// The public keys of other hosts whose seals count.
     SealKeys,
+    /// Limits of GitHub that were met with a credential, by its hash or installation.
+    Quota(String),
 }
 
 /// Which value a cell has: two that are equal stand for the same one.

@@ -70,7 +70,7 @@ impl Yard {
             clock: Clock::fixed(at("2026-11-21T08:00:00Z")),
             shutdown: Shutdown::new(),
             asked: Arc::default(),
-            limits: Limits { all: 4, per_repository: 2 },
+            limits: Limits { all: 4, per_repository: 2, cluster: None },
             requests_per_minute: 100_000,
             sweep: Sweep {
                 schedule: None,
@@ -547,7 +547,7 @@ async fn a_sweep_takes_every_open_issue_that_matches_and_no_run_has_ended_on() {
     let mut yard = Yard::new(&scenario).await;
     yard.sweep.select = SweepSelect::All;
     yard.sweep.labels = vec!["bug".to_owned()];
-    yard.limits = Limits { all: 1, per_repository: 1 };
+    yard.limits = Limits { all: 1, per_repository: 1, cluster: None };
     let parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
     let report = Daemon::sweep_now(parts).await.unwrap();
     assert_eq!(yard.started(), [4, 1, 7], "the important first, one at a time");

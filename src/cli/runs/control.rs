@@ -147,6 +147,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         new_remarks: Vec::new(),
         check_reruns: Vec::new(),
         catches_up: false,
+        completes: false,
         dry_run: false,
     }
 }

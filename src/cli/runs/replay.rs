@@ -85,6 +85,7 @@ pub(super) fn replay(
         new_remarks: Vec::new(),
         check_reruns: Vec::new(),
         catches_up: false,
+        completes: false,
         dry_run: false,
     };
     let mut refs = vec![(lease.origin.branch.full(), lease.origin.commit.clone())];

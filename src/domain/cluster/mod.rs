@@ -11,6 +11,7 @@ pub mod names;
 pub mod assignment;
 pub mod outcome;
 pub mod poller;
+pub mod quota;
 pub mod rights;
 pub mod run_row;
 pub mod session;

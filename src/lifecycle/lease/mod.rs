@@ -28,6 +28,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::Journal as _;
 use crate::engine::session_trace::WITHHELD;
 use crate::issue::shown_lease::{self, Tracked};
+use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MAPPING_SCHEMA, MappingRecord, mapping_of};
 use crate::repository::resources::RUN_MARK;
@@ -177,6 +178,13 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         release(held);
         return Err(answered);
     }
+    if predecessor.is_none()
+        && plan.request.completes
+        && let Some(last) = &last
+    {
+        release(held);
+        return Err(ended_by_itself(context, last.run_id).await);
+    }
     if let Some(before) = &predecessor {
         end_strays(last.as_ref().map_or(before.run_id, |last| last.run_id)).await;
     }
@@ -228,6 +236,18 @@ fn answered(plan: &Plan, last: Option<&MappingRecord>) -> Option<Refusal> {
         let message = format!("Run {} has answered this labelling of issue {}.", last.run_id, plan.issue.key);
         Refusal::new(StopDetail::BranchBusy, message).hint("put the label on again for another run")
     })
+}
+
+/// Why a run that was cut off is not brought to its end: where its host only stood still, it has gone on and ended.
+async fn ended_by_itself(context: &RepositoryContext, run_id: RunId) -> Refusal {
+    let dir = context.state.run(&context.repo, run_id);
+    let read = tokio::task::spawn_blocking(move || run_facts::read(&dir).ok()?.end).await;
+    match read.ok().flatten() {
+        Some(end) => Refusal::already_ended(run_id, end),
+        None => {
+            Refusal::new(StopDetail::BranchBusy, format!("Run {run_id} cannot be brought to its end yet."))
+        }
+    }
 }
 
 fn release(held: Box<dyn Held>) {

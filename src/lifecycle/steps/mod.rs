@@ -37,7 +37,13 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
     let (run, workspace) = (instance.run, &instance.workspace);
     let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.flow_end.clone());
     if let Some(end) = before {
-        // The predecessor died after its flow, so only reporting and publishing are left.
+        // The predecessor died after its flow, so only reporting and publishing are left. Another node that goes on with this run has to
+        // know where its work is.
+        if run.context.state.shared().is_some()
+            && let Err(error) = checkpoint(run, workspace, instance.finished.len() as u32, None).await
+        {
+            return close(instance, error.stop()?, None);
+        }
         outcomes::take_over(run)?;
         return close(instance, end.stop, end.completion_reason);
     }

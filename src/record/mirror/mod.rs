@@ -230,7 +230,10 @@ impl Mirror {
             Ok(dir) => Ok(dir),
             Err(NotBrought::NotThere) if copy.events().exists() => Ok(copy),
             Err(NotBrought::NotThere) => Err(NotShown::Expired { run, node: node() }),
-            Err(NotBrought::Store(_)) if copy.events().exists() => Ok(copy),
+            // What was brought of a run that still works is shown; of one that has ended, a part would look broken.
+            Err(NotBrought::Store(_)) if copy.events().exists() && (!row.ended() || has_all(&copy)) => {
+                Ok(copy)
+            }
             Err(NotBrought::Store(error)) => {
                 Err(NotShown::OutOfReach { run, node: node(), why: error.to_string() })
             }

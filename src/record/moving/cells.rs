@@ -45,9 +45,9 @@ impl Carried {
     }
 }
 
-/// What was asked of a live run, and what a daemon last said, are of the moment. Keys of seals have a way of their own.
+/// What was asked of a live run, what a daemon last said, and limits that hold are of the moment. Keys of seals have a way of their own.
 fn moves(cell: &Cell) -> bool {
-    !matches!(cell, Cell::Stop { .. } | Cell::Status | Cell::SealKeys)
+    !matches!(cell, Cell::Stop { .. } | Cell::Status | Cell::SealKeys | Cell::Quota(_))
 }
 
 /// Brings the cells of a state directory into a store, where there is nothing yet. Blocks.
@@ -112,7 +112,7 @@ fn as_spelled(cell: &Cell, spelled: &BTreeSet<RepoName>) -> Cell {
                 *repo = name.clone();
             }
         }
-        Cell::Spend(_) | Cell::Daemon | Cell::Status | Cell::SealKeys => {}
+        Cell::Spend(_) | Cell::Daemon | Cell::Status | Cell::SealKeys | Cell::Quota(_) => {}
     }
     cell
 }

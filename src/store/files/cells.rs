@@ -199,6 +199,7 @@ impl Cells for FileStore {
             Cell::Daemon => self.root.join("daemon/state.json"),
             Cell::Status => self.root.join("daemon/status.json"),
             Cell::SealKeys => self.root.join(SEAL_KEYS),
+            Cell::Quota(credential) => self.root.join("quota").join(name_of(credential)),
         }
     }
 }

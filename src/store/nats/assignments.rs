@@ -13,12 +13,13 @@ use super::holders::{session, session_lives};
 use super::node::{document, failed, issue_cell, node_cell, text_of};
 use super::session::Session;
 use super::shared::{NatsStore, Shared};
+use super::slots;
 use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{ASKED, Hold, IssueCell, NodeCell, NodeState, RunKey, SessionId};
 use crate::domain::cluster::lease;
 use crate::domain::cluster::names::{Names, last_tokens};
 use crate::domain::name::RepoName;
-use crate::store::assignments::{AssignmentId, Assignments, NodeRoom, Room, RoomNow};
+use crate::store::assignments::{AssignmentId, Assignments, CapOfAll, NodeRoom, Room, RoomNow};
 use crate::store::port::StoreError;
 
 fn subject_of(names: &Names, id: &AssignmentId) -> String {
@@ -168,6 +169,12 @@ impl Assignments for NatsStore {
 
     fn nodes(&self) -> Result<Vec<NodeRoom>, StoreError> {
         self.shared.connection.call(nodes(Arc::clone(&self.shared)))?
+    }
+
+    fn cap_of_all(&self, beside: &[(RepoName, u64)]) -> Result<Option<CapOfAll>, StoreError> {
+        let subjects = beside.iter().map(|(repo, number)| issue_subject(self.names(), repo, *number));
+        let beside: Vec<String> = subjects.collect();
+        self.with_session(move |shared, own| async move { slots::of_all(&shared, &own, &beside).await })
     }
 
     fn last_node(&self, repo: &RepoName, number: u64) -> Result<Option<String>, StoreError> {

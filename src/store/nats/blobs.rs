@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use async_nats::jetstream::object_store::{InfoErrorKind, ObjectStore};
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio::io::AsyncReadExt as _;
 
-use super::connection::{PATIENCE, told};
+use super::connection::told;
 use super::shared::Shared;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
+use crate::domain::cluster::names::StreamKind;
 use crate::domain::run::RunId;
 use crate::store::port::{Blobs, StoreError};
 
@@ -82,17 +82,21 @@ pub(super) async fn put(shared: &Shared, name: &str, bytes: Vec<u8>) -> Result<(
     }
 }
 
+/// An object's bytes, part by part. A consumer for each object, as a client's reader makes one, stays with the servers for half a minute,
+/// and they refuse new ones after some three hundred.
 pub(super) async fn get(shared: &Shared, name: &str) -> Result<Vec<u8>, String> {
-    let bucket = bucket(shared).await?;
-    let mut object = bucket.get(name).await.map_err(|error| told(&error))?;
-    let mut bytes = Vec::new();
-    // An object whose parts are gone gives nothing more: it is not waited for.
-    let read = tokio::time::timeout(PATIENCE, object.read_to_end(&mut bytes)).await;
-    match read {
-        Ok(Ok(_)) => Ok(bytes),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("its parts do not come".to_owned()),
+    let info = bucket(shared).await?.info(name).await.map_err(|error| told(&error))?;
+    let (link, names) = (shared.connection.link(), &shared.node.names);
+    let (stream, parts) = (names.stream(StreamKind::Blobs), format!("$O.{}.C.{}", names.bucket(), info.nuid));
+    let (mut bytes, mut last) = (Vec::new(), 0);
+    while bytes.len() < info.size {
+        let Some(part) = link.next(&stream, &parts, last + 1).await? else {
+            return Err(format!("of its {} bytes the store has {}", info.size, bytes.len()));
+        };
+        bytes.extend_from_slice(&part.payload);
+        last = part.sequence;
     }
+    Ok(bytes)
 }
 
 impl Blobs for NatsBlobs {

@@ -34,6 +34,7 @@ impl NatsStore {
             Cell::Daemon => names.cell("daemon", &[&self.shared.node.name]),
             Cell::Status => names.status(&self.shared.node.name),
             Cell::SealKeys => names.cell("seal_keys", &["all"]),
+            Cell::Quota(credential) => names.cell("quota", &[credential]),
         }
     }
 
@@ -73,6 +74,7 @@ impl NatsStore {
             "parked" => of_repo().map(|(repo, key)| Cell::Parked { repo, issue: IssueKey::of_text(&key) })?,
             "daemon" => Cell::Daemon,
             "seal_keys" => Cell::SealKeys,
+            "quota" => Cell::Quota(last_tokens::<1>(subject)?[0].clone()),
             _ => return None,
         };
         (self.subject(&cell) == subject).then_some(cell)

@@ -13,6 +13,7 @@ use crate::domain::cluster::cells::{Hold, SLOTS_SCHEMA, SessionId, SlotsCell};
 use crate::domain::cluster::lease;
 use crate::domain::cluster::names::Names;
 use crate::domain::name::RepoName;
+use crate::store::assignments::CapOfAll;
 use crate::store::port::{NotTaken, StoreError};
 
 /// How often holders are looked at that may be dead.
@@ -128,6 +129,26 @@ pub(super) async fn taken(
         return Err(NotTaken::Full { cap: counted.cap, setting: counted.setting });
     }
     Ok(Some(writes))
+}
+
+/// The runs of all nodes together that are at work beside those on these issues, by their cells' subjects; `None`: they have no cap.
+pub(super) async fn of_all(
+    shared: &Shared,
+    session: &Session,
+    beside: &[String],
+) -> Result<Option<CapOfAll>, StoreError> {
+    let most = shared.node.caps.in_all;
+    if most == 0 {
+        return Ok(None);
+    }
+    let names = &shared.node.names;
+    let beside: Vec<&str> = beside.iter().map(|issue| name_of(names, issue)).collect();
+    let (_, cell) = slots_cell(&shared.node.cells, &names.cell("slots", &["all"])).await?;
+    let mut others = 0;
+    for (name, by) in cell.holders.iter().filter(|(name, _)| !beside.contains(&name.as_str())) {
+        others += usize::from(is_at_work(shared, session, name, by).await?);
+    }
+    Ok(Some(CapOfAll { most, others }))
 }
 
 /// What is written with the end of a lease, so that its run counts no more.

@@ -126,6 +126,9 @@ async fn stopped(test: &str, signals: usize, within: Duration) {
     let code = daemon.ends().await;
     assert!(begin.elapsed() < within, "{:?}: {}", begin.elapsed(), a.said());
     assert!(code.success(), "{code:?}: {}", a.said());
+    // What waits to be written on GitHub is in this node's state.
+    let remembered = std::fs::read_to_string(a.state.join("daemon/state.json")).unwrap();
+    assert!(remembered.contains("demo/shop") && !remembered.contains("\"state\":\"failed\""), "{remembered}");
     assert!(!world.labels().contains(&"agentd:failed".to_owned()), "{:?}: {}", world.labels(), a.said());
     let kept = a.journal();
     assert!(kept.starts_with(&lines), "what was written is on this disk");

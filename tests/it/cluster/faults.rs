@@ -42,6 +42,30 @@ fn through(server: &Server, change: eater::Change) -> String {
 }
 
 #[test]
+fn a_blob_that_is_read_leaves_nothing_with_the_servers() {
+    if !is_there("read_blobs") {
+        return;
+    }
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    let state = state(NatsStore::connect(&access(&server.url())).unwrap());
+    let run = state.run(&RepoName::parse("o/n").unwrap(), RunId(Uuid::from_u128(1)));
+    let blobs = state.store().blobs(&run);
+    // More than one part, and one that is empty.
+    let all: Vec<Vec<u8>> = vec![vec![7; 300_000], b"small".to_vec(), Vec::new()];
+    let kept: Vec<_> =
+        all.iter().enumerate().map(|(n, bytes)| blobs.put(&format!("f{n}"), bytes).unwrap()).collect();
+    for (blob, bytes) in kept.iter().zip(&all) {
+        assert!(blobs.get(blob).unwrap() == *bytes);
+    }
+    // A consumer of each would stay for half a minute, and the servers refuse new ones after some three hundred.
+    let left = with_client(&server.url(), async |context| {
+        context.get_stream("OBJ_agentd_test_blobs").await.unwrap().cached_info().state.consumer_count
+    });
+    assert_eq!(left, 0);
+}
+
+#[test]
 fn h_16_every_third_acknowledgement_is_eaten_and_the_chain_is_whole() {
     if !is_there("h_16") {
         return;

@@ -15,6 +15,8 @@ mod daemons;
 mod eater;
 #[cfg(feature = "nats")]
 mod faults;
+#[cfg(feature = "nats")]
+mod limits;
 mod model;
 #[cfg(feature = "nats")]
 pub mod moving;

@@ -489,3 +489,26 @@ fn status() -> agentd::daemon::status_format::Status {
     }))
     .unwrap()
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_063_a_run_whose_files_cannot_be_had_is_named_and_nothing_of_it_is_taken_for_the_run() {
+    if !is_there("k_063_files") {
+        return;
+    }
+    let (world, server, _, run) = imported().await;
+    tokio::task::block_in_place(|| {
+        with_client(&server.url(), async |context| {
+            context.delete_stream("OBJ_agentd_test_blobs").await.unwrap();
+        });
+    });
+    let bare = world.dir.path().join("bare");
+    for _ in 0..2 {
+        let (code, said) = document(&world, "cluster.toml", &bare, &["runs", "verify", &run]).await;
+        let told = said["error"]["message"].as_str().unwrap_or_else(|| panic!("{said:#}"));
+        assert_eq!(code, Some(1), "{told}");
+        assert!(told.contains(&run) && told.contains("read"), "{told}");
+    }
+    let copies = bare.join("cluster/test/repos/demo/shop/runs").join(&run).join("events.jsonl");
+    assert!(!copies.exists());
+    world.finish().await;
+}

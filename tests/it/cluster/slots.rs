@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentd::domain::name::RepoName;
 use agentd::store::nats::{Access, Caps, NatsStore};
@@ -208,6 +208,38 @@ async fn k_039_a_run_of_a_command_and_a_daemons_count_against_the_same_cap() {
         }
     });
     assert_eq!((tap.most("all"), tap.most("demo.shop")), (1, 1));
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_064_a_full_cluster_is_said_and_its_first_free_slot_is_taken_at_the_next_look() {
+    if !is_there("k_064_cluster_full") {
+        return;
+    }
+    let (world, _server) = world(2).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    for node in [&a, &b] {
+        with_max_runs(node, 1);
+    }
+    another(&world, 8);
+    slow_model(&world, 2, 5_000);
+    let mut foreground = b.command(&world, &["run", "--issue", "7"]);
+    let works = tokio::task::spawn_blocking(move || foreground.output().unwrap());
+    until("the second visit", || b.has("visit_started", 2)).await;
+    let daemon = Daemon::start(&world, &a);
+    world.sim.add_label("demo/shop", 8, "agentd", "ada");
+    let waits = || -> Value {
+        let text = std::fs::read_to_string(a.state.join("daemon/status.json")).unwrap_or_default();
+        let status: Value = serde_json::from_str(&text).unwrap_or_default();
+        status["waiting"][0]["code"].clone()
+    };
+    until("it says so", || waits() == json!("cluster_full")).await;
+    assert!(works.await.unwrap().status.success());
+    let begin = Instant::now();
+    until("it starts", || a.began() == 1).await;
+    assert!(begin.elapsed() < Duration::from_secs(6), "no long pause: {:?}", begin.elapsed());
+    until("it is done", || world.sim.issue("demo/shop", 8).unwrap().labels == ["agentd:done"]).await;
     daemon.stop().await;
     world.finish().await;
 }

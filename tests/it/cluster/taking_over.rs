@@ -392,3 +392,34 @@ async fn h_19_the_next_run_on_a_former_host_goes_on_from_what_the_other_pushed()
     assert!(!worktree.join("left.txt").exists());
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_12_work_whose_flow_had_ended_survives_two_nodes_that_die_before_they_commit_it() {
+    if !is_there("h_12_flow_ended") {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let nodes = [Node::of(&world, "a").await, Node::of(&world, "b").await, Node::of(&world, "c").await];
+    let mut dead: Vec<String> = Vec::new();
+    for node in &nodes[..2] {
+        let works = node.start(&world);
+        // A run that it brought from the other node is none of its own.
+        let own = || {
+            let all = if node.began() > 0 { run_ids(&node.state) } else { Vec::new() };
+            all.into_iter().find(|run| !dead.contains(run))
+        };
+        let ended =
+            |run: String| shared(&server, &run).iter().any(|line| line["kind"] == json!("flow_ended"));
+        until("the others know that its flow has ended", || own().is_some_and(ended)).await;
+        works.kill();
+        assert!(world.sim.pulls("demo/shop").is_empty(), "it died before it published");
+        let run = own().unwrap();
+        dead.push(run);
+    }
+    let (code, output, said) = nodes[2].start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#}\n{said}");
+    assert_eq!(output["stop_detail"], json!("completed"));
+    world.assert_one_of_each();
+    assert_eq!(asked_for(&world, "Carry out the plan"), 1, "a finished visit is not made again");
+    world.finish().await;
+}

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use regex::Regex;
 use serde_json::Value;
 
-use super::daemons::{Running, until, until_or};
+use super::daemons::{Running, slow_model, until, until_or};
 use super::world::{World, text};
 
 /// Journal entries after which the ordinary suite kills, spread over the whole run; the ignored test takes every one.
@@ -120,6 +120,34 @@ async fn killed_after_every_entry_of_the_journal_the_next_daemon_brings_it_to_th
     let wanted = undisturbed().await;
     println!("{} entries", wanted.0);
     killed_after_each(1..=wanted.0, &wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_between_a_checkpoint_and_the_end_of_its_visit_the_visit_is_made_again_without_its_own_edits()
+{
+    let wanted = undisturbed().await;
+    let world = World::new(2).await;
+    // The third visit's first request: nothing has changed a file since the second visit's checkpoint.
+    slow_model(&world, 5, 600_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let first = Running::start(&world, &[]);
+    until("the third visit asks", || world.sim.model_requests().len() == 6).await;
+    first.kill();
+    let journal = runs(&world).pop().unwrap().join("events.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let is_second = |line: &Value| line["kind"] == "checkpoint" && line["data"]["visit"] == 2;
+    let at = text.lines().position(|line| is_second(&serde_json::from_str(line).unwrap())).unwrap();
+    let kept: Vec<&str> = text.lines().take(at + 1).collect();
+    assert!(text.lines().nth(at + 1).unwrap().contains("\"visit_finished\""));
+    std::fs::write(&journal, kept.join("\n") + "\n").unwrap();
+    world.sim.world().faults.clear();
+    let second = Running::start(&world, &[]);
+    let instead = || format!("{:?}, and not\n{}\nbut\n{}", world.labels(), wanted.2, report(&world, 7));
+    until_or("done", || world.labels() == ["agentd:done"] && report(&world, 7) == wanted.2, instead).await;
+    second.stop().await;
+    world.assert_one_of_each();
+    assert_eq!(tree(&world, 7).await, wanted.1);
+    world.finish().await;
 }
 
 /// A world with four labelled issues, all of which run at a time.
