@@ -49,14 +49,6 @@ pub(super) async fn write_outcome(
             }
         }
     }
-    let mut current = snapshot.issue.labels.clone();
-    // If somebody has added the trigger again since, it asks for the next run.
-    if let Some(answered) = wanted.answers
-        && snapshot.has_label(&labels.trigger)
-        && let Some(newest) = client.last_labelling(&issue.repo, issue.number, &labels.trigger).await?
-        && newest.event != answered
-    {
-        current.retain(|label| !label.trim().eq_ignore_ascii_case(labels.trigger.trim()));
-    }
-    client.ensure_labels(&issue.repo, issue.number, &current, wanted.state, labels).await
+    let (current, end) = (snapshot.issue.labels, (wanted.state, wanted.answers));
+    client.ensure_end_labels(&issue.repo, issue.number, current, end, labels).await
 }

@@ -107,7 +107,11 @@ impl Client {
             for comment in &own {
                 let first = comment.body.trim_start().lines().next().unwrap_or_default().trim_end();
                 let id = known.ids.entry(first.to_owned()).or_insert(comment.id);
-                *id = comment.id.min(*id);
+                let (older, later) = (comment.id.min(*id), comment.id.max(*id));
+                *id = older;
+                if older < later {
+                    known.doubles.entry(first.to_owned()).or_default().insert(later);
+                }
             }
             let newest = comments.iter().filter_map(|comment| comment.updated_at).max();
             // GitHub's times are whole seconds, and it is not documented whether the second itself counts.
@@ -199,7 +203,9 @@ impl Client {
         let mut uncertain = None;
         for attempt in 0..3 {
             if let Some(found) = self.find_comment(repo, number, marker).await? {
-                return self.edit_comment(repo, found, &body, uncertain.is_some()).await;
+                let edited = self.edit_comment(repo, found, &body, uncertain.is_some()).await?;
+                self.delete_doubles(repo, number, marker).await;
+                return Ok(edited);
             }
             let doing = format!("commenting on issue {number} of {repo}");
             let path = format!("/repos/{repo}/issues/{number}/comments");
@@ -234,6 +240,26 @@ impl Client {
         match self.write(Method::DELETE, &path, None, &doing, NEEDS).await {
             Err(error) if !error.is_absent() => Err(error),
             _ => Ok(()),
+        }
+    }
+
+    /// Two processes may have written a comment at once, because one's request came late. The older one stays. What cannot be
+    /// deleted now is found again by the next process.
+    async fn delete_doubles(&self, repo: &RepoName, number: u64, marker: &str) {
+        // Where it cannot be told who we are, others' comments are not told from our own.
+        if !self.viewer().await.is_ok_and(|viewer| !viewer.actor.login.is_empty()) {
+            return;
+        }
+        let key = (repo.clone(), number);
+        let doubles = {
+            let mut known = self.memory().own_comments.lock().await;
+            known.get_mut(&key).and_then(|known| known.doubles.remove(marker)).unwrap_or_default()
+        };
+        for id in doubles {
+            match self.delete_comment(repo, id).await {
+                Ok(()) => tracing::info!(%repo, number, id, "a comment that stood there twice was deleted"),
+                Err(error) => tracing::warn!(%repo, number, id, %error, "a comment stands there twice"),
+            }
         }
     }
 

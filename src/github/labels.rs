@@ -119,6 +119,28 @@ impl Client {
         }
         Ok(())
     }
+
+    /// Makes the labels of an issue show the end of a run that answered a labelling (`answers`, the event's id; `None` = whoever put
+    /// the trigger on, it goes), given those it has. Where somebody has put the trigger on again since, it stays: it asks for the
+    /// next run.
+    pub async fn ensure_end_labels(
+        &self,
+        repo: &RepoName,
+        number: u64,
+        mut current: Vec<String>,
+        (state, answers): (IssueState, Option<u64>),
+        labels: &LabelsTable,
+    ) -> Result<(), Error> {
+        let is_trigger = |label: &String| label.trim().eq_ignore_ascii_case(labels.trigger.trim());
+        if let Some(answered) = answers
+            && current.iter().any(is_trigger)
+            && let Some(newest) = self.last_labelling(repo, number, &labels.trigger).await?
+            && newest.event != answered
+        {
+            current.retain(|label| !is_trigger(label));
+        }
+        self.ensure_labels(repo, number, &current, state, labels).await
+    }
 }
 
 #[cfg(test)]

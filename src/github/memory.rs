@@ -30,4 +30,6 @@ pub(super) struct OwnComments {
     pub since: Option<DateTime<Utc>>,
     /// Ids by first line.
     pub ids: BTreeMap<String, u64>,
+    /// Later ones with the first line of an older one: two processes had written it at once.
+    pub doubles: BTreeMap<String, BTreeSet<u64>>,
 }

@@ -31,6 +31,19 @@ pub(super) async fn check(run: &Run<'_>) -> Result<(), JournalError> {
     }
 }
 
+/// What a stage does on GitHub ends where it is once another node has, or may have, the issue: a request that came late is followed by
+/// no further one.
+pub(super) async fn unless<T>(
+    run: &Run<'_>,
+    work: impl Future<Output = Result<T, JournalError>>,
+) -> Result<T, JournalError> {
+    tokio::select! {
+        biased;
+        () = run.lease.lost() => Err(run.journal.defect("another node has the issue")),
+        done = work => done,
+    }
+}
+
 /// Keeps the edits on a ref, and the lines that only this node has beside the journal. Gives the run output.
 pub(super) async fn leave(run: &Run<'_>) -> RunOutput {
     let (context, run_id) = (run.context, run.lease.run_id);

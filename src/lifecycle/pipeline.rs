@@ -116,7 +116,7 @@ async fn stages(run: &Run<'_>) -> Result<RunOutput, JournalError> {
     };
     let verified = verify::verify(committed).await?;
     let judged = judge::judge(verified).await?;
-    let published = publish::publish(judged).await?;
+    let published = overtaken::unless(run, publish::publish(judged)).await?;
     seal::seal(published).await
 }
 

@@ -31,7 +31,6 @@ use crate::github::{self, ErrorKind, PullSpec};
 use crate::issue::{shown_lease, status_comment};
 use crate::record::rendering::{self, Links};
 use crate::record::summary_text;
-use crate::repository::context::RepositoryContext;
 
 /// What D66 and D29 let become public of a run's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -290,7 +289,7 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
     budget_extension::ask(run).await;
     issue_budget::tell(run).await;
     run.journal.plan_effect(Effect::Labels).await?;
-    match end_labels(github, run.context, number, stop).await {
+    match end_labels(github, run, number, stop).await {
         Ok(set) => run.journal.effect_done(Effect::Labels, set)?,
         Err(error) => {
             run.note_locked(&error);
@@ -344,18 +343,20 @@ pub async fn running_label(run: &Run<'_>) {
     }
 }
 
-/// One of done, failed, attention, no-evidence; trigger first, then queued and running go (D6). A run that a shutdown
+/// One of done, failed, attention, no-evidence; trigger first, then queued and running go (D6). A trigger that was put on again while
+/// the run worked stays. A run that a shutdown
 /// stopped keeps its labels, because the next daemon continues it.
 async fn end_labels(
     github: &github::Client,
-    context: &RepositoryContext,
+    run: &Run<'_>,
     number: u64,
     stop: &Stop,
 ) -> Result<&'static str, github::Error> {
     let Some(state) = IssueState::after(stop.detail) else {
         return Ok("unchanged: the run is to be continued");
     };
-    let current = github.issue(&context.repo, number).await?.issue.labels;
-    github.ensure_labels(&context.repo, number, &current, state, &context.config.github.labels).await?;
+    let (repo, labels) = (&run.context.repo, &run.context.config.github.labels);
+    let current = github.issue(repo, number).await?.issue.labels;
+    github.ensure_end_labels(repo, number, current, (state, run.plan.request.answers), labels).await?;
     Ok(state.key())
 }

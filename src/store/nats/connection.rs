@@ -316,7 +316,7 @@ impl Link {
         match self.permitted(&api, read).await? {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(told(&error)),
+            Err(error) => Err(format!("stream {stream}: {}", told(&error))),
         }
     }
 

@@ -85,6 +85,9 @@ fn messages(lines: &[u8]) -> Vec<&[u8]> {
     found
 }
 
+/// What the server says where a stream does not exist. It is not made again: people have to see it.
+const NO_STREAM: &str = "error code 10059";
+
 /// One message, until it is known what became of it.
 enum Added {
     At(Place),
@@ -118,6 +121,7 @@ async fn add(shared: &Shared, stream: &str, subject: &str, after: Place, payload
         match outcome_of(&link, stream, subject, after, &id).await {
             Ok(Outcome::There(place)) => return Added::At(place),
             Ok(Outcome::Overtaken) => return Added::Overtaken,
+            Err(words) if words.contains(NO_STREAM) => return Added::Unknown(words),
             Ok(Outcome::Open) | Err(_) => {}
         }
         if begin.elapsed() > PATIENCE {

@@ -125,7 +125,7 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, StoreError>) -> Result<T, Sto
 
 /// Publishes a journal behind its writer, for as long as there is one.
 fn publish(progress: &Progress, file: &dyn Log, mut sender: Sender) {
-    let mut pause = PAUSE;
+    let (mut pause, mut told) = (PAUSE, false);
     loop {
         let done = match progress.next(sender.row_behind()) {
             Next::Over => return,
@@ -133,13 +133,16 @@ fn publish(progress: &Progress, file: &dyn Log, mut sender: Sender) {
             Next::Lines(from) => publish_from(from, progress, file, &mut sender),
         };
         match done {
-            Ok(()) => pause = PAUSE,
+            Ok(()) => (pause, told) = (PAUSE, false),
             Err(NotSent::Overtaken) => {
                 tracing::warn!("another node has written to this run's journal");
                 return progress.overtake();
             }
             Err(NotSent::Failed(error)) => {
-                tracing::debug!("a journal is not published: {error}");
+                match std::mem::replace(&mut told, true) {
+                    true => tracing::debug!("a journal is not published: {error}"),
+                    false => tracing::warn!("a journal is not published, and is tried again: {error}"),
+                }
                 // It is on this disk. Whoever goes on with the run publishes it.
                 if progress.is_closed() {
                     return;

@@ -14,7 +14,7 @@ use crate::outside::daemons::{slow_model, until, until_or};
 use crate::outside::world::World;
 
 /// A node whose daemon may have so many runs.
-async fn node(world: &World, name: &str, runs: u32) -> Node {
+pub async fn node(world: &World, name: &str, runs: u32) -> Node {
     let node = Node::of(world, name).await;
     let text = std::fs::read_to_string(&node.config).unwrap();
     let daemon = format!(
@@ -24,23 +24,23 @@ async fn node(world: &World, name: &str, runs: u32) -> Node {
     node
 }
 
-fn another(world: &World, number: u64) {
+pub fn another(world: &World, number: u64) {
     let mut issue =
         serde_json::to_value(json!({ "number": number, "title": "Another one", "author": "ada" })).unwrap();
     issue["body"] = json!(world.sim.issue("demo/shop", 7).unwrap().body);
     world.sim.add_issue("demo/shop", &serde_json::from_value(issue).unwrap()).unwrap();
 }
 
-fn label(world: &World, number: u64) {
+pub fn label(world: &World, number: u64) {
     world.sim.add_label("demo/shop", number, "agentd", "ada");
 }
 
-fn labels(world: &World, number: u64) -> Vec<String> {
+pub fn labels(world: &World, number: u64) -> Vec<String> {
     world.sim.issue("demo/shop", number).unwrap().labels
 }
 
 /// A poller without much room, and a node with a lot of it: a run goes to the second.
-async fn two(rounds: usize) -> (World, Server, [Node; 2], [Daemon; 2]) {
+pub async fn two(rounds: usize) -> (World, Server, [Node; 2], [Daemon; 2]) {
     let (world, server) = world(rounds).await;
     let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 4).await);
     let first = Daemon::start(&world, &a);
@@ -51,7 +51,7 @@ async fn two(rounds: usize) -> (World, Server, [Node; 2], [Daemon; 2]) {
 }
 
 /// What is still offered, once nothing is any more.
-async fn nothing_left(server: &Server) {
+pub async fn nothing_left(server: &Server) {
     until("no assignment is left", || {
         let left = || {
             super::server::with_client(&server.url(), async |context| {

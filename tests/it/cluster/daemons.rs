@@ -63,7 +63,7 @@ impl Drop for Daemon {
 }
 
 /// What was asked of GitHub after so many requests and is more than a look; some looks are a POST, too.
-fn written(world: &World, after: usize) -> Vec<String> {
+pub fn written(world: &World, after: usize) -> Vec<String> {
     let later = world.sim.requests().into_iter().skip(after).filter(|request| {
         let looks = request.target.ends_with("/git-upload-pack")
             || request.target.ends_with("/graphql")
@@ -74,7 +74,7 @@ fn written(world: &World, after: usize) -> Vec<String> {
 }
 
 /// Runs of both nodes. One that the other goes on from is on both.
-fn all_runs(nodes: [&Node; 2]) -> usize {
+pub fn all_runs(nodes: [&Node; 2]) -> usize {
     let ids = nodes.into_iter().filter(|node| node.began() > 0).flat_map(|node| run_ids(&node.state));
     ids.collect::<BTreeSet<_>>().len()
 }

@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What becomes of one answer of the server: a line of its protocol and the bytes that belong to it. `None` = it is lost.
 pub type Change = Arc<dyn Fn(Vec<u8>) -> Option<Vec<u8>> + Send + Sync>;
@@ -36,6 +38,55 @@ pub fn between(server: String, change: Change) -> String {
         }
     });
     address
+}
+
+/// A way to a server that can be shut. What is on it then comes late, in both directions; no connection ends.
+pub struct Gate {
+    pub address: String,
+    shut: Arc<AtomicBool>,
+}
+
+impl Gate {
+    /// An open one, for as long as the test lives.
+    pub fn to(server: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let shut = Arc::new(AtomicBool::new(false));
+        let is_shut = Arc::clone(&shut);
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { return };
+                let Ok(server) = TcpStream::connect(&server) else { continue };
+                let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                for (from, to) in [(client, server), (ends.1, ends.0)] {
+                    let is_shut = Arc::clone(&is_shut);
+                    std::thread::spawn(move || through(from, to, &is_shut));
+                }
+            }
+        });
+        Self { address, shut }
+    }
+
+    pub fn shut(&self) {
+        self.shut.store(true, Ordering::SeqCst);
+    }
+
+    pub fn open(&self) {
+        self.shut.store(false, Ordering::SeqCst);
+    }
+}
+
+fn through(mut from: TcpStream, mut to: TcpStream, is_shut: &AtomicBool) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(count) = from.read(&mut bytes) {
+        while is_shut.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if count == 0 || to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _gone = to.shutdown(Shutdown::Both);
 }
 
 /// One answer: `INFO`, `PING`, `+OK` and such are lines; `MSG` and `HMSG` say how many bytes follow.

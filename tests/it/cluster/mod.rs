@@ -6,6 +6,8 @@ mod away;
 #[cfg(feature = "nats")]
 mod campaign;
 #[cfg(feature = "nats")]
+mod cases;
+#[cfg(feature = "nats")]
 mod command;
 #[cfg(feature = "nats")]
 mod daemons;

@@ -121,6 +121,12 @@ impl Server {
         }
     }
 
+    /// `-STOP` and `-CONT`: it stands still, and goes on.
+    pub fn signal(&self, name: &str) {
+        let pid = self.process.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

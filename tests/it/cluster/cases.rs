@@ -1,0 +1,272 @@
+//! Cases of the specification's table in which several things meet: labels and kills, stores that go away, nodes that are cut off.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::assignments::{another, label, labels, node};
+use super::daemons::{Daemon, all_runs, written};
+use super::eater::Gate;
+use super::moving::{clustered, document, run_ids, runs};
+use super::running::world;
+use super::server::{Server, Three, is_there};
+use super::taking_over::{Node, shared};
+use crate::outside::daemons::{slow_model, until, until_or};
+use crate::outside::world::World;
+
+/// Something goes wrong in the simulator.
+fn fault(world: &World, fault: serde_json::Value) {
+    world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
+}
+
+/// Whether the last run of a node has its end and its seal.
+fn is_sealed(node: &Node) -> bool {
+    node.journal().iter().any(|line| line["kind"] == json!("files_sealed"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_04_the_label_off_and_on_while_a_run_works_is_one_further_run_after_it() {
+    if !is_there("h_04") {
+        return;
+    }
+    let (world, _server) = world(3).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    slow_model(&world, 2, 3_000);
+    let (first, second) = (Daemon::start(&world, &a), Daemon::start(&world, &b));
+    label(&world, 7);
+    until("the third request", || world.sim.model_requests().len() == 3).await;
+    assert!(world.sim.remove_label("demo/shop", 7, "agentd", "ada"));
+    label(&world, 7);
+    let both = || [&a, &b].map(|node| node.said()).join("\n---\n");
+    until_or("a further run", || all_runs([&a, &b]) == 2, both).await;
+    assert!(world.sim.model_requests().len() >= 9, "the first one was at its end");
+    until_or("it is done", || world.labels() == ["agentd:done"], both).await;
+    // Both look once more.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!((world.labels(), all_runs([&a, &b])), (vec!["agentd:done".to_owned()], 2));
+    world.assert_one_of_each();
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_15_a_run_that_is_killed_on_three_nodes_has_failed_and_no_node_begins_a_fourth() {
+    if !is_there("h_15") {
+        return;
+    }
+    let (world, server) = world(5).await;
+    let nodes = ["a", "b", "c", "d"];
+    let nodes = futures::future::join_all(nodes.map(|name| Node::of(&world, name))).await;
+    label(&world, 7);
+    for node in &nodes[..3] {
+        let asked = world.sim.model_requests().len();
+        slow_model(&world, 1, 600_000);
+        let daemon = Daemon::start(&world, node);
+        until_or("it works", || world.sim.model_requests().len() > asked + 1, || node.said()).await;
+        daemon.kill();
+    }
+    let asked = world.sim.model_requests().len();
+    let last = Daemon::start(&world, &nodes[3]);
+    until_or("it has failed", || world.labels() == ["agentd:failed"], || nodes[3].said()).await;
+    until("its end is written", || is_sealed(&nodes[3])).await;
+    // It looks once more.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!((world.labels(), world.sim.model_requests().len()), (vec!["agentd:failed".to_owned()], asked));
+    for node in &nodes[..3] {
+        let lines = shared(&server, &run_ids(&node.state)[0]);
+        let end = lines.iter().find(|line| line["kind"] == json!("run_ended")).unwrap();
+        assert_eq!(end["data"]["stop"]["detail"], json!("interrupted"), "{end:#}");
+    }
+    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+    assert_eq!(comments.len(), 1, "{comments:#?}");
+    assert!(comments[0].body.contains("was killed") && comments[0].body.contains("and in 2 more"));
+    assert!(world.sim.pulls("demo/shop").is_empty());
+    last.stop().await;
+    world.finish().await;
+}
+
+/// Five runs on two nodes, and a store that goes away for longer than two leases.
+async fn all_away(world: World, servers: &mut [Server], kills: bool) {
+    let nodes = [node(&world, "a", 2).await, node(&world, "b", 3).await];
+    let first = Daemon::start(&world, &nodes[0]);
+    until("it polls", || nodes[0].said().contains("this node polls the repository now")).await;
+    let second = Daemon::start(&world, &nodes[1]);
+    until("the other stands by", || nodes[1].state.join("daemon/status.json").exists()).await;
+    let issues = 7..12;
+    issues.clone().skip(1).for_each(|number| another(&world, number));
+    fault(&world, json!({ "path": "/model/**", "kind": "delay", "delay_ms": 1_500, "skip": 5, "times": 0 }));
+    issues.clone().for_each(|number| label(&world, number));
+    let began = || nodes.each_ref().map(Node::began);
+    until("all work", || began().iter().sum::<usize>() == 5 && world.sim.model_requests().len() >= 10).await;
+    let before = began();
+    assert_eq!(before, [2, 3]);
+    let of_all = || {
+        let of =
+            |node: &Node| run_ids(&node.state).into_iter().map(|run| runs(&node.state).join(run)).collect();
+        nodes.iter().flat_map(|node| -> Vec<_> { of(node) }).collect::<Vec<_>>()
+    };
+    let name = |run: &std::path::Path| run.file_name().unwrap().to_str().unwrap().to_owned();
+    let kept: Vec<(String, Vec<serde_json::Value>)> =
+        of_all().iter().map(|run| (name(run), shared(&servers[0], &name(run)))).collect();
+    assert!(kept.iter().map(|(_, lines)| lines.len()).sum::<usize>() > 50, "they have written something");
+    servers.iter_mut().for_each(|server| if kills { server.kill() } else { server.signal("-STOP") });
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let asked = world.sim.model_requests().len();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.sim.model_requests().len(), asked, "nothing begins without the store");
+    world.sim.world().faults.clear();
+    servers.iter_mut().for_each(|server| if kills { server.run() } else { server.signal("-CONT") });
+    servers.iter().for_each(Server::wait);
+    let done = || issues.clone().all(|number| labels(&world, number) == ["agentd:done"]);
+    until_or("all are done", done, || nodes.each_ref().map(Node::said).join("\n---\n")).await;
+    assert_eq!(began(), before, "each run stayed on its node, and none was begun anew");
+    assert_eq!(world.sim.model_requests().len(), 5 * 9, "nothing was asked twice");
+    assert_eq!(world.sim.pulls("demo/shop").len(), 5);
+    for number in issues {
+        assert_eq!(world.sim.issue("demo/shop", number).unwrap().comments.len(), 1, "{number}");
+    }
+    let ends = |run: &std::path::Path| std::fs::read_to_string(run.join("events.jsonl")).unwrap();
+    until("all are sealed", || of_all().iter().all(|run| ends(run).contains("\"files_sealed\""))).await;
+    for (run, lines) in kept {
+        let now = shared(&servers[0], &run);
+        assert!(now.starts_with(&lines), "{run}: nothing acknowledged is missing: {lines:#?} {now:#?}");
+        assert_eq!(now[0]["data"]["held"]["session"], json!(1));
+        let (code, told) =
+            document(&world, "cluster.toml", &world.dir.path().join("bare"), &["runs", "verify", &run]).await;
+        assert_eq!((code, &told["ok"]), (Some(0), &json!(true)), "{told:#}");
+    }
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_24_the_store_stands_still_for_all_and_no_run_changes_its_node() {
+    if !is_there("h_24") {
+        return;
+    }
+    let (world, server) = world(5).await;
+    all_away(world, &mut [server], false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_49_all_servers_are_killed_and_back_and_nothing_acknowledged_is_missing() {
+    if !is_there("h_49") {
+        return;
+    }
+    let world = World::new(5).await;
+    let mut three = tokio::task::block_in_place(Three::start);
+    clustered(&world, &three.urls().replace(',', "\", \""));
+    all_away(world, &mut three.servers, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_25_a_node_that_is_cut_from_the_store_before_it_publishes_writes_nothing_and_another_publishes() {
+    if !is_there("h_25") {
+        return;
+    }
+    let (world, server) = world(2).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    let gate = Gate::to(server.address());
+    let text = std::fs::read_to_string(&a.config).unwrap();
+    world.write("a.toml", &text.replace(&server.address(), &gate.address));
+    slow_model(&world, 8, 4_000);
+    let first = Daemon::start(&world, &a);
+    label(&world, 7);
+    until_or("the last request", || world.sim.model_requests().len() == 9, || a.said()).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    gate.shut();
+    let seen = world.sim.requests().len();
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(written(&world, seen), Vec::<String>::new(), "the answer came, and nothing was made of it");
+    let second = Daemon::start(&world, &b);
+    until_or("it is done", || world.labels() == ["agentd:done"], || b.said()).await;
+    until("its end is written", || is_sealed(&b)).await;
+    world.assert_one_of_each();
+    let (ended, lines) = (world.sim.requests().len(), shared(&server, &run));
+    gate.open();
+    until_or("it says so", || a.said().contains("another node"), || a.said()).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(written(&world, ended), Vec::<String>::new());
+    assert_eq!(shared(&server, &run), lines, "its late lines are refused");
+    assert_eq!(b.journal()[0]["data"]["previous_run"], json!(run));
+    world.assert_one_of_each();
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+/// A node's POST is held on its way, the node stands still, and another takes over; then the POST arrives, and the node goes on.
+async fn held(test: &str, path: &str, asked: u32) {
+    if !is_there(test) {
+        return;
+    }
+    let (world, _server) = world(2).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    fault(&world, json!({ "method": "POST", "path": path, "kind": "delay", "delay_ms": 8_000 }));
+    slow_model(&world, asked, 5_000);
+    let first = Daemon::start(&world, &a);
+    label(&world, 7);
+    let posted = || {
+        let all = world.sim.requests().into_iter();
+        all.filter(|request| request.method == "POST" && request.target == path).collect::<Vec<_>>()
+    };
+    until_or("it is on its way", || !posted().is_empty(), || a.said()).await;
+    first.signal("-STOP");
+    let second = Daemon::start(&world, &b);
+    until_or("it is done", || world.labels() == ["agentd:done"], || b.said()).await;
+    until("its end is written", || is_sealed(&b)).await;
+    until("the first one arrived", || posted()[0].status != 0).await;
+    assert!(posted().len() > 1, "the second node did not wait for it");
+    world.assert_one_of_each();
+    let ended = world.sim.requests().len();
+    first.signal("-CONT");
+    until_or("it says so", || a.said().contains("another node"), || a.said()).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(written(&world, ended), Vec::<String>::new());
+    world.assert_one_of_each();
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_14_a_held_post_of_the_comment_arrives_after_a_takeover_and_there_is_one_comment() {
+    held("h_14_comment", "/repos/demo/shop/issues/7/comments", 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_14_a_held_post_of_the_pull_request_arrives_after_a_takeover_and_there_is_one() {
+    held("h_14_pull", "/repos/demo/shop/pulls", 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_33_a_stream_that_was_deleted_is_named_and_not_made_again() {
+    if !is_there("h_33") {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let a = Node::of(&world, "a").await;
+    slow_model(&world, 2, 2_000);
+    let daemon = Daemon::start(&world, &a);
+    label(&world, 7);
+    until("the third request", || world.sim.model_requests().len() == 3).await;
+    super::moving::with_client(&server.url(), async |context| {
+        context.delete_stream("agentd_test_log").await.unwrap();
+    });
+    until_or("it is named", || a.said().contains("agentd_test_log"), || a.said()).await;
+    let seen = world.sim.requests().len();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(written(&world, seen), Vec::<String>::new(), "the run waits");
+    let config = a.config.to_str().unwrap();
+    let (code, told) = document(&world, config, &world.dir.path().join("bare"), &["cluster", "doctor"]).await;
+    assert_ne!(code, Some(0));
+    assert!(told.to_string().contains("agentd_test_log"), "{told:#}");
+    let again = super::moving::with_client(&server.url(), async |context| {
+        context.get_stream("agentd_test_log").await.is_ok()
+    });
+    assert!(!again, "nobody makes it again");
+    daemon.kill();
+    world.finish().await;
+}
