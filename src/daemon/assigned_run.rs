@@ -96,13 +96,13 @@ pub(super) async fn run_elsewhere(
                     tracing::info!(issue = %placed.issue, node = placed.id.node, why, "the run is not worked on there");
                 }
             }
-            placed.control.works_here();
         }
         // Somebody has the issue: whoever takes its lease is told who.
         Ok(None) => {}
         // It is too large for a cell, or the store is away.
         Err(error) => tracing::info!(issue = %placed.issue, "a run is not assigned to another node: {error}"),
     }
+    placed.control.works_here();
     here.await
 }
 
