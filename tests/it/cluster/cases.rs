@@ -1,7 +1,16 @@
 //! Cases of the specification's table in which several things meet: labels and kills, stores that go away, nodes that are cut off.
 
+use std::sync::Barrier;
 use std::time::Duration;
 
+use agentd::domain::approval::{APPROVAL_SCHEMA, Approval};
+use agentd::domain::issue::IssueKey;
+use agentd::domain::name::RepoName;
+use agentd::domain::policy::{ProposalKind, Resource};
+use agentd::domain::run::{Principal, PrincipalSource, RunId};
+use agentd::store::approvals::Approvals;
+use agentd::store::run_dir::StateDir;
+use chrono::{DateTime, TimeDelta};
 use serde_json::json;
 
 use super::assignments::{another, label, labels, node};
@@ -9,7 +18,7 @@ use super::daemons::{Daemon, all_runs, written};
 use super::eater::Gate;
 use super::moving::{clustered, document, run_ids, runs};
 use super::running::world;
-use super::server::{Server, Three, is_there};
+use super::server::{Server, Three, connect, is_there, make_streams};
 use super::taking_over::{Node, shared};
 use crate::outside::daemons::{slow_model, until, until_or};
 use crate::outside::world::World;
@@ -269,4 +278,105 @@ async fn h_33_a_stream_that_was_deleted_is_named_and_not_made_again() {
     assert!(!again, "nobody makes it again");
     daemon.kill();
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_08_money_of_a_day_for_four_requests_is_not_exceeded_by_six_on_three_nodes() {
+    if !is_there("h_08") {
+        return;
+    }
+    let (world, server) = world(6).await;
+    fault(&world, json!({ "path": "/model/**", "kind": "delay", "delay_ms": 600_000, "times": 0 }));
+    let nodes = [node(&world, "a", 4).await, node(&world, "b", 4).await, node(&world, "c", 4).await];
+    // All ask for the same: their numbers have as many digits.
+    (10..16).for_each(|number| another(&world, number));
+    let capped = |cap: f64| {
+        for node in &nodes {
+            let text = std::fs::read_to_string(&node.config).unwrap();
+            let (text, _) = text.split_once("\n[budgets]").unwrap_or((&text, ""));
+            std::fs::write(&node.config, format!("{text}\n[budgets]\nmax_cost_per_day = {cap}\n")).unwrap();
+        }
+    };
+    let start = |node: &Node, number: u64| {
+        let log = std::fs::File::create(world.dir.path().join(format!("{number}.log"))).unwrap();
+        let mut command = node.command(&world, &["run", "--issue", &number.to_string()]);
+        command.stdout(log).stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    // What one request sets aside at most.
+    capped(1000.0);
+    let mut ran = vec![start(&nodes[0], 10)];
+    until("the first asks", || world.sim.model_requests().len() == 1).await;
+    let spent = || {
+        super::moving::with_client(&server.url(), async |context| {
+            let stream = context.get_stream("agentd_test_cells").await.unwrap();
+            let subject = "agentd.test.cell.spend.*".to_owned();
+            let last = stream.raw_message_builder().last_by_subject(subject).send().await.unwrap();
+            serde_json::from_slice::<serde_json::Value>(&last.payload).unwrap()["reserved"].clone()
+        })
+    };
+    let reserved = spent();
+    let one = reserved.as_object().unwrap().values().next().unwrap().as_f64().unwrap();
+    // The longest reply is what the money covers: only all of it being used up refuses a request.
+    capped(one * 4.0);
+    // Its process dies: what it has set aside stays spent.
+    ran[0].kill().unwrap();
+    ran.extend((11..16).map(|number| start(&nodes[number as usize % 3], number)));
+    let refused = || {
+        let said = |number| std::fs::read_to_string(world.dir.path().join(format!("{number}.log"))).unwrap();
+        (11..16).filter(|number| said(*number).contains("\"max_cost\"")).count()
+    };
+    let asked = || world.sim.model_requests().len();
+    until("each has asked or is refused", || asked() + refused() == 6).await;
+    let reserved = spent();
+    let reserved: Vec<f64> =
+        reserved.as_object().unwrap().values().map(|worst| worst.as_f64().unwrap()).collect();
+    for mut process in ran {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    // Four, and a fifth with a shorter reply, of what the others keep back for their last report.
+    assert!(reserved.len() == asked() && (4..6).contains(&asked()), "{reserved:?} of {one}");
+    assert!(reserved.iter().sum::<f64>() <= one * 4.0 + 1e-9, "{reserved:?} of {one}");
+    world.finish().await;
+}
+
+#[test]
+fn h_39_one_grant_is_used_by_one_of_two_nodes_that_propose_at_once() {
+    if !is_there("h_39") {
+        return;
+    }
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    let repo = RepoName::parse("demo/shop").unwrap();
+    let (now, person) =
+        (DateTime::UNIX_EPOCH, Principal::new(PrincipalSource::Github, "1", Some("ada".into())));
+    let nodes: Vec<Approvals> = (0..4)
+        .map(|_| Approvals::new(&StateDir::on_nats("/nowhere".into(), connect(&server.url())), &repo))
+        .collect();
+    for round in 0..20 {
+        let grant = Approval {
+            schema_version: APPROVAL_SCHEMA.into(),
+            proposal_hash: format!("{round:064x}"),
+            resource: Resource { kind: ProposalKind::Tool, name: "write_file".into() },
+            repo: repo.clone(),
+            issue: IssueKey::Number(7),
+            run_id: RunId(uuid::Uuid::nil()),
+            principal: person.clone(),
+            approver: person.clone(),
+            granted_at: now,
+            expires_at: now + TimeDelta::hours(24),
+        };
+        nodes[0].put(&grant).unwrap();
+        let begin = Barrier::new(nodes.len());
+        let takes = |node: &Approvals| {
+            begin.wait();
+            node.take(&grant.proposal_hash, person.id, now)
+        };
+        let taken: Vec<Option<Approval>> = std::thread::scope(|scope| {
+            let at_once: Vec<_> = nodes.iter().map(|node| scope.spawn(|| takes(node))).collect();
+            at_once.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert_eq!(taken.iter().flatten().collect::<Vec<_>>(), [&grant], "round {round}");
+        assert_eq!(nodes[1].find(&grant.proposal_hash), None);
+    }
 }
