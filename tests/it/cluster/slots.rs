@@ -1,6 +1,7 @@
 //! Caps over all nodes: at no revision of the cells do more runs count than may, and what the dead leave behind keeps nobody out.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -102,10 +103,12 @@ fn h_07_nine_issues_at_three_nodes_never_have_more_slots_than_there_are() {
     let tap = Tap::of(&server);
     let caps = Caps { in_all: 3, in_a_repository: 2 };
     let nodes: Vec<StateDir> = (0..3).map(|_| node(&server, caps)).collect();
+    let refused = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for issue in 0..9 {
             let node = &nodes[issue as usize % 3];
             let repo = if issue < 7 { "o/one" } else { "o/two" };
+            let refused = &refused;
             scope.spawn(move || {
                 loop {
                     match take(node, repo, issue) {
@@ -117,18 +120,22 @@ fn h_07_nine_issues_at_three_nodes_never_have_more_slots_than_there_are() {
                             }
                             return;
                         }
-                        Err(NotTaken::Full { .. }) => std::thread::sleep(Duration::from_millis(5)),
+                        Err(NotTaken::Full { .. }) => {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            std::thread::sleep(Duration::from_millis(5));
+                        }
                         Err(error) => panic!("{error}"),
                     }
                 }
             });
         }
     });
+    assert!(refused.into_inner() > 0, "they came to the caps");
     let none = json!({});
     assert_eq!((holders(&server, "all"), holders(&server, "o.one")), (none.clone(), none));
     drop(nodes);
-    assert_eq!((tap.most("o.one"), tap.most("all")), (2, 3));
-    assert!(tap.most("o.two") <= 2);
+    let most = ["o.one", "o.two", "all"].map(|cell| tap.most(cell));
+    assert!(most[0] == 2 && most[1] <= 2 && (2..=3).contains(&most[2]), "{most:?}");
 }
 
 #[test]
