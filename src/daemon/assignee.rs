@@ -104,7 +104,13 @@ impl Assignee {
                 () = tokio::time::sleep(AGAIN), if !untold.is_empty() => self.tell_ends(&mut untold).await,
                 Some((id, cell)) = assignments.next() => match cell {
                     Some(cell) if cell.answer == Answer::Open => self.take(id, cell, &mut runs).await,
-                    Some(cell) => self.hear(&id, cell),
+                    Some(cell) => {
+                        let is_known = self.hear(&id, &cell) || untold.iter().any(|(at, key, _)| *at == id && *key == cell.key);
+                        if !is_known && matches!(cell.answer, Answer::Taken { .. }) {
+                            // It was taken although the store did not say so in time: nothing began. Of another session it stays.
+                            self.decline(&id, &cell.key, "it was not begun there".to_owned()).await;
+                        }
+                    }
                     None => {}
                 },
                 Ok(()) = changes.changed(), if !runs.is_empty() => {
@@ -163,13 +169,14 @@ impl Assignee {
         }
     }
 
-    /// What its poller asks of a run.
-    fn hear(&self, id: &AssignmentId, cell: AssignmentCell) {
+    /// What its poller asks of a run. False: no such run works here.
+    fn hear(&self, id: &AssignmentId, cell: &AssignmentCell) -> bool {
         let mut assigned = self.assigned.all();
         let found = assigned.iter_mut().find(|(_, run)| run.id == *id && run.key == cell.key);
-        let Some((issue, run)) = found else { return };
-        run.requested = cell.requested;
+        let Some((issue, run)) = found else { return false };
+        run.requested.clone_from(&cell.requested);
         self.heed(issue, run);
+        true
     }
 
     /// Does what was asked of a run, as far as it is at a point where it can.

@@ -14,7 +14,7 @@ use super::supervise::{
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
-use crate::domain::refusal::Refusal;
+use crate::domain::refusal::{EndedRun, Refusal};
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
@@ -355,8 +355,8 @@ fn reason(why: StopDetail) -> &'static str {
 fn summary(walked: Finished) -> RunSummary {
     if let Some(refusal) = walked.refusal {
         if let Some(ended) = refusal.ended {
-            let (run_id, stop) = *ended;
-            return RunSummary { run_id: Some(run_id), labels_written: true, ..stop.into() };
+            let EndedRun { run_id, stop, labels_written } = *ended;
+            return RunSummary { run_id: Some(run_id), labels_written, ..stop.into() };
         }
         if let Some(technical) = &refusal.technical {
             tracing::info!(detail = refusal.stop.detail.as_str(), technical, "a start was refused");

@@ -13,10 +13,21 @@ pub struct Refusal {
     pub hints: Vec<String>,
     /// Technical words for the log; never shown on GitHub.
     pub technical: Option<String>,
-    /// The run that came to this end by itself, where the start was only to bring it to one.
-    pub ended: Option<Box<(RunId, Stop)>>,
+    /// The run that came to an end by itself, where the start was only to bring it to one.
+    pub ended: Option<Box<EndedRun>>,
     /// Whether a later start may succeed without a person's help, because another service cannot be reached now.
     pub transient: bool,
+}
+
+/// A run that came to its end by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedRun {
+    /// Which.
+    pub run_id: RunId,
+    /// How.
+    pub stop: Stop,
+    /// Whether it has made the labels say so.
+    pub labels_written: bool,
 }
 
 impl Refusal {
@@ -33,9 +44,9 @@ impl Refusal {
     }
 
     /// A refusal to bring a run to its end that has come to one.
-    pub fn already_ended(run_id: RunId, end: Stop) -> Self {
-        let message = format!("Run {run_id} came to its end meanwhile.");
-        Self { ended: Some(Box::new((run_id, end))), ..Self::new(StopDetail::BranchBusy, message) }
+    pub fn already_ended(ended: EndedRun) -> Self {
+        let message = format!("Run {} came to its end meanwhile.", ended.run_id);
+        Self { ended: Some(Box::new(ended)), ..Self::new(StopDetail::BranchBusy, message) }
     }
 
     /// Adds words for the log.

@@ -17,12 +17,12 @@ use super::origin::Resolved;
 use super::plan::Plan;
 use crate::conversation::parked::ParkedCell;
 use crate::domain::cluster::cells::HeldTerm;
-use crate::domain::event::{Event, LeaseTaken};
+use crate::domain::event::{Effect, Event, LeaseTaken};
 use crate::domain::issue::Issue;
 use crate::domain::issue::{IssueKey, ObjectiveSource};
 use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
 use crate::domain::origin::Origin;
-use crate::domain::refusal::Refusal;
+use crate::domain::refusal::{EndedRun, Refusal};
 use crate::domain::run::{RunId, Warning};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::Journal as _;
@@ -241,9 +241,13 @@ fn answered(plan: &Plan, last: Option<&MappingRecord>) -> Option<Refusal> {
 /// Why a run that was cut off is not brought to its end: where its host only stood still, it has gone on and ended.
 async fn ended_by_itself(context: &RepositoryContext, run_id: RunId) -> Refusal {
     let dir = context.state.run(&context.repo, run_id);
-    let read = tokio::task::spawn_blocking(move || run_facts::read(&dir).ok()?.end).await;
-    match read.ok().flatten() {
-        Some(end) => Refusal::already_ended(run_id, end),
+    let ended = move || {
+        let facts = run_facts::read(&dir).ok()?;
+        let labels_written = facts.outcome(Effect::Labels).is_some();
+        Some(EndedRun { run_id, stop: facts.end?, labels_written })
+    };
+    match tokio::task::spawn_blocking(ended).await.ok().flatten() {
+        Some(ended) => Refusal::already_ended(ended),
         None => {
             Refusal::new(StopDetail::BranchBusy, format!("Run {run_id} cannot be brought to its end yet."))
         }

@@ -210,6 +210,35 @@ async fn h_37_what_is_asked_at_the_poller_reaches_a_run_on_another_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn h_37_what_is_said_and_a_label_that_is_taken_off_reach_a_run_on_another_node() {
+    if !is_there("h_37_label") {
+        return;
+    }
+    let (world, server, [a, b], [first, second]) = two(1).await;
+    for skip in [3, 5] {
+        slow_model(&world, skip, 5_000);
+    }
+    label(&world, 7);
+    until("the second visit", || b.has("visit_started", 2) && world.sim.model_requests().len() == 4).await;
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd say Mind the rounding.").unwrap();
+    let told = || {
+        world.sim.model_requests().iter().any(|asked| asked.body.to_string().contains("Mind the rounding"))
+    };
+    until_or("the model is told", told, || a.said() + &b.said()).await;
+    assert!(world.sim.remove_label("demo/shop", 7, "agentd", "ada"));
+    let detail = || {
+        let ended = b.journal().into_iter().find(|line| line["kind"] == json!("run_ended"));
+        ended.map_or(Value::Null, |line| line["data"]["stop"]["detail"].clone())
+    };
+    until_or("it is stopped", || detail() == json!("label_removed"), || a.said() + &b.said()).await;
+    assert_eq!((a.began(), b.began()), (0, 1));
+    nothing_left(&server).await;
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h_40_a_node_that_is_told_to_stop_gives_its_run_back_to_the_poller() {
     if !is_there("h_40_given_back") {
         return;
