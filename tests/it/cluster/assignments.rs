@@ -50,7 +50,24 @@ pub async fn two(rounds: usize) -> (World, Server, [Node; 2], [Daemon; 2]) {
     (world, server, [a, b], [first, second])
 }
 
-/// What is still offered, once nothing is any more.
+/// The issue is labelled, and its third visit waits so long for the model on a node.
+async fn third_visit(world: &World, node: &Node, delay_ms: u64) {
+    slow_model(world, 5, delay_ms);
+    label(world, 7);
+    until("the third visit", || node.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+}
+
+/// The run comes to its end on the second node, and on no other.
+async fn done_by_the_second(world: World, server: Server, [a, b]: [&Node; 2], second: Daemon) {
+    until_or("it is done", || world.labels() == ["agentd:done"], || b.said()).await;
+    world.assert_one_of_each();
+    assert_eq!((a.began(), b.began()), (0, 1));
+    nothing_left(&server).await;
+    second.stop().await;
+    world.finish().await;
+}
+
+/// Waits until nothing is assigned any more.
 pub async fn nothing_left(server: &Server) {
     until("no assignment is left", || {
         let left = || {
@@ -121,9 +138,7 @@ async fn h_10_a_run_on_a_node_that_dies_is_gone_on_with_by_its_poller() {
         return;
     }
     let (world, server, [a, b], [first, second]) = two(2).await;
-    slow_model(&world, 5, 600_000);
-    label(&world, 7);
-    until("the third visit", || b.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    third_visit(&world, &b, 600_000).await;
     assert_eq!(a.began(), 0);
     // The cluster's status tells of it once, as the other node's.
     let bare = world.dir.path().join("bare");
@@ -148,18 +163,10 @@ async fn h_03_a_run_outlives_its_poller_and_is_followed_by_the_next_one() {
         return;
     }
     let (world, server, [a, b], [first, second]) = two(1).await;
-    slow_model(&world, 5, 8_000);
-    label(&world, 7);
-    until("the third visit", || b.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    third_visit(&world, &b, 8_000).await;
     first.kill();
     until_or("the next poller follows it", || b.said().contains("following a run"), || b.said()).await;
-    // What a person asks of the poller reaches the run.
-    until_or("it is done", || world.labels() == ["agentd:done"], || b.said()).await;
-    world.assert_one_of_each();
-    assert_eq!((a.began(), b.began()), (0, 1));
-    nothing_left(&server).await;
-    second.stop().await;
-    world.finish().await;
+    done_by_the_second(world, server, [&a, &b], second).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,18 +175,11 @@ async fn h_40_a_poller_that_is_told_to_stop_leaves_its_runs_where_they_work() {
         return;
     }
     let (world, server, [a, b], [first, second]) = two(1).await;
-    slow_model(&world, 5, 8_000);
-    label(&world, 7);
-    until("the third visit", || b.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    third_visit(&world, &b, 8_000).await;
     let begin = std::time::Instant::now();
     first.stop().await;
     assert!(begin.elapsed() < Duration::from_secs(6), "it does not wait for the run");
-    until_or("it is done", || world.labels() == ["agentd:done"], || b.said()).await;
-    world.assert_one_of_each();
-    assert_eq!((a.began(), b.began()), (0, 1));
-    nothing_left(&server).await;
-    second.stop().await;
-    world.finish().await;
+    done_by_the_second(world, server, [&a, &b], second).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,9 +244,7 @@ async fn h_40_a_node_that_is_told_to_stop_gives_its_run_back_to_the_poller() {
         return;
     }
     let (world, server, [a, b], [first, second]) = two(2).await;
-    slow_model(&world, 5, 3_000);
-    label(&world, 7);
-    until("the third visit", || b.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    third_visit(&world, &b, 3_000).await;
     second.stop().await;
     until_or("it is done", || world.labels() == ["agentd:done"], || a.said()).await;
     world.assert_one_of_each();
