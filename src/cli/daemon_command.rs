@@ -442,6 +442,7 @@ pub(super) async fn parts_of(
         poll_interval: config.daemon.poll_interval,
         state: repositories::state(context, &config).await?,
         look_at_pollers: look_at_pollers(&config),
+        drain_timeout: config.cluster.drain_timeout.0,
         find_left: finds_left(&sites),
         clock: Clock::system(),
         host: Host::current(),

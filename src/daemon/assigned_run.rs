@@ -142,14 +142,11 @@ impl Placed {
                     },
                     _ => return Outcome::NotTaken("the assignment is there no more".to_owned()),
                 },
+                () = self.shutdown.stopped() => return self.leave(&key, taker.is_some(), run_id).await,
                 () = self.control.shutdown.stopped(), if !told => {
                     told = true;
-                    if self.shutdown.stopping() {
-                        return self.leave(&key, taker.is_some(), run_id).await;
-                    }
                     self.ask(&key, Requested { stop: Some(self.control.why().as_str().to_owned()), ..Requested::default() }).await;
                 }
-                () = self.shutdown.stopped(), if told => return self.leave(&key, taker.is_some(), run_id).await,
                 Some(by) = self.extends.recv() => {
                     self.ask(&key, Requested { extended_by: vec![by], ..Requested::default() }).await;
                 }

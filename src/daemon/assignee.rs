@@ -20,6 +20,7 @@ use super::supervise::{RunHandle, Start, Supervisor};
 use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::RunKey;
 use crate::domain::stop::StopDetail;
+use crate::issue::cut_off_runs::BegunBy;
 use crate::store::assignments::{AssignmentId, Assignments};
 use crate::sys::clock::Clock;
 use crate::sys::shutdown::Shutdown;
@@ -73,7 +74,10 @@ pub(super) struct Assignee {
     pub own_slots: OwnSlots,
     pub progress: Progress,
     pub clock: Clock,
+    /// Told to take nothing more.
     pub shutdown: Shutdown,
+    /// What runs hear.
+    pub runs: Shutdown,
 }
 
 /// The end of a run that its poller was not told yet.
@@ -139,11 +143,13 @@ impl Assignee {
             Ok(false) => return,
             Err(error) => return tracing::warn!("a run cannot be taken from another node: {error}"),
         }
-        let (control, since) = (RunHandle::below(&self.shutdown), self.clock.now());
+        let (control, since) = (RunHandle::below(&self.runs), self.clock.now());
         let issue = IssueRef { repo: request.repo.clone(), number: request.issue };
         tracing::info!(%issue, by = cell.by.node, "starting a run for another node");
         let unlabelled = request.unlabelled;
-        let run = start(request.request(control.clone()));
+        let request = request.request(control.clone());
+        let begun = request.begun(unlabelled);
+        let run = start(request);
         let assigned = AssignedRun {
             since,
             control: control.clone(),
@@ -154,7 +160,7 @@ impl Assignee {
             is_named: false,
         };
         self.assigned.all().insert(issue.clone(), assigned);
-        runs.spawn(issue, control, since, unlabelled, async move {
+        runs.spawn(issue, control, since, begun, async move {
             let _slot = slot;
             run.await
         });
@@ -218,7 +224,7 @@ impl Assignee {
         }
     }
 
-    fn ended(&self, (issue, summary): (IssueRef, RunSummary)) -> Option<Untold> {
+    fn ended(&self, (issue, _, summary): (IssueRef, BegunBy, RunSummary)) -> Option<Untold> {
         tracing::info!(%issue, detail = summary.stop.detail.as_str(), "a run for another node ended");
         let run = self.assigned.all().remove(&issue)?;
         self.progress.forget(&issue);

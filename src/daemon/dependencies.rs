@@ -116,6 +116,8 @@ pub struct Dependencies {
     pub max_follow_ups: u32,
     /// In a cluster: how often it is looked who polls what.
     pub look_at_pollers: Option<Duration>,
+    /// In a cluster: how long runs may take to the end of their visits when the daemon ends.
+    pub drain_timeout: Duration,
     /// What dead processes left in a repository that this node begins to poll.
     pub find_left: FindLeft,
     /// What the processes before this one left unfinished.

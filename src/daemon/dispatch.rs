@@ -333,9 +333,16 @@ async fn run_one(asked: &StartRequest, repository: &RepositoryContext, watch: &R
     }
 }
 
-/// Passes the daemon's stop requests on to the run, the weaker one first.
+/// Passes the daemon's stop requests on to the run, the weakest one first.
 async fn pass_on(control: &RunHandle, stop: &StopHandle) -> std::convert::Infallible {
-    control.shutdown.stopped().await;
+    tokio::select! {
+        biased;
+        () = control.shutdown.stopped() => {}
+        () = control.shutdown.drained() => {
+            stop.ask_before_next_visit(Stop::new(StopDetail::Shutdown, "Another node is to go on with the run."));
+            control.shutdown.stopped().await;
+        }
+    }
     let why = control.why();
     stop.ask(Stop::new(why, reason(why)));
     control.shutdown.aborted().await;

@@ -14,9 +14,11 @@ use tokio::time::Instant;
 use super::assigned_run::Read;
 use super::assignee::AssignedRuns;
 use super::dependencies::Dependencies;
+use super::draining::Draining;
 use super::hints::{Hinted, Hints};
 use super::listen::Ears;
 use super::loading::{DaemonError, DaemonFiles, StateError};
+use super::moves::Moves;
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
@@ -35,6 +37,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
+use crate::issue::cut_off_runs::BegunBy;
 use crate::repository::shared_limits::{self, SharedLimits};
 use crate::store::assignments::{AssignmentId, Assignments, CapOfAll, NodeRoom};
 use crate::store::port::Held;
@@ -106,6 +109,10 @@ pub struct Daemon {
     /// Ends of runs on other nodes: those that were read, and those from which all that follows is kept.
     pub(super) read_ends: Read,
     pub(super) kept_ends: Vec<(AssignmentId, RunKey)>,
+    /// How the runs hear that the daemon ends.
+    pub(super) draining: Draining,
+    /// Runs that are to go on on other nodes.
+    pub(super) moves: Moves,
     /// In a cluster: limits of GitHub are told and heard.
     pub(super) shared_limits: Option<SharedLimits>,
     /// In a cluster: why this node may not take part.
@@ -128,7 +135,7 @@ async fn told(changed: Option<Arc<Notify>>) {
     }
 }
 
-struct AbortOnDrop(tokio::task::AbortHandle);
+pub(super) struct AbortOnDrop(pub(super) tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
@@ -198,6 +205,8 @@ impl Daemon {
             assignee: None,
             read_ends: Read::default(),
             kept_ends: Vec::new(),
+            draining: Draining::new(&deps.shutdown, None),
+            moves: Moves::default(),
             shared_limits: None,
             refused: None,
             lease,
@@ -232,6 +241,7 @@ impl Daemon {
             })
         });
         let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
+        let _draining = self.hear_operators();
         self.assignee = self.open_assignee();
         self.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);
         self.tell_room();
@@ -296,11 +306,22 @@ impl Daemon {
                     }
                     () = tokio::time::sleep_until(next) => break,
                 };
-                self.take_outcome(ended);
+                self.take_end(ended);
                 self.unless_stopped(Self::after_end).await;
             }
         }
         self.drain().await
+    }
+
+    /// In a cluster: hears what operators ask of this node and of runs, and has the runs hear of a stop as that needs.
+    fn hear_operators(&mut self) -> Option<[AbortOnDrop; 2]> {
+        let assignments = self.assignments.clone()?;
+        self.draining = Draining::new(&self.deps.shutdown, Some(self.deps.drain_timeout));
+        let serves = self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
+        let passing_on = self.draining.clone().pass_on(Arc::clone(&assignments), serves);
+        let listening = self.moves.clone().listen(assignments, self.draining.clone());
+        let passing_on = tokio::spawn(async move { match passing_on.await {} });
+        Some([passing_on.abort_handle(), tokio::spawn(listening).abort_handle()].map(AbortOnDrop))
     }
 
     /// One tick, then waits for what it started; nothing more is started.
@@ -409,6 +430,14 @@ impl Daemon {
         quiet(self.watches.iter().filter(|watch| watch.is_named()).count())
     }
 
+    /// What follows from the end of a run. One that ended so that another node goes on with it is looked at like one that was cut off.
+    pub(super) fn take_end(&mut self, (issue, begun, summary): (IssueRef, BegunBy, RunSummary)) {
+        if summary.stop.detail == StopDetail::Shutdown && summary.run_id.is_some() {
+            self.unfinished.push(UnfinishedRun { issue: issue.clone(), begun });
+        }
+        self.take_outcome((issue, summary));
+    }
+
     async fn after_end(&mut self) {
         self.empty_outbox().await;
         self.dispatch().await;
@@ -425,7 +454,7 @@ impl Daemon {
         let mut gone = BTreeMap::new();
         let client = self.quick_client();
         for (issue, live) in self.supervisor.runs_mut() {
-            if !live.unlabelled || live.control.shutdown.stopping() || !looked.contains(&issue.repo) {
+            if !live.unlabelled() || live.control.shutdown.stopping() || !looked.contains(&issue.repo) {
                 continue;
             }
             match client.issue_if_changed(&issue.repo, issue.number, live.etag.as_deref()).await {
@@ -445,7 +474,7 @@ impl Daemon {
             };
             let listed = watch.candidate(issue.number).is_some();
             let looked = looked.contains(&issue.repo);
-            if listed || !looked || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled {
+            if listed || !looked || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled() {
                 continue;
             }
             let why = match self.quick_client().issue(&issue.repo, issue.number).await {
@@ -547,6 +576,7 @@ impl Daemon {
             task
         });
         self.tell_room();
+        self.announce();
         self.save();
         while !self.supervisor.is_empty() || assignee.is_some() {
             let shutdown = self.deps.shutdown.clone();
@@ -557,8 +587,8 @@ impl Daemon {
                 }
             };
             tokio::select! {
-                ended = self.supervisor.ended() => {
-                    self.take_outcome(ended);
+                (issue, _, summary) = self.supervisor.ended() => {
+                    self.take_outcome((issue, summary));
                     if !shutdown.aborting() {
                         self.empty_outbox().await;
                     }

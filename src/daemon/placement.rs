@@ -15,25 +15,26 @@ use super::main_loop::Daemon;
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlot;
 use super::snapshot::{IssueRef, Limits};
-use super::supervise::{RunHandle, StartRequest};
-use crate::domain::cluster::lease::{Candidate, preferred};
+use super::supervise::{RunHandle, Start, StartRequest};
+use crate::domain::cluster::lease::{Candidate, moved_to, preferred};
 use crate::domain::cluster::names::token;
 use crate::domain::name::RepoName;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::repository::mapping_format::mapping_of;
 use crate::store::assignments::{AssignmentId, Assignments, NodeRoom, Room};
 use crate::sys::shutdown::Shutdown;
 
-/// Whether a node works in a repository.
-fn serves(node: &NodeRoom, repo: &RepoName) -> bool {
-    let name = repo.to_string().to_ascii_lowercase();
-    node.room.serves.iter().any(|one| one.to_string().to_ascii_lowercase() == name)
-}
-
 impl Daemon {
+    /// How a run starts on this node.
+    fn start_here(&self) -> Start {
+        self.moves.heeded(&self.deps.start, &self.deps.progress)
+    }
+
     /// Takes runs of other nodes in.
     pub(super) fn open_assignee(&self) -> Option<(Shutdown, JoinHandle<()>)> {
         let shutdown = self.deps.shutdown.child();
         let assignee = Assignee {
+            runs: self.draining.runs.clone(),
             assignments: self.assignments.clone()?,
             assigned: self.assigned.clone(),
             own_slots: self.own_slots.clone(),
@@ -80,9 +81,10 @@ impl Daemon {
     pub(super) fn tell_room(&self) {
         let Some(assignments) = &self.assignments else { return };
         self.own_slots.allow(self.deps.limits.all);
-        self.assigned.start_by(&self.deps.start);
+        self.assigned.start_by(&self.start_here());
         let takes = self.assignee.is_some() && !self.deps.shutdown.stopping();
         let (own_slots, most) = (self.own_slots.clone(), if takes { self.deps.limits.all } else { 0 });
+        let drains = self.deps.shutdown.stopping();
         let serves: Vec<RepoName> =
             self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -90,7 +92,17 @@ impl Daemon {
             capacity: count(most),
             runs: count(own_slots.taken()),
             serves: serves.clone(),
+            drains,
         }));
+    }
+
+    /// Says at once that this node takes nothing more. It is not waited for: the next sign of life says it again.
+    pub(super) fn announce(&self) {
+        let Some(assignments) = self.assignments.clone() else { return };
+        tokio::spawn(async move {
+            let told = blocking(&assignments, |assignments| assignments.announce()).await;
+            tracing::debug!(?told, "the other nodes are told that this one takes nothing more");
+        });
     }
 
     /// Runs that the nodes have room for, those of this poller among them.
@@ -103,7 +115,7 @@ impl Daemon {
         let here = self.supervisor.runs().count() - elsewhere;
         // What this node runs for other pollers takes its own room.
         let own = self.deps.limits.all.saturating_sub(self.own_slots.taken().saturating_sub(here));
-        let polled = |node: &&NodeRoom| self.watches.iter().any(|watch| serves(node, &watch.watched.name));
+        let polled = |node: &&NodeRoom| self.watches.iter().any(|watch| node.serves(&watch.watched.name));
         let others = self.nodes.iter().filter(|node| !node.is_own).filter(polled).map(|node| {
             let mine = placed.get(&node.node).copied().unwrap_or(0);
             let runs = mine.max(node.room.runs as usize);
@@ -129,15 +141,18 @@ impl Daemon {
         let own = self.nodes.iter().find(|node| node.is_own)?.node.clone();
         let (repo, number) = (issue.repo.clone(), issue.number);
         let last =
-            blocking(&assignments, move |assignments| assignments.last_node(&repo, number)).await.ok()?;
+            blocking(&assignments, move |assignments| assignments.last_holder(&repo, number)).await.ok()?;
+        let newest = last.record.as_ref().and_then(mapping_of).map(|mapping| mapping.run_id);
+        let moved = self.moves.of(issue, newest);
+        let has_worktree = |node: &str| last.node.as_deref().map(token) == Some(token(node));
         let placed = self.placed();
         let candidates: Vec<Candidate> = self
             .nodes
             .iter()
-            .filter(|node| node.is_own || serves(node, &issue.repo))
+            .filter(|node| node.is_own || node.serves(&issue.repo))
             .map(|node| Candidate {
                 node: node.node.clone(),
-                has_worktree: last.as_deref().map(token) == Some(token(&node.node)),
+                has_worktree: has_worktree(&node.node),
                 runs: match node.is_own {
                     true => u32::try_from(self.own_slots.taken()).unwrap_or(u32::MAX),
                     false => node.room.runs.max(placed.get(&node.node).map_or(0, |mine| *mine as u32)),
@@ -148,7 +163,11 @@ impl Daemon {
                 },
             })
             .collect();
-        preferred(&candidates, &own).filter(|node| *node != own).map(str::to_owned)
+        let node = match &moved {
+            Some(asked) => moved_to(&candidates, asked.to.as_deref(), &own),
+            None => preferred(&candidates, &own),
+        };
+        node.filter(|node| *node != own).map(str::to_owned)
     }
 
     /// A run, on this node or on another one.
@@ -161,7 +180,7 @@ impl Daemon {
         let (issue, own_slots) = (request.issue.clone(), self.own_slots.clone());
         let assigned = AssignmentRequest::of(&request, unlabelled);
         let (control, title) = (request.control.clone(), request.title.clone());
-        let start = Arc::clone(&self.deps.start);
+        let start = self.start_here();
         let here = move |slot: Option<OwnSlot>| async move {
             let Some(_slot) = slot else {
                 let told = "No node has room for the run at the moment.";
@@ -229,11 +248,14 @@ impl Daemon {
                 continue;
             }
             tracing::info!(%issue, node = id.node, "following a run on another node");
-            let control = RunHandle::below(&self.deps.shutdown);
+            let control = RunHandle::below(&self.draining.runs);
+            let unlabelled = request.unlabelled;
+            let request = request.request(control.clone());
+            let begun = request.begun(unlabelled);
             let placed =
                 self.placed_at(Arc::clone(&assignments), id, (issue.clone(), request.title), control.clone());
             let now = self.deps.clock.now();
-            self.supervisor.spawn(issue, control, now, request.unlabelled, follow_on(placed, cell));
+            self.supervisor.spawn(issue, control, now, begun, follow_on(placed, cell));
         }
     }
 

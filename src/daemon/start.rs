@@ -61,7 +61,7 @@ impl Daemon {
         let completes = unlabelled && watch.completing.contains(&issue.number);
         let swept = unlabelled && selection == Selection::Sweep;
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
-        let control = RunHandle::below(&self.deps.shutdown);
+        let control = RunHandle::below(&self.draining.runs);
         // What waits is this run's, whatever starts it.
         let cell = self.inbox(issue);
         if let Err(error) = cell.update(Inbox::take).await {
@@ -90,6 +90,7 @@ impl Daemon {
             resume,
             control: control.clone(),
         };
+        let begun = request.begun(unlabelled);
         let run = self.placed_run(request, unlabelled).await;
         let run = async move {
             let summary = run.await;
@@ -102,7 +103,7 @@ impl Daemon {
             summary
         };
         tracing::info!(%issue, source = ?source, "starting a run");
-        self.supervisor.spawn(issue.clone(), control, self.deps.clock.now(), unlabelled, run);
+        self.supervisor.spawn(issue.clone(), control, self.deps.clock.now(), begun, run);
         true
     }
 }

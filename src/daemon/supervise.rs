@@ -126,6 +126,18 @@ pub struct StartRequest {
     pub control: RunHandle,
 }
 
+impl StartRequest {
+    /// How the run is begun, as who finds it cut off has to know. `unlabelled`: the trigger label does not ask for it.
+    pub fn begun(&self, unlabelled: bool) -> BegunBy {
+        match () {
+            () if !unlabelled => BegunBy::Labelled,
+            () if self.completes => BegunBy::WritingLabels,
+            () if self.follow_up.is_some() => BegunBy::FollowUp,
+            () => BegunBy::Swept,
+        }
+    }
+}
+
 /// What the daemon can do to a run: tell it to stop, by the two levels of [`Shutdown`], and why; and give it more.
 #[derive(Debug, Clone)]
 pub struct RunHandle {
@@ -207,10 +219,17 @@ pub(super) struct Supervisor {
 pub(super) struct Live {
     pub control: RunHandle,
     pub since: DateTime<Utc>,
-    /// Started without the trigger label: by a sweep, or to end what a killed run had begun.
-    pub unlabelled: bool,
+    /// What people want, according to the trigger label.
+    pub begun: BegunBy,
     /// Tag of the issue as last read, for those in no list.
     pub etag: Option<String>,
+}
+
+impl Live {
+    /// Started without the trigger label: by a sweep, or to end what a killed run had begun.
+    pub fn unlabelled(&self) -> bool {
+        self.begun != BegunBy::Labelled
+    }
 }
 
 impl Supervisor {
@@ -223,12 +242,12 @@ impl Supervisor {
         issue: IssueRef,
         control: RunHandle,
         since: DateTime<Utc>,
-        unlabelled: bool,
+        begun: BegunBy,
         run: impl Future<Output = RunSummary> + Send + 'static,
     ) {
         let handle = self.tasks.spawn(run);
         self.ids.push((handle.id(), issue.clone()));
-        self.runs.insert(issue, Live { control, since, unlabelled, etag: None });
+        self.runs.insert(issue, Live { control, since, begun, etag: None });
     }
 
     pub fn runs(&self) -> impl Iterator<Item = (&IssueRef, &Live)> {
@@ -252,7 +271,7 @@ impl Supervisor {
     }
 
     /// The next run that ends; never, while nothing runs. A panic is a run that ended with a defect of agentd.
-    pub async fn ended(&mut self) -> (IssueRef, RunSummary) {
+    pub async fn ended(&mut self) -> (IssueRef, BegunBy, RunSummary) {
         loop {
             let Some(joined) = self.tasks.join_next_with_id().await else {
                 std::future::pending::<()>().await;
@@ -269,8 +288,8 @@ impl Supervisor {
             };
             let Some(place) = self.ids.iter().position(|(known, _)| *known == id) else { continue };
             let (_, issue) = self.ids.swap_remove(place);
-            self.runs.remove(&issue);
-            return (issue, summary);
+            let begun = self.runs.remove(&issue).map_or(BegunBy::Labelled, |live| live.begun);
+            return (issue, begun, summary);
         }
     }
 

@@ -44,7 +44,7 @@ impl Daemon {
             tokio::select! {
                 () = shutdown.stopped() => {}
                 one = daemon.supervisor.ended() => {
-                    daemon.take_outcome(one);
+                    daemon.take_end(one);
                     daemon.empty_outbox().await;
                     ended.append(&mut daemon.ended);
                 }

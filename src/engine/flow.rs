@@ -204,7 +204,7 @@ impl<'a> FlowRun<'a> {
 
     /// Stop requests and budgets, before a visit (C-08, C-12, D24).
     fn may_visit(&self) -> Result<(), NotDone<Stop>> {
-        if let Some(stop) = self.world.asked_to_stop() {
+        if let Some(stop) = self.world.asked_before_visit() {
             return Err(stop.into());
         }
         if let Some(max) = self.plan.definition().max_iterations

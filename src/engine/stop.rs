@@ -1,4 +1,4 @@
-//! The stop signal of a run: nothing, then one last report, then at once.
+//! The stop signal of a run: nothing, then an end before the next visit, then one last report, then at once.
 
 use tokio::sync::watch;
 
@@ -9,6 +9,8 @@ use crate::domain::stop::Stop;
 pub enum StopState {
     /// Not at all.
     Running,
+    /// The visit under way is finished, and no other one is begun.
+    BeforeNextVisit(Stop),
     /// One forced final turn is granted (C-26, D39, D69).
     Graceful(Stop),
     /// Everything in flight is cancelled.
@@ -26,25 +28,29 @@ impl StopHandle {
         (Self(sender), StopSignal(receiver))
     }
 
+    /// Asks for an end before the next visit, so that nothing is done twice by who goes on with the run.
+    pub fn ask_before_next_visit(&self, stop: Stop) {
+        self.change(|state| *state == StopState::Running, StopState::BeforeNextVisit(stop));
+    }
+
     /// Asks for one last report. A later request that is not stronger changes nothing.
     pub fn ask(&self, stop: Stop) {
-        self.0.send_if_modified(|state| {
-            let first = *state == StopState::Running;
-            if first {
-                *state = StopState::Graceful(stop);
-            }
-            first
-        });
+        let is_weaker = |state: &StopState| matches!(state, StopState::Running | StopState::BeforeNextVisit(_));
+        self.change(is_weaker, StopState::Graceful(stop));
     }
 
     /// Ends everything at once.
     pub fn abort(&self, stop: Stop) {
+        self.change(|state| !matches!(state, StopState::Abort(_)), StopState::Abort(stop));
+    }
+
+    fn change(&self, is_weaker: impl FnOnce(&StopState) -> bool, next: StopState) {
         self.0.send_if_modified(|state| {
-            let first = !matches!(state, StopState::Abort(_));
-            if first {
-                *state = StopState::Abort(stop);
+            let changes = is_weaker(state);
+            if changes {
+                *state = next;
             }
-            first
+            changes
         });
     }
 
@@ -64,11 +70,19 @@ impl StopSignal {
         self.0.borrow().clone()
     }
 
-    /// The stop that was asked for, in either form.
+    /// The stop that a visit under way has to heed.
     pub fn asked(&self) -> Option<Stop> {
         match self.state() {
-            StopState::Running => None,
+            StopState::Running | StopState::BeforeNextVisit(_) => None,
             StopState::Graceful(stop) | StopState::Abort(stop) => Some(stop),
+        }
+    }
+
+    /// The stop that keeps the next visit from being begun.
+    pub fn asked_before_visit(&self) -> Option<Stop> {
+        match self.state() {
+            StopState::Running => None,
+            StopState::BeforeNextVisit(stop) | StopState::Graceful(stop) | StopState::Abort(stop) => Some(stop),
         }
     }
 
@@ -77,9 +91,9 @@ impl StopSignal {
         matches!(self.state(), StopState::Graceful(stop) if stop.is_taken())
     }
 
-    /// Waits until a stop is asked for, in either form. Waits for ever when nobody is left who could ask.
+    /// Waits until a visit under way has to stop. Waits for ever when nobody is left who could ask.
     pub async fn wait_asked(&self) {
-        self.wait(|state| *state != StopState::Running).await;
+        self.wait(|state| matches!(state, StopState::Graceful(_) | StopState::Abort(_))).await;
     }
 
     /// Waits until everything is to end at once.
@@ -109,8 +123,11 @@ mod tests {
     async fn c_26_the_first_request_counts_and_an_abort_outranks_it() {
         let (handle, signal) = StopHandle::new();
         assert_eq!(signal.asked(), None);
+        handle.ask_before_next_visit(Stop::new(StopDetail::Shutdown, "before the next visit"));
+        assert_eq!((signal.asked(), signal.asked_before_visit().unwrap().detail), (None, StopDetail::Shutdown));
         handle.ask(Stop::new(StopDetail::UserStop, "first"));
         handle.ask(Stop::new(StopDetail::Shutdown, "second"));
+        handle.ask_before_next_visit(Stop::new(StopDetail::Shutdown, "weaker"));
         signal.wait_asked().await;
         assert_eq!(signal.asked().unwrap().detail, StopDetail::UserStop);
         handle.abort(Stop::new(StopDetail::UserAbort, "now"));

@@ -190,6 +190,11 @@ impl FlowWorld {
         self.0.meter.budgets().max_steps
     }
 
+    /// Whether someone asked that no further visit is begun.
+    pub(super) fn asked_before_visit(&self) -> Option<Stop> {
+        self.0.stop.asked_before_visit()
+    }
+
     /// Whether someone asked to stop.
     pub(super) fn asked_to_stop(&self) -> Option<Stop> {
         self.0.stop.asked()

@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
     pub fn aborted(&self) -> Option<Stop> {
         match self.stop.state() {
             StopState::Abort(stop) => Some(stop),
-            StopState::Running | StopState::Graceful(_) => None,
+            StopState::Running | StopState::BeforeNextVisit(_) | StopState::Graceful(_) => None,
         }
     }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::error::StoreError;
 use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{RunKey, SessionId};
+use crate::domain::cluster::control::Move;
 use crate::domain::name::RepoName;
 
 /// An assignment's place: one node has one assignment for an issue at a time.
@@ -30,6 +31,8 @@ pub struct Room {
     pub runs: u32,
     /// The repositories that it works in.
     pub serves: Vec<RepoName>,
+    /// Whether it ends what it has and takes nothing more.
+    pub drains: bool,
 }
 
 /// What a daemon has room for, each time that it is asked.
@@ -44,6 +47,27 @@ pub struct CapOfAll {
     pub others: usize,
 }
 
+/// What an operator asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// This node is to end, and its runs are to go on elsewhere.
+    Drain {
+        /// Who asks.
+        by: String,
+    },
+    /// A run is to go on elsewhere.
+    Move(Move),
+}
+
+/// Who had an issue last.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LastHolder {
+    /// The node that has its worktree.
+    pub node: Option<String>,
+    /// The mapping of its run, as the lease keeps it.
+    pub record: Option<Value>,
+}
+
 /// The daemon of a living node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRoom {
@@ -53,6 +77,14 @@ pub struct NodeRoom {
     pub is_own: bool,
     /// What it has room for, as it last said.
     pub room: Room,
+}
+
+impl NodeRoom {
+    /// Whether it works in a repository.
+    pub fn serves(&self, repo: &RepoName) -> bool {
+        let name = repo.to_string().to_ascii_lowercase();
+        self.room.serves.iter().any(|one| one.to_string().to_ascii_lowercase() == name)
+    }
 }
 
 /// Runs that the poller of a repository gives to other nodes, each by a cell of its own. A key tells one assignment from a later one at the
@@ -67,8 +99,14 @@ pub trait Assignments: Send + Sync {
     /// The cap on the runs of all nodes together, and how many of them are at work beside those on these issues. `None`: no such cap.
     fn cap_of_all(&self, beside: &[(RepoName, u64)]) -> Result<Option<CapOfAll>, StoreError>;
 
-    /// The node that had an issue last, and has its worktree.
-    fn last_node(&self, repo: &RepoName, number: u64) -> Result<Option<String>, StoreError>;
+    /// Tells the others at once what this node's daemon has room for.
+    fn announce(&self) -> Result<(), StoreError>;
+
+    /// What operators ask: of this life of this node, and of runs. The last message about each is there at first; one may come again.
+    fn controls(&self) -> BoxStream<'static, Control>;
+
+    /// Who had an issue last.
+    fn last_holder(&self, repo: &RepoName, number: u64) -> Result<LastHolder, StoreError>;
 
     /// Assigns a run to a node. `None`: somebody has the issue.
     fn assign(&self, id: &AssignmentId, request: Value) -> Result<Option<AssignmentCell>, StoreError>;

@@ -1,4 +1,4 @@
-//! A stop in two levels: finish the running work, or drop it.
+//! A stop in levels: go to where others can go on, finish the running work, or drop it.
 
 use std::io;
 use std::sync::LazyLock;
@@ -69,6 +69,7 @@ fn give_up() {
 /// reverse.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
+    drain: CancellationToken,
     stop: CancellationToken,
     abort: CancellationToken,
 }
@@ -81,7 +82,21 @@ impl Shutdown {
 
     /// A stop for a part (one run): hears this one, and can be asked for alone.
     pub fn child(&self) -> Self {
-        Self { stop: self.stop.child_token(), abort: self.abort.child_token() }
+        Self {
+            drain: self.drain.child_token(),
+            stop: self.stop.child_token(),
+            abort: self.abort.child_token(),
+        }
+    }
+
+    /// Before the first level: go to where others can go on with the work, and end there.
+    pub fn request_drain(&self) {
+        self.drain.cancel();
+    }
+
+    /// Ends when that is asked for.
+    pub async fn drained(&self) {
+        self.drain.cancelled().await;
     }
 
     /// First level: finish the turn, report, pause (D69).

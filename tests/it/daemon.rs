@@ -130,6 +130,7 @@ impl Yard {
             start,
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
             look_at_pollers: None,
+            drain_timeout: Duration::ZERO,
             find_left: Arc::new(|_| std::future::ready(Vec::new()).boxed()),
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             approved: Arc::new(|_| std::future::ready(false).boxed()),

@@ -1,6 +1,7 @@
 //! `agentd cluster`: looks at the cluster's servers, makes its streams, writes its account, and shows who holds what.
 
 mod account;
+mod control;
 mod doctor;
 mod moving;
 mod status;
@@ -11,6 +12,7 @@ use clap::Subcommand;
 
 use super::context::Context;
 use super::error::CommandError;
+use super::issue_arg::{self, IssueArg};
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::domain::canonical::sha256_hex;
@@ -32,6 +34,21 @@ pub enum ClusterCommand {
     },
     /// Write the servers' configuration of the cluster's account: who may send what.
     Account(AccountArgs),
+    /// Have a node end: it takes nothing more, its runs end behind the visits that are under way, and other nodes go on with them.
+    Drain {
+        /// Its name.
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+    /// Have another node go on with the run of an issue, behind the visit that is under way.
+    Move {
+        /// The issue: N, OWNER/NAME#N, or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue_arg::issue)]
+        issue: IssueArg,
+        /// The node that goes on with it; without it any other with room.
+        #[arg(long, value_name = "NODE")]
+        to: Option<String>,
+    },
     /// Bring this state directory into the cluster's store: journals, files, approvals, spending, leases. The files stay.
     Import {
         /// Only say what would be brought.
@@ -75,6 +92,10 @@ pub fn run(context: &Context, command: &ClusterCommand) -> Result<u8, CommandErr
         ClusterCommand::Status => status::status(context).map(|()| 0),
         ClusterCommand::Doctor { create } => doctor::run(context, *create),
         ClusterCommand::Account(args) => account::run(context, args).map(|()| 0),
+        ClusterCommand::Drain { node } => control::drain(context, node).map(|()| 0),
+        ClusterCommand::Move { issue, to } => {
+            control::move_run(context, issue, to.as_deref()).map(|()| 0)
+        }
         ClusterCommand::Import { dry_run } => moving::import(context, *dry_run),
         ClusterCommand::Export { dir, leases } => moving::export(context, dir, *leases),
     }

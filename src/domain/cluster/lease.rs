@@ -53,7 +53,19 @@ pub struct Candidate {
 
 /// The node that has a run: the one with its worktree, else the one with the most room, of these `own`. `None`: none has room.
 pub fn preferred<'a>(candidates: &'a [Candidate], own: &str) -> Option<&'a str> {
-    let room = candidates.iter().filter(|one| one.runs < one.capacity);
+    best_of(candidates.iter(), own)
+}
+
+/// The node that goes on with a run that was moved away from the one with its worktree: `to`, else any other one, else that one. `None`:
+/// none has room.
+pub fn moved_to<'a>(candidates: &'a [Candidate], to: Option<&str>, own: &str) -> Option<&'a str> {
+    best_of(candidates.iter().filter(|one| to == Some(one.node.as_str())), own)
+        .or_else(|| best_of(candidates.iter().filter(|one| !one.has_worktree), own))
+        .or_else(|| preferred(candidates, own))
+}
+
+fn best_of<'a>(candidates: impl Iterator<Item = &'a Candidate>, own: &str) -> Option<&'a str> {
+    let room = candidates.filter(|one| one.runs < one.capacity);
     let best = room
         .max_by_key(|one| (one.has_worktree, one.capacity - one.runs, one.node == own, Reverse(&one.node)));
     best.map(|one| one.node.as_str())

@@ -119,6 +119,17 @@ impl Names {
         format!("agentd.{}.run.{}.{}.{}", self.cluster, token(repo.owner()), token(repo.name()), token(run))
     }
 
+    /// The subject of what is asked of a node. It is among the issues, of no repository.
+    pub fn control_of_node(&self, node: &str) -> String {
+        let nobody = token("");
+        format!("agentd.{}.ctl.{nobody}.{nobody}.{}", self.cluster, token(node))
+    }
+
+    /// The subject of what is asked of an issue's run.
+    pub fn control_of(&self, repo: &RepoName, issue: u64) -> String {
+        format!("agentd.{}.ctl.{}.{}.{issue}", self.cluster, token(repo.owner()), token(repo.name()))
+    }
+
     /// The subject of a chain of seals, by the hash of its first line. It is among the journals, of no repository.
     pub fn seals(&self, first: &str) -> String {
         let nobody = token("");

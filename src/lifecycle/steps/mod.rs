@@ -160,7 +160,7 @@ async fn checkpoint(
         Err(error) => Err(match run.stop().state() {
             // Git was cancelled with everything else; the edits stay in the worktree.
             StopState::Abort(stop) => stop.into(),
-            StopState::Running | StopState::Graceful(_) => {
+            StopState::Running | StopState::BeforeNextVisit(_) | StopState::Graceful(_) => {
                 let message = format!("The worktree could not be checkpointed: {error}.");
                 Stop::new(StopDetail::GitError, message).into()
             }

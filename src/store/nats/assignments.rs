@@ -16,10 +16,13 @@ use super::shared::{NatsStore, Shared};
 use super::slots;
 use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{ASKED, Hold, IssueCell, NodeCell, NodeState, RunKey, SessionId};
+use crate::domain::cluster::control::{Asked, ControlMessage};
 use crate::domain::cluster::lease;
 use crate::domain::cluster::names::{Names, last_tokens};
 use crate::domain::name::RepoName;
-use crate::store::assignments::{AssignmentId, Assignments, CapOfAll, NodeRoom, Room, RoomNow};
+use crate::store::assignments::{
+    AssignmentId, Assignments, CapOfAll, Control, LastHolder, NodeRoom, Room, RoomNow,
+};
 use crate::store::port::StoreError;
 
 fn subject_of(names: &Names, id: &AssignmentId) -> String {
@@ -53,7 +56,7 @@ fn without(cell: &IssueCell, key: &RunKey) -> Option<IssueCell> {
 fn room_of(cell: &NodeCell) -> Option<Room> {
     let serves = cell.serves.iter().filter_map(|repo| RepoName::parse(repo).ok()).collect();
     let takes = cell.state == NodeState::Live && cell.capacity > 0;
-    takes.then_some(Room { capacity: cell.capacity, runs: cell.runs, serves })
+    takes.then_some(Room { capacity: cell.capacity, runs: cell.runs, serves, drains: false })
 }
 
 async fn nodes(shared: Arc<Shared>) -> Result<Vec<NodeRoom>, StoreError> {
@@ -177,11 +180,33 @@ impl Assignments for NatsStore {
         self.with_session(move |shared, own| async move { slots::of_all(&shared, &own, &beside).await })
     }
 
-    fn last_node(&self, repo: &RepoName, number: u64) -> Result<Option<String>, StoreError> {
+    fn announce(&self) -> Result<(), StoreError> {
+        self.with_session(|_, own| async move { own.commit(Vec::new()).await.map(drop) })
+    }
+
+    fn controls(&self) -> BoxStream<'static, Control> {
+        let shared = Arc::clone(&self.shared);
+        let heard = self.control_messages().filter_map(move |ControlMessage { by, asked, .. }| {
+            let shared = Arc::clone(&shared);
+            async move {
+                match asked {
+                    Asked::Move(asked) => Some(Control::Move(asked)),
+                    Asked::Drain { session } => {
+                        let own = shared.session.lock().await.as_ref().map(|own| own.id.clone());
+                        (own == Some(session)).then_some(Control::Drain { by })
+                    }
+                }
+            }
+        });
+        heard.boxed()
+    }
+
+    fn last_holder(&self, repo: &RepoName, number: u64) -> Result<LastHolder, StoreError> {
         let (shared, issue) = (Arc::clone(&self.shared), issue_subject(self.names(), repo, number));
-        self.shared
-            .connection
-            .call(async move { Ok(issue_cell(&shared.node.cells, &issue).await?.1.worktree_on) })?
+        self.shared.connection.call(async move {
+            let cell = issue_cell(&shared.node.cells, &issue).await?.1;
+            Ok(LastHolder { node: cell.worktree_on, record: cell.record })
+        })?
     }
 
     fn assign(&self, id: &AssignmentId, request: Value) -> Result<Option<AssignmentCell>, StoreError> {

@@ -56,7 +56,11 @@ impl Node {
     pub(super) fn with_room(&self, cell: NodeCell) -> NodeCell {
         let room = self.room.now();
         let serves = room.serves.iter().map(|repo| repo.to_string().to_ascii_lowercase()).collect();
-        NodeCell { capacity: room.capacity, runs: room.runs, serves, ..cell }
+        let state = match cell.state {
+            NodeState::Live if room.drains => NodeState::Draining,
+            state => state,
+        };
+        NodeCell { capacity: room.capacity, runs: room.runs, serves, state, ..cell }
     }
 
     /// The name that this process lives by, as long as no other process of this node does.

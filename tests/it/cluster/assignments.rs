@@ -51,7 +51,7 @@ pub async fn two(rounds: usize) -> (World, Server, [Node; 2], [Daemon; 2]) {
 }
 
 /// The issue is labelled, and its third visit waits so long for the model on a node.
-async fn third_visit(world: &World, node: &Node, delay_ms: u64) {
+pub async fn third_visit(world: &World, node: &Node, delay_ms: u64) {
     slow_model(world, 5, delay_ms);
     label(world, 7);
     until("the third visit", || node.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
@@ -246,9 +246,11 @@ async fn h_40_a_node_that_is_told_to_stop_gives_its_run_back_to_the_poller() {
     let (world, server, [a, b], [first, second]) = two(2).await;
     third_visit(&world, &b, 3_000).await;
     second.stop().await;
+    assert!(b.has("visit_finished", 3), "it finishes the visit that is under way");
     until_or("it is done", || world.labels() == ["agentd:done"], || a.said()).await;
     world.assert_one_of_each();
     assert_eq!(asked_for(&world, "Understand and plan"), 1, "a finished visit is not made again");
+    assert_eq!(asked_for(&world, "You review another's work"), 1, "nor the one that was under way");
     nothing_left(&server).await;
     first.stop().await;
     world.finish().await;

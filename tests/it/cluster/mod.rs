@@ -12,6 +12,8 @@ mod command;
 #[cfg(feature = "nats")]
 mod daemons;
 #[cfg(feature = "nats")]
+mod draining;
+#[cfg(feature = "nats")]
 mod eater;
 #[cfg(feature = "nats")]
 mod faults;
