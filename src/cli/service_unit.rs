@@ -1,12 +1,17 @@
 //! `agentd init --service`: a systemd unit of the user for the daemon of this repository.
 
 use std::path::Path;
+use std::time::Duration;
 
 use minijinja::context;
 
 use super::context::Context;
 use super::error::CommandError;
+use crate::config::cluster_file::StoreKind;
 use crate::sys::files;
+
+/// What runs need for their last reports.
+const LAST_REPORTS: Duration = Duration::from_secs(5 * 60);
 
 const TEMPLATE: &str = include_str!("../../templates/init/agentd.service.j2");
 
@@ -30,6 +35,7 @@ pub fn write(context: &Context) -> Result<(), CommandError> {
                 directory => escaped(&context.base),
                 program => quoted(program),
                 flags => flags(context)?,
+                stops_within => format!("{}s", stops_within(context).as_secs()),
                 path => context.env.get("PATH").map(|path| path.replace('%', "%%").replace('"', "\\\"")),
                 environment => escaped(&context.base.join(".agent").join(".agentd.env")),
             },
@@ -45,6 +51,12 @@ pub fn write(context: &Context) -> Result<(), CommandError> {
     }
     out.line(format!("{}  {}", if written { "wrote" } else { "kept " }, path.display()))?;
     out.line(format!("Then: systemctl --user daemon-reload && systemctl --user enable --now {name}"))
+}
+
+/// How long runs may take to end once the daemon is told to: in a cluster their visits are finished first.
+fn stops_within(context: &Context) -> Duration {
+    let clustered = context.config().ok().filter(|config| config.cluster.store == StoreKind::Nats);
+    LAST_REPORTS + clustered.map_or(Duration::ZERO, |config| config.cluster.drain_timeout.0)
 }
 
 /// The flags that were given with `init --service`, and the state directory of the environment, as words of a command

@@ -15,14 +15,12 @@ use crate::config::Config;
 use crate::config::config_file::SweepSelect;
 use crate::daemon::{Daemon, Dependencies, Previewed};
 use crate::domain::money::Money;
-use crate::lifecycle::plan::on_files;
 
 /// Characters of a title that the list shows.
 const LONGEST_TITLE: usize = 60;
 
 /// Sweeps.
 pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
-    on_files(&context.config()?)?;
     context.block_on(async {
         let shutdown = listen()?;
         let (mut parts, _) = parts(context, &shutdown, &Arc::new(watch::channel(None).0)).await?;

@@ -160,7 +160,9 @@ impl Daemon {
     /// A daemon that only sweeps once, beside another one or not: reads the state, writes none.
     pub(super) fn beside(deps: Dependencies) -> Result<Self, DaemonError> {
         let files = DaemonFiles::of(&deps.state);
-        Self::with(deps, files, None)
+        let mut daemon = Self::with(Dependencies { look_at_pollers: None, ..deps }, files, None)?;
+        daemon.read_pollers()?;
+        Ok(daemon)
     }
 
     fn with(

@@ -31,6 +31,20 @@ impl Daemon {
         &self.deps.state
     }
 
+    /// In a cluster: takes over what the pollers of the repositories remember, for a look that is none of theirs. Blocks.
+    pub(super) fn read_pollers(&mut self) -> Result<(), StoreError> {
+        if self.deps.state.shared().is_none() {
+            return Ok(());
+        }
+        for watch in &mut self.watches {
+            let found = self.deps.state.store().look(&LeaseKey::Poller(watch.watched.name.clone()));
+            if let Some(remembered) = remembered(found.and_then(|found| found.record).as_ref())? {
+                watch.state = remembered;
+            }
+        }
+        Ok(())
+    }
+
     /// Lets go of what another node may have, and takes what nobody polls.
     pub(super) async fn look_at_pollers(&mut self) {
         if self.deps.look_at_pollers.is_none() {
@@ -48,7 +62,7 @@ impl Daemon {
             let taken = tokio::task::spawn_blocking(move || {
                 let held = store.take(&lease, "daemon", Duration::ZERO)?;
                 // A held lease that is not used is given back here, which blocks.
-                remembered(held.record()).map(|state| (held, state))
+                remembered(held.record()).map(|state| (held, state)).map_err(NotTaken::Store)
             });
             match taken.await {
                 Ok(Ok((held, remembered))) => {
@@ -143,14 +157,14 @@ impl Daemon {
 }
 
 /// What the last poller of a repository remembered. What cannot be read, such as a later version's, is left to who can.
-fn remembered(record: Option<&Value>) -> Result<Option<RepositoryState>, NotTaken> {
+fn remembered(record: Option<&Value>) -> Result<Option<RepositoryState>, StoreError> {
     let read = record.map(|record| serde_json::from_value(record.clone())).transpose();
     let unread = |error: serde_json::Error| StoreError::Failed {
         action: "read",
         place: "what the last poller remembered".to_owned(),
         words: error.to_string(),
     };
-    Ok(read.map_err(unread)?)
+    read.map_err(unread)
 }
 
 /// A repository that this node begins to poll. What this node itself knew of lists may be used.
@@ -174,6 +188,6 @@ mod tests {
         assert!(matches!(remembered(None), Ok(None)));
         let told = told(&RepositoryState::default());
         assert!(matches!(remembered(Some(&told)), Ok(Some(_))));
-        assert!(matches!(remembered(Some(&serde_json::json!("another form"))), Err(NotTaken::Store(_))));
+        assert!(matches!(remembered(Some(&serde_json::json!("another form"))), Err(StoreError::Failed { .. })));
     }
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use self::budgets::Effective;
 use super::request::RunRequest;
-use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::config::config_file::Publish;
 use crate::config::plan_file::PlanGate;
@@ -101,19 +100,6 @@ impl Plan {
         let path = context.worktree_root().join(worktree_of(&self.issue.key));
         let path = path.as_path();
         path.strip_prefix(context.checkout.root().as_path()).unwrap_or(path).display().to_string()
-    }
-}
-
-/// Sweeps on a command line work on files so far: on a cluster's store they would not know of its poller.
-pub fn on_files(config: &Config) -> Result<(), Refusal> {
-    match config.cluster.store {
-        StoreKind::Files => Ok(()),
-        StoreKind::Nats => Err(Refusal::new(
-            StopDetail::ConfigInvalid,
-            "cluster.store = \"nats\": a sweep on the command line does not work on the cluster's store yet.",
-        )
-        .hint("a daemon's sweeps do (`[repositories.sweep]`), and so does agentd run N")
-        .hint("`agentd cluster doctor` looks at the store; docs/cluster.md says what works")),
     }
 }
 

@@ -299,10 +299,16 @@ impl Holders for NatsStore {
     }
 
     fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord> {
-        if let LeaseKey::Poller(_) = lease {
-            return None;
-        }
         let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
+        if let LeaseKey::Poller(_) = lease {
+            let record = self.shared.connection.call(async move { pollers::remembered(&shared, &subject).await });
+            let record = record.and_then(|record| record).unwrap_or_else(|error| {
+                tracing::warn!("what a poller remembers cannot be looked at: {error}");
+                None
+            });
+            let schema_version = LEASE_SCHEMA.to_owned();
+            return record.map(|record| LeaseRecord { schema_version, holder: None, record: Some(record) });
+        }
         let looked = self.shared.connection.call(async move {
             let (sequence, cell) = issue_cell(&shared.node.cells, &subject).await?;
             let lives = match &cell.hold {

@@ -77,6 +77,12 @@ pub(super) async fn take(shared: Arc<Shared>, subject: String) -> Result<Polled,
     }
 }
 
+/// What the poller of a repository remembers, for who only looks.
+pub(super) async fn remembered(shared: &Shared, subject: &str) -> Result<Option<Value>, StoreError> {
+    let (_, cell) = repo_cell(&shared.node.cells, subject).await?;
+    memory_of(shared, &cell).await.map_err(|words| failed(subject, words))
+}
+
 async fn memory_of(shared: &Shared, cell: &RepoCell) -> Result<Option<Value>, String> {
     if let Some(memory) = cell.rest.get(MEMORY) {
         return Ok(Some(memory.clone()));

@@ -273,14 +273,10 @@ fn the_doctor_finds_a_server_that_is_away() {
 }
 
 #[test]
-fn what_does_not_work_on_a_cluster_yet_is_refused_before_any_connection() {
+fn what_cannot_work_is_refused_before_any_connection() {
     // Nobody listens there, and nobody is asked.
     let nobody = one(&format!("nats://127.0.0.1:{}", free_port()));
     let desk = Desk::new(&nobody);
-    let ran = desk.run(&["sweep"], &[("GITHUB_TOKEN", "t")]);
-    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert_eq!(ran.status.code(), Some(4), "{told}");
-    assert!(told.contains("cluster.store") && told.contains("agentd cluster doctor"), "{told}");
     desk.configure("");
     for args in [&["cluster", "doctor"][..], &["cluster", "status"], &["cluster", "account"]] {
         let ran = desk.run(args, &[]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::assignments::{node, nothing_left, third_visit, two};
+use super::assignments::{another, labels, node, nothing_left, third_visit, two};
 use super::daemons::Daemon;
 use super::moving::{agentd, document};
 use super::server::is_there;
@@ -135,5 +135,37 @@ async fn h_41_a_moved_run_goes_on_on_the_node_that_was_named() {
     for daemon in [first, second, third] {
         daemon.stop().await;
     }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_039_a_sweep_of_a_command_takes_part_among_the_nodes() {
+    if !is_there("k_039_sweep") {
+        return;
+    }
+    let (world, server, [a, b], [first, second]) = two(3).await;
+    first.stop().await;
+    third_visit(&world, &b, 8_000).await;
+    another(&world, 8);
+    // Nobody labelled it: no daemon begins it.
+    let swept = a.command(&world, &["sweep", "--all", "--yes"]).output().unwrap();
+    let told: Value = serde_json::from_slice(&swept.stdout).unwrap();
+    let of = |number: u64| {
+        let name = format!("demo/shop#{number}");
+        let ended = told["ended"].as_array().unwrap().iter().find(|run| run["issue"] == json!(name));
+        ended.map_or(Value::Null, |run| run["stop_detail"].clone())
+    };
+    assert_eq!((swept.status.code(), of(8)), (Some(0), json!("completed")), "{told:#} {}", text(&swept.stderr));
+    assert_eq!(labels(&world, 8), ["agentd:done"]);
+    let (_, listed) = document(&world, "cluster.toml", &world.dir.path().join("bare"), &["runs", "list"]).await;
+    let by: Vec<&str> = listed.as_array().unwrap().iter().filter_map(|run| run["node"].as_str()).collect();
+    assert!(by.contains(&"a+1") && by.contains(&"b"), "{listed:#}");
+    // What another node works on is left to it.
+    assert_eq!(of(7), json!("branch_busy"), "{told:#}");
+    until_or("it is done", || labels(&world, 7) == ["agentd:done"], || b.said()).await;
+    assert_eq!((a.began(), b.began()), (1, 1));
+    assert_eq!(world.sim.pulls("demo/shop").len(), 2);
+    nothing_left(&server).await;
+    second.stop().await;
     world.finish().await;
 }
