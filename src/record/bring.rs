@@ -107,6 +107,8 @@ pub fn bring(from: &StateDir, repo: &RepoName, run_id: RunId, to: &StateDir) -> 
         }
     }
     if sealed.is_none() {
+        // One that died at its very beginning names no file.
+        files::create_private_dir(&dir.path)?;
         files::write_private(&dir.accounting(), &journal_file::ledger_of(&read.lines))?;
     }
     target.sync()?;

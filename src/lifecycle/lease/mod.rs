@@ -164,7 +164,16 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     let daemon = plan.request.source != ObjectiveSource::Cli;
     let predecessor = match (resumed, &last) {
         (Some(run_id), last) => Some(resumable(context, run_id, last.as_ref()).await?),
-        (None, Some(last)) if !last.given_up => recovery::predecessor(context, last.run_id, daemon).await,
+        (None, Some(last)) if !last.given_up => {
+            match recovery::predecessor(context, last.run_id, daemon).await {
+                Ok(found) => found,
+                Err(error) => {
+                    release(held);
+                    let told = format!("The run before, {}, cannot be read here yet: {error}.", last.run_id);
+                    return Err(Refusal::new(StopDetail::BranchBusy, told));
+                }
+            }
+        }
         (None, _) => None,
     };
     let predecessor = match predecessor {
@@ -324,7 +333,7 @@ pub async fn abandon(key: &IssueKey, context: &RepositoryContext) -> bool {
     let instance = InstanceId::new(key, now);
     let Ok(mut held) = context.take(context.lease(key), instance.as_str(), GRACE).await else { return false };
     let Some(last) = held.record().and_then(mapping_of).filter(|last| !last.given_up) else { return false };
-    if recovery::predecessor(context, last.run_id, true).await.is_none() {
+    if !matches!(recovery::predecessor(context, last.run_id, true).await, Ok(Some(_))) {
         return false;
     }
     given_up(&mut *held, &last);

@@ -260,7 +260,14 @@ fn reopened(mut facts: RunFacts) -> RunFacts {
 /// The run that held the lease last, if its process died before its end. The run is finished here. For a `daemon` this
 /// includes runs that a shutdown ended, or whose work could not be published, because a daemon continues those by
 /// itself. The caller holds the lease, so nobody else writes to that journal.
-pub async fn predecessor(context: &RepositoryContext, run_id: RunId, daemon: bool) -> Option<Predecessor> {
+///
+/// # Errors
+/// In a cluster: its record cannot be had here. Then nothing is begun anew in its place: the work is on another node.
+pub async fn predecessor(
+    context: &RepositoryContext,
+    run_id: RunId,
+    daemon: bool,
+) -> Result<Option<Predecessor>, JournalError> {
     let dir = context.state.run(&context.repo, run_id);
     let (clock, key) = (context.clock.clone(), context.config.record.seal_key.clone());
     let (state, repo) = (context.state.clone(), context.repo.clone());
@@ -285,14 +292,15 @@ pub async fn predecessor(context: &RepositoryContext, run_id: RunId, daemon: boo
         tracing::warn!(%run_id, %error, "a dead run's record was not fed to the sinks");
     }
     match found {
-        Ok(Ok(predecessor)) => predecessor,
+        Ok(Ok(predecessor)) => Ok(predecessor),
+        Ok(Err(error)) if context.state.shared().is_some() => Err(error),
         Ok(Err(error)) => {
             tracing::warn!(%run_id, %error, "an earlier run's journal cannot be read; it is left as it is");
-            None
+            Ok(None)
         }
         Err(panic) => {
             tracing::error!(%run_id, %panic, "an earlier run could not be looked at");
-            None
+            Ok(None)
         }
     }
 }

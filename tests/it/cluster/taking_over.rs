@@ -155,6 +155,30 @@ async fn h_45_an_issue_that_another_node_holds_is_busy_and_the_node_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn h_10_a_run_that_dies_before_it_has_done_anything_is_gone_on_with() {
+    if !is_there("h_10_beginning") {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    let text = std::fs::read_to_string(&a.config).unwrap();
+    std::fs::write(&a.config, text + "\n[worktree]\nsetup = [[\"sleep\", \"600\"]]\n").unwrap();
+    let working = a.start(&world);
+    until("its worktree is being made", || a.journal().iter().any(|line| line["kind"] == json!("worktree_planned"))).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    let is_published = || shared(&server, &run).iter().any(|line| line["kind"] == json!("worktree_planned"));
+    until("it is published", is_published).await;
+    working.kill();
+    let (code, output, said) = b.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    world.assert_one_of_each();
+    assert_eq!(b.journal()[0]["data"]["previous_run"], json!(run));
+    let end = shared(&server, &run).into_iter().find(|line| line["kind"] == json!("run_ended")).unwrap();
+    assert_eq!(end["data"]["stop"]["detail"], json!("interrupted"));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h_10_what_a_killed_node_had_done_is_gone_on_with_elsewhere_and_no_finished_visit_again() {
     if !is_there("h_10") {
         return;
