@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::assignment_format::{AssignmentEnd, AssignmentRequest};
 use super::outcome::RunSummary;
@@ -61,6 +62,8 @@ pub(super) struct Placed {
     pub control: RunHandle,
     /// Who wants it to have more.
     pub extends: mpsc::UnboundedReceiver<String>,
+    /// It is followed here no more: the daemon ends, or another node polls the repository.
+    pub left: CancellationToken,
     /// The daemon's own.
     pub shutdown: Shutdown,
     pub progress: Progress,
@@ -133,6 +136,7 @@ impl Placed {
                         }
                         Answer::Taken { by, run_id: run } => {
                             taker = Some(by);
+                            self.control.is_taken();
                             run_id = run.and_then(|run| run.parse().ok()).map(RunId);
                             if let Some(run) = &run_id {
                                 self.progress.note(&self.issue, &self.title, &run.to_string());
@@ -142,6 +146,7 @@ impl Placed {
                     },
                     _ => return Outcome::NotTaken("the assignment is there no more".to_owned()),
                 },
+                () = self.left.cancelled() => return self.leave(&key, taker.is_some(), run_id).await,
                 () = self.shutdown.stopped() => return self.leave(&key, taker.is_some(), run_id).await,
                 () = self.control.shutdown.stopped(), if !told => {
                     told = true;
@@ -181,7 +186,7 @@ impl Placed {
         matches!(withdrawn, Ok(true)).then_some(why)
     }
 
-    /// This daemon ends: what nobody has is taken back, and the rest is left where it is, for the next poller.
+    /// It is followed no more: what nobody has is taken back, and the rest is left where it is, for the next poller.
     async fn leave(&self, key: &RunKey, is_taken: bool, run_id: Option<RunId>) -> Outcome {
         if !is_taken {
             let (id, key) = (self.id.clone(), key.clone());
@@ -189,7 +194,7 @@ impl Placed {
                 blocking(&self.assignments, move |assignments| assignments.withdraw(&id, &key)).await;
             tracing::debug!(issue = %self.issue, ?withdrawn, "an assignment was taken back");
         }
-        let stop = Stop::new(StopDetail::Shutdown, "The daemon was told to stop; the run works on.");
+        let stop = Stop::new(StopDetail::Shutdown, "It is followed here no more; the run works on.");
         Outcome::Ended(RunSummary { run_id, ..stop.into() })
     }
 

@@ -20,7 +20,6 @@ use super::supervise::{RunHandle, Start, Supervisor};
 use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::RunKey;
 use crate::domain::stop::StopDetail;
-use crate::issue::cut_off_runs::BegunBy;
 use crate::store::assignments::{AssignmentId, Assignments};
 use crate::sys::clock::Clock;
 use crate::sys::shutdown::Shutdown;
@@ -40,6 +39,8 @@ pub(super) struct AssignedRun {
     extended: usize,
     /// Whether its poller knows the run.
     is_named: bool,
+    /// Whether it began for this node's own poller, which has its task, and another one follows it now.
+    is_handed_over: bool,
 }
 
 /// Those at work, and how one is started. Clones are the same.
@@ -50,11 +51,66 @@ pub(super) struct AssignedRuns(Arc<Shared>);
 struct Shared {
     runs: Mutex<BTreeMap<IssueRef, AssignedRun>>,
     start: Mutex<Option<Start>>,
+    /// Ends that their pollers were not told yet.
+    untold: Mutex<Vec<Untold>>,
 }
 
 impl AssignedRuns {
     pub fn all(&self) -> MutexGuard<'_, BTreeMap<IssueRef, AssignedRun>> {
         self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run that began for this node's own poller is about to be followed by another one's: what that one asks is heard.
+    pub fn begin_to_hand_over(&self, issue: IssueRef, control: RunHandle, since: DateTime<Utc>, (id, key): (AssignmentId, RunKey)) {
+        let run = AssignedRun {
+            since,
+            control,
+            id,
+            key,
+            requested: Requested::default(),
+            extended: 0,
+            is_named: false,
+            is_handed_over: false,
+        };
+        self.all().insert(issue, run);
+    }
+
+    /// The other one follows it.
+    pub fn is_handed_over(&self, issue: &IssueRef) {
+        if let Some(run) = self.all().get_mut(issue) {
+            run.is_handed_over = true;
+        }
+    }
+
+    /// Whether another one follows a run that began for this node's own poller.
+    pub fn has_handed_over(&self, issue: &IssueRef) -> bool {
+        self.all().get(issue).is_some_and(|run| run.is_handed_over)
+    }
+
+    /// Such a run is followed by this node's own poller again.
+    pub fn take_back(&self, issue: &IssueRef) {
+        self.all().remove(issue);
+    }
+
+    /// Such a run has ended: its poller is told. False: there is no such one.
+    pub fn has_ended(&self, issue: &IssueRef, summary: &RunSummary) -> bool {
+        if !self.has_handed_over(issue) {
+            return false;
+        }
+        self.end(issue, summary.clone());
+        true
+    }
+
+    fn end(&self, issue: &IssueRef, summary: RunSummary) {
+        let Some(run) = self.all().remove(issue) else { return };
+        match serde_json::to_value(AssignmentEnd::from(summary)) {
+            Ok(summary) => self.untold().push((run.id, run.key, summary)),
+            Err(error) => tracing::error!(%issue, %error, "the end of a run cannot be written"),
+        }
+    }
+
+    fn untold(&self) -> MutexGuard<'_, Vec<Untold>> {
+        self.0.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts runs like this from now on.
@@ -93,23 +149,27 @@ impl Assignee {
         let mut assignments = self.assignments.to_this_node();
         let mut runs = Supervisor::new();
         let mut changes = self.progress.changes();
-        let mut untold: Vec<Untold> = Vec::new();
         loop {
-            if self.shutdown.stopping() && runs.is_empty() {
+            let is_idle = self.assigned.all().is_empty();
+            if self.shutdown.stopping() && is_idle {
                 // Whom it does not reach now sees that this session has ended, and on the issue how the run did.
-                return self.tell_ends(&mut untold).await;
+                return self.tell_ends().await;
             }
+            let has_untold = !self.assigned.untold().is_empty();
             tokio::select! {
-                () = self.shutdown.stopped(), if runs.is_empty() => {}
-                ended = runs.ended() => {
-                    untold.extend(self.ended(ended));
-                    self.tell_ends(&mut untold).await;
+                () = self.shutdown.stopped(), if is_idle => {}
+                (issue, _, summary) = runs.ended() => {
+                    tracing::info!(%issue, detail = summary.stop.detail.as_str(), "a run for another node ended");
+                    self.assigned.end(&issue, summary);
+                    self.progress.forget(&issue);
+                    self.tell_ends().await;
                 }
-                () = tokio::time::sleep(AGAIN), if !untold.is_empty() => self.tell_ends(&mut untold).await,
+                () = tokio::time::sleep(AGAIN), if has_untold => self.tell_ends().await,
                 Some((id, cell)) = assignments.next() => match cell {
                     Some(cell) if cell.answer == Answer::Open => self.take(id, cell, &mut runs).await,
                     Some(cell) => {
-                        let is_known = self.hear(&id, &cell) || untold.iter().any(|(at, key, _)| *at == id && *key == cell.key);
+                        let is_untold = |(at, key, _): &Untold| *at == id && *key == cell.key;
+                        let is_known = self.hear(&id, &cell) || self.assigned.untold().iter().any(is_untold);
                         if !is_known && matches!(cell.answer, Answer::Taken { .. }) {
                             // It was taken although the store did not say so in time: nothing began. Of another session it stays.
                             self.decline(&id, &cell.key, "it was not begun there".to_owned()).await;
@@ -117,9 +177,11 @@ impl Assignee {
                     }
                     None => {}
                 },
-                Ok(()) = changes.changed(), if !runs.is_empty() => {
+                // One that was handed over may have ended.
+                Ok(()) = changes.changed(), if !is_idle => {
                     self.assigned.all().iter_mut().for_each(|(issue, run)| self.heed(issue, run));
                     self.name_runs().await;
+                    self.tell_ends().await;
                 }
             }
         }
@@ -158,6 +220,7 @@ impl Assignee {
             requested: Requested::default(),
             extended: 0,
             is_named: false,
+            is_handed_over: false,
         };
         self.assigned.all().insert(issue.clone(), assigned);
         runs.spawn(issue, control, since, begun, async move {
@@ -224,25 +287,16 @@ impl Assignee {
         }
     }
 
-    fn ended(&self, (issue, _, summary): (IssueRef, BegunBy, RunSummary)) -> Option<Untold> {
-        tracing::info!(%issue, detail = summary.stop.detail.as_str(), "a run for another node ended");
-        let run = self.assigned.all().remove(&issue)?;
-        self.progress.forget(&issue);
-        let summary = serde_json::to_value(AssignmentEnd::from(summary));
-        let summary = summary
-            .inspect_err(|error| tracing::error!(%issue, %error, "the end of a run cannot be written"));
-        Some((run.id, run.key, summary.ok()?))
-    }
-
     /// Tells pollers how their runs ended. Who cannot be told now is told later.
-    async fn tell_ends(&self, untold: &mut Vec<Untold>) {
-        for (id, key, summary) in std::mem::take(untold) {
+    async fn tell_ends(&self) {
+        let untold = std::mem::take(&mut *self.assigned.untold());
+        for (id, key, summary) in untold {
             let (at, of, end) = (id.clone(), key.clone(), Answer::Ended { summary: summary.clone() });
             let told =
                 blocking(&self.assignments, move |assignments| assignments.answer(&at, &of, end)).await;
             if let Err(error) = told {
                 tracing::warn!(repo = %id.repo, issue = id.number, "the run's poller is not told yet: {error}");
-                untold.push((id, key, summary));
+                self.assigned.untold().push((id, key, summary));
             }
         }
     }

@@ -37,7 +37,6 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
-use crate::issue::cut_off_runs::BegunBy;
 use crate::repository::shared_limits::{self, SharedLimits};
 use crate::store::assignments::{AssignmentId, Assignments, CapOfAll, NodeRoom};
 use crate::store::port::Held;
@@ -109,6 +108,12 @@ pub struct Daemon {
     /// Ends of runs on other nodes: those that were read, and those from which all that follows is kept.
     pub(super) read_ends: Read,
     pub(super) kept_ends: Vec<(AssignmentId, RunKey)>,
+    /// Whether this node is cut off from GitHub.
+    pub(super) github_fails: bool,
+    /// In a cluster: this node's name, once it was seen.
+    pub(super) own_name: Option<String>,
+    /// Repositories that nobody polls and that are left for the node that comes first, for one look.
+    pub(super) left_to_first: BTreeSet<RepoName>,
     /// How the runs hear that the daemon ends.
     pub(super) draining: Draining,
     /// Runs that are to go on on other nodes.
@@ -209,6 +214,9 @@ impl Daemon {
             kept_ends: Vec::new(),
             draining: Draining::new(&deps.shutdown, None),
             moves: Moves::default(),
+            github_fails: false,
+            own_name: None,
+            left_to_first: BTreeSet::new(),
             shared_limits: None,
             refused: None,
             lease,
@@ -432,14 +440,6 @@ impl Daemon {
         quiet(self.watches.iter().filter(|watch| watch.is_named()).count())
     }
 
-    /// What follows from the end of a run. One that ended so that another node goes on with it is looked at like one that was cut off.
-    pub(super) fn take_end(&mut self, (issue, begun, summary): (IssueRef, BegunBy, RunSummary)) {
-        if summary.stop.detail == StopDetail::Shutdown && summary.run_id.is_some() {
-            self.unfinished.push(UnfinishedRun { issue: issue.clone(), begun });
-        }
-        self.take_outcome((issue, summary));
-    }
-
     async fn after_end(&mut self) {
         self.empty_outbox().await;
         self.dispatch().await;
@@ -580,6 +580,10 @@ impl Daemon {
         self.tell_room();
         self.announce();
         self.save();
+        if self.may_poll() {
+            let nodes = self.living().await;
+            self.hand_over(&nodes).await;
+        }
         while !self.supervisor.is_empty() || assignee.is_some() {
             let shutdown = self.deps.shutdown.clone();
             let out_of_time = async {
@@ -589,8 +593,8 @@ impl Daemon {
                 }
             };
             tokio::select! {
-                (issue, _, summary) = self.supervisor.ended() => {
-                    self.take_outcome((issue, summary));
+                ended = self.supervisor.ended() => {
+                    self.take_end(ended);
                     if !shutdown.aborting() {
                         self.empty_outbox().await;
                     }

@@ -14,6 +14,7 @@ mod dependencies;
 mod dispatch;
 mod draining;
 mod follow;
+mod handing_over;
 mod heads;
 mod hints;
 mod listen;

@@ -84,7 +84,7 @@ impl Daemon {
         self.assigned.start_by(&self.start_here());
         let takes = self.assignee.is_some() && !self.deps.shutdown.stopping();
         let (own_slots, most) = (self.own_slots.clone(), if takes { self.deps.limits.all } else { 0 });
-        let drains = self.deps.shutdown.stopping();
+        let (drains, github_fails) = (self.deps.shutdown.stopping(), self.github_fails);
         let serves: Vec<RepoName> =
             self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -93,6 +93,7 @@ impl Daemon {
             runs: count(own_slots.taken()),
             serves: serves.clone(),
             drains,
+            github_fails,
         }));
     }
 
@@ -116,7 +117,7 @@ impl Daemon {
         // What this node runs for other pollers takes its own room.
         let own = self.deps.limits.all.saturating_sub(self.own_slots.taken().saturating_sub(here));
         let polled = |node: &&NodeRoom| self.watches.iter().any(|watch| node.serves(&watch.watched.name));
-        let others = self.nodes.iter().filter(|node| !node.is_own).filter(polled).map(|node| {
+        let others = self.nodes.iter().filter(|node| !node.is_own && !node.room.github_fails).filter(polled).map(|node| {
             let mine = placed.get(&node.node).copied().unwrap_or(0);
             let runs = mine.max(node.room.runs as usize);
             (node.room.capacity as usize).saturating_sub(runs)
@@ -149,7 +150,7 @@ impl Daemon {
         let candidates: Vec<Candidate> = self
             .nodes
             .iter()
-            .filter(|node| node.is_own || node.serves(&issue.repo))
+            .filter(|node| node.is_own || node.serves(&issue.repo) && !node.room.github_fails)
             .map(|node| Candidate {
                 node: node.node.clone(),
                 has_worktree: has_worktree(&node.node),
@@ -180,6 +181,7 @@ impl Daemon {
         let (issue, own_slots) = (request.issue.clone(), self.own_slots.clone());
         let assigned = AssignmentRequest::of(&request, unlabelled);
         let (control, title) = (request.control.clone(), request.title.clone());
+        control.started_with(assigned.clone());
         let start = self.start_here();
         let here = move |slot: Option<OwnSlot>| async move {
             let Some(_slot) = slot else {
@@ -206,9 +208,11 @@ impl Daemon {
         (issue, title): (IssueRef, String),
         control: RunHandle,
     ) -> Placed {
+        let (extends, left) = control.works_on(&id.node);
         Placed {
             assignments,
-            extends: control.works_on(&id.node),
+            extends,
+            left,
             id,
             issue,
             control,
@@ -245,6 +249,7 @@ impl Daemon {
             };
             let issue = IssueRef { repo: request.repo.clone(), number: request.issue };
             if self.supervisor.get(&issue).is_some() {
+                self.take_back(&issue, id, cell.key).await;
                 continue;
             }
             tracing::info!(%issue, node = id.node, "following a run on another node");

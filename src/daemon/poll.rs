@@ -122,6 +122,13 @@ pub(super) struct Health {
     paused: Option<(DateTime<Utc>, Duration)>,
 }
 
+impl Health {
+    /// Whether so many polls in a row have failed.
+    pub fn has_failed(&self, times: u32) -> bool {
+        self.failures >= times
+    }
+}
+
 /// What was found out about a candidate, and of which state of it.
 #[derive(Debug)]
 struct Known {

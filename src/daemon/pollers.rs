@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::handing_over::next_poller;
 use super::main_loop::Daemon;
 use super::poll::Watch;
 use super::polling::Polling;
@@ -55,9 +56,20 @@ impl Daemon {
             tracing::warn!(repo = %watch.watched.name, "another node may poll the repository now");
             self.resting.push(Watch::new(watch.watched, watch.state));
         }
+        self.look_at_github().await;
+        let nodes = self.living().await;
+        self.own_name = nodes.iter().find(|node| node.is_own).map(|node| node.node.clone()).or(self.own_name.take());
+        self.hand_over(&nodes).await;
+        self.nodes.clone_from(&nodes);
         // A stop may end this at any moment: a repository is always in one of both lists.
         let names: Vec<RepoName> = self.resting.iter().map(|watch| watch.watched.name.clone()).collect();
         for name in names {
+            let comes_first = next_poller(&name, &nodes).is_none_or(|next| next.is_own);
+            // Who comes first takes what nobody polls; where it does not, another one does at its next look.
+            if !comes_first && self.left_to_first.insert(name.clone()) {
+                continue;
+            }
+            self.left_to_first.remove(&name);
             let (store, lease) = (self.deps.state.store().clone(), LeaseKey::Poller(name.clone()));
             let taken = tokio::task::spawn_blocking(move || {
                 let held = store.take(&lease, "daemon", Duration::ZERO)?;

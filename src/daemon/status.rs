@@ -57,8 +57,9 @@ impl Daemon {
             placed_on: control.node(),
             progress: self.deps.progress.of(issue),
         };
-        let own = self.supervisor.runs().map(|(issue, live)| running(issue, live.since, &live.control));
         let assigned = self.assigned.all();
+        let own = self.supervisor.runs().filter(|(issue, _)| !assigned.contains_key(issue));
+        let own = own.map(|(issue, live)| running(issue, live.since, &live.control));
         let assigned =
             assigned.iter().map(|(issue, run_here)| running(issue, run_here.since, &run_here.control));
         let row = |issue: &IssueRef, code: &str, text: String| IssueStatus {

@@ -7,7 +7,9 @@ use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
 
+use super::assignment_format::AssignmentRequest;
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use crate::conversation::parked::parked_format::{Asked as AskedOfRun, GivingBack};
@@ -147,6 +149,8 @@ pub struct RunHandle {
     pub extender: Extender,
     why: Arc<OnceLock<StopDetail>>,
     elsewhere: Arc<Mutex<Option<Elsewhere>>>,
+    /// In a cluster: what the run was started with, for another node that polls its repository later.
+    request: Arc<OnceLock<AssignmentRequest>>,
 }
 
 /// Another node that a run works on.
@@ -154,6 +158,10 @@ pub struct RunHandle {
 struct Elsewhere {
     node: String,
     extends: mpsc::UnboundedSender<String>,
+    /// Whether that one works on it.
+    is_taken: bool,
+    /// It is followed here no more.
+    left: CancellationToken,
 }
 
 impl RunHandle {
@@ -164,14 +172,44 @@ impl RunHandle {
             extender: Extender::default(),
             why: Arc::default(),
             elsewhere: Arc::default(),
+            request: Arc::default(),
         }
     }
 
-    /// The run works on another node. Gives who wants it to have more.
-    pub(super) fn works_on(&self, node: &str) -> mpsc::UnboundedReceiver<String> {
-        let (extends, asked) = mpsc::unbounded_channel();
-        *self.place() = Some(Elsewhere { node: node.to_owned(), extends });
-        asked
+    /// The run is given to another node. Gives who wants it to have more, and what says that it is followed here no more.
+    pub(super) fn works_on(&self, node: &str) -> (mpsc::UnboundedReceiver<String>, CancellationToken) {
+        let ((extends, asked), left) = (mpsc::unbounded_channel(), CancellationToken::new());
+        let place = Elsewhere { node: node.to_owned(), extends, is_taken: false, left: left.clone() };
+        *self.place() = Some(place);
+        (asked, left)
+    }
+
+    /// The node that it was given to works on it.
+    pub(super) fn is_taken(&self) {
+        if let Some(place) = &mut *self.place() {
+            place.is_taken = true;
+        }
+    }
+
+    /// Whether nobody has the run yet that was given to another node.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.place().as_ref().is_some_and(|place| !place.is_taken)
+    }
+
+    /// The run on another node is not followed here any more. False: it works here.
+    pub(super) fn leave(&self) -> bool {
+        let place = self.place();
+        place.as_ref().inspect(|place| place.left.cancel()).is_some()
+    }
+
+    /// Remembers what the run was started with.
+    pub(super) fn started_with(&self, request: AssignmentRequest) {
+        let _ = self.request.set(request);
+    }
+
+    /// What the run was started with, in a cluster.
+    pub(super) fn request(&self) -> Option<&AssignmentRequest> {
+        self.request.get()
     }
 
     /// The run works on this node.
@@ -271,7 +309,7 @@ impl Supervisor {
     }
 
     /// The next run that ends; never, while nothing runs. A panic is a run that ended with a defect of agentd.
-    pub async fn ended(&mut self) -> (IssueRef, BegunBy, RunSummary) {
+    pub async fn ended(&mut self) -> (IssueRef, Live, RunSummary) {
         loop {
             let Some(joined) = self.tasks.join_next_with_id().await else {
                 std::future::pending::<()>().await;
@@ -288,8 +326,8 @@ impl Supervisor {
             };
             let Some(place) = self.ids.iter().position(|(known, _)| *known == id) else { continue };
             let (_, issue) = self.ids.swap_remove(place);
-            let begun = self.runs.remove(&issue).map_or(BegunBy::Labelled, |live| live.begun);
-            return (issue, begun, summary);
+            let Some(live) = self.runs.remove(&issue) else { continue };
+            return (issue, live, summary);
         }
     }
 

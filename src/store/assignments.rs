@@ -33,6 +33,8 @@ pub struct Room {
     pub serves: Vec<RepoName>,
     /// Whether it ends what it has and takes nothing more.
     pub drains: bool,
+    /// Whether it cannot reach GitHub at present.
+    pub github_fails: bool,
 }
 
 /// What a daemon has room for, each time that it is asked.
@@ -73,6 +75,8 @@ pub struct LastHolder {
 pub struct NodeRoom {
     /// The node.
     pub node: String,
+    /// This life of it.
+    pub by: SessionId,
     /// Whether it is this one.
     pub is_own: bool,
     /// What it has room for, as it last said.
@@ -110,6 +114,18 @@ pub trait Assignments: Send + Sync {
 
     /// Assigns a run to a node. `None`: somebody has the issue.
     fn assign(&self, id: &AssignmentId, request: Value) -> Result<Option<AssignmentCell>, StoreError>;
+
+    /// Makes an assignment of a run that this session works on already, for another node that polls its repository from now on.
+    fn hand_over(
+        &self,
+        id: &AssignmentId,
+        key: &RunKey,
+        request: Value,
+        run_id: Option<String>,
+    ) -> Result<(), StoreError>;
+
+    /// Takes back the assignment of such a run: this session polls the repository itself. False: it is there no more.
+    fn take_back(&self, id: &AssignmentId, key: &RunKey) -> Result<bool, StoreError>;
 
     /// Takes an assignment back that no living session has. False: one has it, or it has ended.
     fn withdraw(&self, id: &AssignmentId, key: &RunKey) -> Result<bool, StoreError>;

@@ -21,7 +21,7 @@ use super::assignments::Assignments;
 pub use super::error::StoreError;
 use super::run_dir::{FindError, RunDir};
 use crate::domain::artifact::Artifact;
-use crate::domain::cluster::cells::HeldTerm;
+use crate::domain::cluster::cells::{HeldTerm, SessionId};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -337,6 +337,11 @@ pub trait Held: Debug + Send + Sync {
 
     /// Gives it back; what was recorded stays.
     fn release(self: Box<Self>) -> Result<(), StoreError>;
+
+    /// Gives it to another session, which has it from then on; where sessions have no leases it is given back.
+    fn hand_to(self: Box<Self>, _to: &SessionId) -> Result<(), StoreError> {
+        self.release()
+    }
 
     /// Which taking of the lease this is, where nodes share it.
     fn term(&self) -> Option<HeldTerm> {

@@ -75,6 +75,9 @@ pub struct NodeCell {
     /// Runs that its daemon has.
     #[serde(default)]
     pub runs: u32,
+    /// Whether its daemon cannot reach GitHub at present.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub github_fails: bool,
     /// The repositories whose runs its daemon takes, in lower case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serves: Vec<String>,
@@ -123,6 +126,13 @@ pub enum RunKey {
 
 /// Begins the key of what a person asks for on a command line. Each is asked once, so that nobody has to remember it.
 pub const ASKED: &str = "operator:";
+
+impl RunKey {
+    /// The key of something that is asked once.
+    pub fn asked_once() -> Self {
+        Self::Other(format!("{ASKED}{}", uuid::Uuid::new_v4()))
+    }
+}
 
 /// The keys that were answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -9,17 +9,17 @@ pub fn first<'a>(repo: &str, nodes: impl Iterator<Item = &'a str>) -> Option<&'a
     nodes.max_by_key(|node| sha256_hex(format!("{node}\n{repo}").as_bytes()))
 }
 
-/// The repository's cell with this session as its poller: where no living one polls it and this one comes first. It is written
-/// together with the taker's own cell, so that a session that has expired takes nothing.
-pub fn taken(cell: &RepoCell, poller_lives: bool, comes_first: bool, own: &SessionId) -> Option<RepoCell> {
+/// The repository's cell with this session as its poller, where no living one polls it. It is written together with the taker's own cell,
+/// so that a session that has expired takes nothing.
+pub fn taken(cell: &RepoCell, poller_lives: bool, own: &SessionId) -> Option<RepoCell> {
     let has = cell.poller.as_ref().is_some_and(|poller| poller_lives || poller == own);
-    (!has && comes_first).then(|| RepoCell { poller: Some(own.clone()), ..cell.clone() })
+    (!has).then(|| RepoCell { poller: Some(own.clone()), ..cell.clone() })
 }
 
-/// The repository's cell without a poller, where this session polls it and another comes first now.
-pub fn handed_over(cell: &RepoCell, comes_first: bool, own: &SessionId) -> Option<RepoCell> {
+/// The repository's cell with another session as its poller; `None` where this one does not poll it.
+pub fn handed_over(cell: &RepoCell, to: &SessionId, own: &SessionId) -> Option<RepoCell> {
     let own_one = cell.poller.as_ref() == Some(own);
-    (own_one && !comes_first).then(|| RepoCell { poller: None, ..cell.clone() })
+    own_one.then(|| RepoCell { poller: Some(to.clone()), ..cell.clone() })
 }
 
 #[cfg(test)]
@@ -48,11 +48,10 @@ mod tests {
     fn a_repository_has_one_poller_for_as_long_as_its_session() {
         let own = SessionId { node: "a".into(), session: 1 };
         let other = SessionId { node: "b".into(), session: 1 };
-        let cell = taken(&RepoCell::default(), false, true, &own).unwrap();
-        assert_eq!(taken(&RepoCell::default(), false, false, &own), None, "another comes first");
-        assert_eq!(taken(&cell, true, true, &other), None);
-        assert_eq!(taken(&cell, false, true, &other).unwrap().poller, Some(other));
-        assert_eq!(handed_over(&cell, true, &own), None);
-        assert_eq!(handed_over(&cell, false, &own).unwrap().poller, None);
+        let cell = taken(&RepoCell::default(), false, &own).unwrap();
+        assert_eq!(taken(&cell, true, &other), None);
+        assert_eq!(taken(&cell, false, &other).unwrap().poller, Some(other.clone()));
+        assert_eq!(handed_over(&cell, &own, &other), None, "it is not that one's");
+        assert_eq!(handed_over(&cell, &other, &own).unwrap().poller, Some(other));
     }
 }

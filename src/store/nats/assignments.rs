@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::cell_stream::{Write, Written};
 use super::holders::{session, session_lives};
@@ -15,7 +14,7 @@ use super::session::Session;
 use super::shared::{NatsStore, Shared};
 use super::slots;
 use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, Answer, AssignmentCell, Requested};
-use crate::domain::cluster::cells::{ASKED, Hold, IssueCell, NodeCell, NodeState, RunKey, SessionId};
+use crate::domain::cluster::cells::{Hold, IssueCell, NodeCell, NodeState, RunKey, SessionId};
 use crate::domain::cluster::control::{Asked, ControlMessage};
 use crate::domain::cluster::lease;
 use crate::domain::cluster::names::{Names, last_tokens};
@@ -56,7 +55,8 @@ fn without(cell: &IssueCell, key: &RunKey) -> Option<IssueCell> {
 fn room_of(cell: &NodeCell) -> Option<Room> {
     let serves = cell.serves.iter().filter_map(|repo| RepoName::parse(repo).ok()).collect();
     let takes = cell.state == NodeState::Live && cell.capacity > 0;
-    takes.then_some(Room { capacity: cell.capacity, runs: cell.runs, serves, drains: false })
+    let github_fails = cell.github_fails;
+    takes.then_some(Room { capacity: cell.capacity, runs: cell.runs, serves, drains: false, github_fails })
 }
 
 async fn nodes(shared: Arc<Shared>) -> Result<Vec<NodeRoom>, StoreError> {
@@ -70,7 +70,7 @@ async fn nodes(shared: Arc<Shared>) -> Result<Vec<NodeRoom>, StoreError> {
         let by = SessionId { node: node.clone(), session: cell.session };
         let is_own = by == own.id;
         if is_own || own.sees_alive(&by).await? {
-            found.push(NodeRoom { node, is_own, room });
+            found.push(NodeRoom { node, by, is_own, room });
         }
     }
     Ok(found)
@@ -85,7 +85,7 @@ async fn assign(
     let own = session(&shared).await?;
     let names = &shared.node.names;
     let (subject, issue) = (subject_of(names, &id), issue_subject(names, &id.repo, id.number));
-    let key = RunKey::Other(format!("{ASKED}{}", Uuid::new_v4()));
+    let key = RunKey::asked_once();
     let made = AssignmentCell::new(key.clone(), own.id.clone(), request);
     loop {
         let (after, cell) = issue_cell(&shared.node.cells, &issue).await?;
@@ -211,6 +211,39 @@ impl Assignments for NatsStore {
 
     fn assign(&self, id: &AssignmentId, request: Value) -> Result<Option<AssignmentCell>, StoreError> {
         self.shared.connection.call(assign(Arc::clone(&self.shared), id.clone(), request))?
+    }
+
+    fn hand_over(
+        &self,
+        id: &AssignmentId,
+        key: &RunKey,
+        request: Value,
+        run_id: Option<String>,
+    ) -> Result<(), StoreError> {
+        let (id, key) = (id.clone(), key.clone());
+        self.with_session(move |shared, own| async move {
+            let subject = subject_of(&shared.node.names, &id);
+            let answer = Answer::Taken { by: own.id.clone(), run_id };
+            let made = AssignmentCell { answer, ..AssignmentCell::new(key, own.id.clone(), request) };
+            loop {
+                let after = assignment_cell(&shared, &subject).await?.0;
+                let value = Some(text_of(&made, &subject)?);
+                if own.commit(vec![Write { subject: subject.clone(), after, value }]).await? != Written::Overtaken {
+                    return Ok(());
+                }
+                still_lives(&own, &subject)?;
+            }
+        })
+    }
+
+    fn take_back(&self, id: &AssignmentId, key: &RunKey) -> Result<bool, StoreError> {
+        let (id, key) = (id.clone(), key.clone());
+        self.with_session(move |shared, own| async move {
+            let is_own = |cell: &AssignmentCell| {
+                matches!(&cell.answer, Answer::Taken { by, .. } if *by == own.id).then_some(None)
+            };
+            Ok(change(&shared, &own, (&id, &key), false, is_own).await?.is_some())
+        })
     }
 
     fn withdraw(&self, id: &AssignmentId, key: &RunKey) -> Result<bool, StoreError> {

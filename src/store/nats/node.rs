@@ -60,7 +60,14 @@ impl Node {
             NodeState::Live if room.drains => NodeState::Draining,
             state => state,
         };
-        NodeCell { capacity: room.capacity, runs: room.runs, serves, state, ..cell }
+        NodeCell {
+            capacity: room.capacity,
+            runs: room.runs,
+            github_fails: room.github_fails,
+            serves,
+            state,
+            ..cell
+        }
     }
 
     /// The name that this process lives by, as long as no other process of this node does.

@@ -16,7 +16,7 @@ use super::session::Session;
 use super::shared::Shared;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
-use crate::domain::cluster::cells::{HeldTerm, REPO_SCHEMA, RepoCell};
+use crate::domain::cluster::cells::{HeldTerm, REPO_SCHEMA, RepoCell, SessionId};
 use crate::domain::cluster::poller;
 use crate::store::port::{Held, NotTaken, StoreError};
 use crate::sys::holder_format::Holder;
@@ -57,7 +57,7 @@ pub(super) async fn take(shared: Arc<Shared>, subject: String) -> Result<Polled,
                 Some(by) => session.sees_alive(by).await?,
                 None => false,
             };
-            let Some(next) = poller::taken(&cell, lives, true, &session.id) else {
+            let Some(next) = poller::taken(&cell, lives, &session.id) else {
                 return Err(NotTaken::Busy(None));
             };
             let value = Some(text_of(&next, &subject)?);
@@ -173,6 +173,15 @@ impl Held for Polled {
     fn release(mut self: Box<Self>) -> Result<(), StoreError> {
         self.given_back = true;
         self.put(RepoCell { poller: None, ..self.cell.clone() })
+    }
+
+    fn hand_to(mut self: Box<Self>, to: &SessionId) -> Result<(), StoreError> {
+        let Some(next) = poller::handed_over(&self.cell, to, &self.session.id) else {
+            return Err(failed(&self.subject, "another node polls it now"));
+        };
+        self.put(next)?;
+        self.given_back = true;
+        Ok(())
     }
 
     fn term(&self) -> Option<HeldTerm> {

@@ -49,6 +49,7 @@ impl Session {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             capacity: 0,
             runs: 0,
+            github_fails: false,
             serves: Vec::new(),
             place: node.place.clone(),
             rest: serde_json::Map::new(),

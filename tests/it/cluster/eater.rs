@@ -40,10 +40,12 @@ pub fn between(server: String, change: Change) -> String {
     address
 }
 
-/// A way to a server that can be shut. What is on it then comes late, in both directions; no connection ends.
+/// A way to a server that can be shut: what is on it then comes late, in both directions, and no connection ends. Or it is cut: every
+/// connection ends, and no new one is taken.
 pub struct Gate {
     pub address: String,
     shut: Arc<AtomicBool>,
+    cut: Arc<AtomicBool>,
 }
 
 impl Gate {
@@ -51,20 +53,27 @@ impl Gate {
     pub fn to(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let shut = Arc::new(AtomicBool::new(false));
-        let is_shut = Arc::clone(&shut);
+        let (shut, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (is_shut, is_cut) = (Arc::clone(&shut), Arc::clone(&cut));
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let Ok(client) = client else { return };
+                if is_cut.load(Ordering::SeqCst) {
+                    continue;
+                }
                 let Ok(server) = TcpStream::connect(&server) else { continue };
                 let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 for (from, to) in [(client, server), (ends.1, ends.0)] {
-                    let is_shut = Arc::clone(&is_shut);
-                    std::thread::spawn(move || through(from, to, &is_shut));
+                    let (is_shut, is_cut) = (Arc::clone(&is_shut), Arc::clone(&is_cut));
+                    std::thread::spawn(move || through(from, to, [&is_shut, &is_cut]));
                 }
             }
         });
-        Self { address, shut }
+        Self { address, shut, cut }
+    }
+
+    pub fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
     }
 
     pub fn shut(&self) {
@@ -73,20 +82,21 @@ impl Gate {
 
     pub fn open(&self) {
         self.shut.store(false, Ordering::SeqCst);
+        self.cut.store(false, Ordering::SeqCst);
     }
 }
 
-fn through(mut from: TcpStream, mut to: TcpStream, is_shut: &AtomicBool) {
+fn through(mut from: TcpStream, mut to: TcpStream, [is_shut, is_cut]: [&AtomicBool; 2]) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(count) = from.read(&mut bytes) {
         while is_shut.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        if count == 0 || to.write_all(&bytes[..count]).is_err() {
+        if count == 0 || is_cut.load(Ordering::SeqCst) || to.write_all(&bytes[..count]).is_err() {
             break;
         }
     }
-    let _gone = to.shutdown(Shutdown::Both);
+    let _gone = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
 }
 
 /// One answer: `INFO`, `PING`, `+OK` and such are lines; `MSG` and `HMSG` say how many bytes follow.

@@ -25,6 +25,8 @@ pub mod moving;
 #[cfg(feature = "nats")]
 mod assignments;
 #[cfg(feature = "nats")]
+mod polling;
+#[cfg(feature = "nats")]
 mod reading;
 #[cfg(feature = "nats")]
 mod roles;

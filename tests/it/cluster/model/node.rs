@@ -194,6 +194,7 @@ impl Node {
             version: String::new(),
             capacity: 1,
             runs: 0,
+            github_fails: false,
             serves: Vec::new(),
             place: String::new(),
             rest: serde_json::Map::new(),
@@ -367,9 +368,10 @@ impl Node {
         };
         let live =
             (0..NODES).filter(|node| world.node(*node).is_some_and(|cell| cell.state == NodeState::Live));
-        let first = poller::first("o/n", live.map(|node| NAMES[node])) == Some(NAMES[self.index]);
+        let first = poller::first("o/n", live.map(|node| NAMES[node]));
+        let own_first = first == Some(NAMES[self.index]);
         let Some((_, own_revision, own)) = self.own.clone() else { return };
-        if let Some(next) = poller::taken(&repo, lives, first, id) {
+        if own_first && let Some(next) = poller::taken(&repo, lives, id) {
             let renewed = session::renewed(&own);
             let changes = vec![
                 (REPO, revision, Doc::Repo(next)),
@@ -378,7 +380,11 @@ impl Node {
             let commit = Commit { id: self.id(), changes };
             return self.commit(world, random, faults, commit, Purpose::Own(Some(renewed), After::Nothing));
         }
-        if let Some(next) = poller::handed_over(&repo, first, id) {
+        let next_one = first.filter(|_| !own_first).and_then(|name| {
+            let node = NAMES.iter().position(|one| *one == name)?;
+            Some(SessionId { node: name.to_owned(), session: world.node(node)?.session })
+        });
+        if let Some(next) = next_one.and_then(|next| poller::handed_over(&repo, &next, id)) {
             let commit = Commit { id: self.id(), changes: vec![(REPO, revision, Doc::Repo(next))] };
             return self.commit(world, random, faults, commit, Purpose::Other);
         }
