@@ -93,9 +93,7 @@ pub fn run(context: &Context, command: &ClusterCommand) -> Result<u8, CommandErr
         ClusterCommand::Doctor { create } => doctor::run(context, *create),
         ClusterCommand::Account(args) => account::run(context, args).map(|()| 0),
         ClusterCommand::Drain { node } => control::drain(context, node).map(|()| 0),
-        ClusterCommand::Move { issue, to } => {
-            control::move_run(context, issue, to.as_deref()).map(|()| 0)
-        }
+        ClusterCommand::Move { issue, to } => control::move_run(context, issue, to.as_deref()).map(|()| 0),
         ClusterCommand::Import { dry_run } => moving::import(context, *dry_run),
         ClusterCommand::Export { dir, leases } => moving::export(context, dir, *leases),
     }

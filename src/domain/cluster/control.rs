@@ -79,7 +79,10 @@ mod tests {
             "anna".into(),
             Asked::Drain { session: SessionId { node: "a".into(), session: 3 } },
         );
-        assert_eq!(read::<ControlMessage>(&serde_json::to_string(&drain).unwrap(), CONTROL_SCHEMA), Ok(drain));
+        assert_eq!(
+            read::<ControlMessage>(&serde_json::to_string(&drain).unwrap(), CONTROL_SCHEMA),
+            Ok(drain)
+        );
         let later = text.to_string().replace("control.v1", "control.v2");
         assert!(read::<ControlMessage>(&later, CONTROL_SCHEMA).is_err());
     }
