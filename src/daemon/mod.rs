@@ -76,4 +76,4 @@ pub use supervise::{
 };
 pub use sweep::Previewed;
 pub use waiting::Waiting;
-pub use why::{GatherError, Surroundings, gather};
+pub use why::{Surroundings, gather};

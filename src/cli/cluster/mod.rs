@@ -201,6 +201,6 @@ fn failed(error: &StoreError) -> CommandError {
 }
 
 /// The cluster, for commands that need it.
-fn connect(context: &Context, config: &Config) -> Result<NatsStore, CommandError> {
+pub(super) fn connect(context: &Context, config: &Config) -> Result<NatsStore, CommandError> {
     NatsStore::connect(&access(context, config)?).map_err(|error| failed(&error))
 }
