@@ -348,6 +348,11 @@ pub trait Held: Debug + Send + Sync {
         None
     }
 
+    /// Who had it and has died, where nodes share it.
+    fn taken_from(&self) -> Option<&Holder> {
+        None
+    }
+
     /// Ends once this holder does not have it any more, without having given it back; never where nobody can take it away.
     fn lost(&self) -> BoxFuture<'static, ()> {
         future::pending().boxed()

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::host::Host;
 use crate::domain::cluster::cells::HeldTerm;
+use crate::domain::run::RunId;
 
 /// Version of [`LeaseRecord`]; a reader takes this and older ones.
 pub const LEASE_SCHEMA: &str = "agentd.lease.v1";
@@ -41,6 +42,9 @@ pub struct Holder {
     /// In a cluster: which taking of the lease this is, and by which session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldTerm>,
+    /// In a cluster: the run that it begins, if it begins one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
 }
 
 /// What can be said about a holder from here.
@@ -66,6 +70,7 @@ impl Holder {
             since,
             expires_at,
             held: None,
+            run_id: None,
         }
     }
 

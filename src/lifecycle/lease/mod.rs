@@ -160,6 +160,10 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     // Nobody takes it over while the lease is held.
     not_taken(plan, context).await?;
     let last = held.record().and_then(mapping_of);
+    let begun = held.taken_from().and_then(|dead| dead.run_id);
+    if let Some(run_id) = begun.filter(|run_id| last.as_ref().is_none_or(|last| last.run_id != *run_id)) {
+        recovery::end_unnamed(context, run_id).await;
+    }
     let resumed = plan.request.resume;
     let daemon = plan.request.source != ObjectiveSource::Cli;
     let predecessor = match (resumed, &last) {
@@ -208,7 +212,7 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         Some(last) if continues => last.successors + u32::from(killed),
         _ => 0,
     };
-    let run_id = RunId(Uuid::now_v7());
+    let run_id = held.holder().and_then(|holder| holder.run_id).unwrap_or_else(|| RunId(Uuid::now_v7()));
     let mapping = MappingRecord {
         schema_version: MAPPING_SCHEMA.to_owned(),
         branch: branch_of(&plan.issue.key),

@@ -257,6 +257,31 @@ fn reopened(mut facts: RunFacts) -> RunFacts {
     facts
 }
 
+/// In a cluster: ends a run that died before its lease's record named it. It had begun nothing yet; its journal may have its first line.
+/// The caller holds the lease.
+pub async fn end_unnamed(context: &RepositoryContext, run_id: RunId) {
+    let (state, repo, clock) = (context.state.clone(), context.repo.clone(), context.clock.clone());
+    let key = context.config.record.seal_key.clone();
+    let ended = tokio::task::spawn_blocking(move || {
+        bring::to_node(&state, &repo, run_id).map_err(|error| error.to_string())?;
+        if !state.run(&repo, run_id).events().exists() {
+            return Ok(());
+        }
+        let facts = run_facts::read(&state.run(&repo, run_id)).map_err(|error| error.to_string())?;
+        match facts.end {
+            Some(_) => Ok(()),
+            None => end(&state, &repo, run_id, (&clock, key.as_deref())).map_err(|error| error.to_string()),
+        }
+    });
+    match ended.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%run_id, "a run that died at its beginning cannot be ended: {error}")
+        }
+        Err(panic) => tracing::error!(%run_id, %panic, "a run that died at its beginning cannot be ended"),
+    }
+}
+
 /// The run that held the lease last, if its process died before its end. The run is finished here. For a `daemon` this
 /// includes runs that a shutdown ended, or whose work could not be published, because a daemon continues those by
 /// itself. The caller holds the lease, so nobody else writes to that journal.

@@ -22,6 +22,7 @@ use crate::domain::cluster::lease::{self, Claim};
 use crate::domain::cluster::names::last_tokens;
 use crate::domain::cluster::session::has_ended;
 use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
 use crate::store::port::{Held, Holders, LeaseKey, NotTaken, StoreError};
 use crate::sys::holder_format::{Holder, LEASE_SCHEMA, LeaseRecord, Liveness};
 
@@ -38,6 +39,7 @@ struct Leased {
     counted: Vec<Counted>,
     cell: IssueCell,
     holder: Holder,
+    taken_from: Option<Holder>,
     given_back: bool,
 }
 
@@ -105,6 +107,7 @@ async fn take(
             term: cell.term + 1,
         });
         let own = serde_json::to_value(&holder).map_err(|error| failed(&subject, error.to_string()))?;
+        let taken_from = holder_of(&cell).filter(|_| dead);
         let Ok(next) = lease::taken(&cell, dead, &session.id, &asked, own) else {
             return Err(NotTaken::Busy(holder_of(&cell).map(Box::new)));
         };
@@ -116,7 +119,17 @@ async fn take(
             // The messages of a batch follow each other, and the node's own cell is the last one.
             let (sequence, cell) = (last - 1, next);
             let given_back = false;
-            return Ok(Leased { shared, session, subject, sequence, counted, cell, holder, given_back });
+            return Ok(Leased {
+                shared,
+                session,
+                subject,
+                sequence,
+                counted,
+                cell,
+                holder,
+                taken_from,
+                given_back,
+            });
         }
         if session.has_expired() {
             return Err(failed(&subject, "this node's session has expired").into());
@@ -213,6 +226,10 @@ impl Held for Leased {
         self.holder.held.clone()
     }
 
+    fn taken_from(&self) -> Option<&Holder> {
+        self.taken_from.as_ref()
+    }
+
     fn lost(&self) -> BoxFuture<'static, ()> {
         self.session.expiry().boxed()
     }
@@ -258,7 +275,9 @@ impl NatsStore {
         counted: Vec<Counted>,
     ) -> Result<Box<dyn Held>, NotTaken> {
         let now = self.shared.clock.now();
-        let holder = Holder::here(&self.shared.node.host, instance, now, expiry(now, lasts));
+        let mut holder = Holder::here(&self.shared.node.host, instance, now, expiry(now, lasts));
+        // Who takes over finds the run by it, however little of it there is.
+        holder.run_id = Some(RunId(Uuid::now_v7()));
         let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
         let taken = self.shared.connection.call(async move { take(shared, subject, counted, holder).await });
         Ok(Box::new(taken.map_err(NotTaken::Store)??))

@@ -206,6 +206,10 @@ impl Held for HeldTwice {
         self.shared.term()
     }
 
+    fn taken_from(&self) -> Option<&Holder> {
+        self.shared.taken_from()
+    }
+
     fn lost(&self) -> BoxFuture<'static, ()> {
         self.shared.lost()
     }

@@ -181,6 +181,43 @@ async fn h_10_a_run_that_dies_before_it_has_done_anything_is_gone_on_with() {
     world.finish().await;
 }
 
+/// The issue's cell as it is between a run's first line and the record that names the run.
+fn without_record(server: &Server) {
+    let subject = "agentd.test.cell.issue.demo.shop.7";
+    with_client(&server.url(), async |context| {
+        let stream = context.get_stream("agentd_test_cells").await.unwrap();
+        let last = stream.get_last_raw_message_by_subject(subject).await.unwrap();
+        let mut cell: Value = serde_json::from_slice(last.payload.trim_ascii()).unwrap();
+        assert!(cell["record"].is_object() && cell["holder"]["run_id"].is_string(), "{cell:#}");
+        cell.as_object_mut().unwrap().remove("record");
+        context.publish(subject, cell.to_string().into()).await.unwrap().await.unwrap();
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_10_a_run_that_dies_before_its_lease_names_it_is_ended_by_the_next_one() {
+    if !is_there("h_10_unnamed") {
+        return;
+    }
+    let (world, server) = world(2).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    slow_model(&world, 1, 600_000);
+    let working = a.start(&world);
+    until("the first visit", || a.has("visit_started", 1) && world.sim.model_requests().len() == 2).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    working.kill();
+    tokio::task::block_in_place(|| without_record(&server));
+    let (code, output, said) = b.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    world.assert_one_of_each();
+    assert_eq!(b.journal()[0]["data"]["previous_run"], Value::Null, "it begins anew");
+    let lines = shared(&server, &run);
+    let end = lines.iter().find(|line| line["kind"] == json!("run_ended")).expect("it has an end");
+    assert_eq!(end["data"]["stop"]["detail"], json!("interrupted"));
+    assert_eq!(lines.last().unwrap()["kind"], json!("files_sealed"));
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn h_10_what_a_killed_node_had_done_is_gone_on_with_elsewhere_and_no_finished_visit_again() {
     if !is_there("h_10") {
