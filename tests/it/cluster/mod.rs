@@ -37,4 +37,6 @@ pub mod server;
 #[cfg(feature = "nats")]
 mod slots;
 #[cfg(feature = "nats")]
+mod tls;
+#[cfg(feature = "nats")]
 mod taking_over;
