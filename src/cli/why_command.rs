@@ -64,7 +64,11 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let running = status.as_ref().map_or(0, |status| status.running.len());
         let daemon = match &status {
             Some(status) if status.stopping => Presence::Stopping,
-            Some(_) => Presence::Works,
+            Some(status) => match &status.clock_skew {
+                Some(skew) => Presence::ClockSkew(skew.seconds),
+                None if status.store_full.is_some() => Presence::StoreFull,
+                None => Presence::Works,
+            },
             None => Presence::Absent,
         };
         let (all, own) = ((running, limits.all), (running, limits.per_repository));

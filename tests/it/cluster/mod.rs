@@ -8,6 +8,8 @@ mod campaign;
 #[cfg(feature = "nats")]
 mod cases;
 #[cfg(feature = "nats")]
+mod clocks;
+#[cfg(feature = "nats")]
 mod command;
 #[cfg(feature = "nats")]
 mod daemons;
@@ -37,6 +39,8 @@ pub mod server;
 #[cfg(feature = "nats")]
 mod slots;
 #[cfg(feature = "nats")]
-mod tls;
+mod store_faults;
 #[cfg(feature = "nats")]
 mod taking_over;
+#[cfg(feature = "nats")]
+mod tls;
