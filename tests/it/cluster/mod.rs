@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "servers are processes, and PATH says where they are")]
 
 #[cfg(feature = "nats")]
+mod accounts;
+#[cfg(feature = "nats")]
 mod away;
 #[cfg(feature = "nats")]
 mod campaign;
