@@ -78,7 +78,10 @@ impl std::fmt::Display for ClockSkew {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let way = if self.seconds > 0 { "ahead of" } else { "behind" };
         let (seconds, most) = (self.seconds.unsigned_abs(), self.most_seconds);
-        write!(f, "this node's clock is {seconds} s {way} the store's, and {most} s is the most (cluster.max_clock_skew)")
+        write!(
+            f,
+            "this node's clock is {seconds} s {way} the store's, and {most} s is the most (cluster.max_clock_skew)"
+        )
     }
 }
 

@@ -66,7 +66,9 @@ impl NatsStore {
             let left = most.saturating_sub(stream.state.bytes);
             if most > 0 && left < LONGEST_LINE {
                 let name = self.names().stream(kind);
-                return Ok(Some(format!("the stream {name} may have {most} bytes and has room for {left} more")));
+                return Ok(Some(format!(
+                    "the stream {name} may have {most} bytes and has room for {left} more"
+                )));
             }
         }
         Ok(None)

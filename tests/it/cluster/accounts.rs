@@ -49,7 +49,8 @@ async fn h_36_a_user_of_another_account_finds_nothing_of_the_cluster_by_any_comm
     // First without streams of its own, then with them.
     for with_streams in [false, true] {
         if with_streams {
-            let (code, made) = document(&world, "other.toml", &bare, &["cluster", "doctor", "--create"]).await;
+            let (code, made) =
+                document(&world, "other.toml", &bare, &["cluster", "doctor", "--create"]).await;
             assert_eq!(code, Some(0), "{made:#}");
         }
         for args in reads {

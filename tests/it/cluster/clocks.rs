@@ -129,7 +129,12 @@ async fn h_30_a_holder_whose_clock_jumps_by_a_day_goes_on_and_begins_nothing_mor
     slow_model(&world, 5, 12_000);
     let daemon = Daemon::start(&world, &a);
     label(&world, 7);
-    until_or("the third visit", || a.has("visit_started", 3) && world.sim.model_requests().len() == 6, || a.said()).await;
+    until_or(
+        "the third visit",
+        || a.has("visit_started", 3) && world.sim.model_requests().len() == 6,
+        || a.said(),
+    )
+    .await;
     ahead.store(86_400, Ordering::SeqCst);
     until_or("it sees that", || skew(&a).is_some(), || a.said()).await;
     label(&world, 8);

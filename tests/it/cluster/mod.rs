@@ -46,3 +46,5 @@ mod store_faults;
 mod taking_over;
 #[cfg(feature = "nats")]
 mod tls;
+#[cfg(feature = "nats")]
+mod versions;

@@ -23,13 +23,12 @@ fn openssl(args: &[&str]) {
 
 /// Somebody who signs.
 fn authority(folder: &Path, name: &str) -> Pair {
-    let pair = Pair {
-        certificate: folder.join(format!("{name}.pem")),
-        key: folder.join(format!("{name}.key")),
-    };
+    let pair =
+        Pair { certificate: folder.join(format!("{name}.pem")), key: folder.join(format!("{name}.key")) };
     let (certificate, key) = (pair.certificate.to_str().unwrap(), pair.key.to_str().unwrap());
     let subject = format!("/CN={name}");
-    let begin = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
+    let begin =
+        ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
     openssl(&[&begin[..], &["-subj", &subject, "-keyout", key, "-out", certificate]].concat());
     pair
 }
@@ -48,7 +47,8 @@ fn signed(folder: &Path, by: &Pair, name: &str) -> Pair {
     let subject = format!("/CN={name}");
     openssl(&["req", "-new", "-key", pair.key.to_str().unwrap(), "-subj", &subject, "-out", request]);
     let [ca, ca_key] = [&by.certificate, &by.key].map(|path| path.to_str().unwrap());
-    let begin = ["x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2"];
+    let begin =
+        ["x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2"];
     openssl(&[&begin[..], &["-extfile", extensions, "-out", pair.certificate.to_str().unwrap()]].concat());
     pair
 }
@@ -60,7 +60,8 @@ fn lines(port: u16, ca: &Path, own: Option<&Pair>) -> String {
         ca.display()
     );
     if let Some(own) = own {
-        lines += &format!("tls_cert = \"{}\"\ntls_key = \"{}\"\n", own.certificate.display(), own.key.display());
+        lines +=
+            &format!("tls_cert = \"{}\"\ntls_key = \"{}\"\n", own.certificate.display(), own.key.display());
     }
     lines
 }
@@ -80,7 +81,8 @@ fn server(ca: &Pair, own: &Pair, user: &nkeys::KeyPair) -> Server {
 #[track_caller]
 fn cannot_connect(desk: &Desk, seed: &str, why: &str) {
     let found = desk.doctor(&["--create"], &[("SEED", seed)]);
-    let told: Vec<&String> = found.iter().filter(|one| one.starts_with("problem servers: cannot connect")).collect();
+    let told: Vec<&String> =
+        found.iter().filter(|one| one.starts_with("problem servers: cannot connect")).collect();
     assert!(told.len() == 1 && told[0].contains(why), "nothing says {why:?}: {found:#?}");
     assert!(!found.iter().any(|one| one.contains("was made")), "{found:#?}");
 }
@@ -98,11 +100,23 @@ fn k_013_a_server_that_cannot_show_who_it_is_or_does_not_know_the_node_is_refuse
     let (seed, wrong) = (user.seed().unwrap(), nkeys::KeyPair::new_user().seed().unwrap());
     let server = server(&ca, &there, &user);
     let desk = Desk::new(&lines(server.port, &other.certificate, Some(&here)));
-    cannot_connect(&desk, &seed, "UnknownIssuer; the server does not show a certificate that `cluster.tls_ca`");
+    cannot_connect(
+        &desk,
+        &seed,
+        "UnknownIssuer; the server does not show a certificate that `cluster.tls_ca`",
+    );
     desk.configure(&lines(server.port, &ca.certificate, None));
-    cannot_connect(&desk, &seed, "the server does not take the certificate of this node (`cluster.tls_cert`)");
+    cannot_connect(
+        &desk,
+        &seed,
+        "the server does not take the certificate of this node (`cluster.tls_cert`)",
+    );
     desk.configure(&lines(server.port, &ca.certificate, Some(&stranger)));
-    cannot_connect(&desk, &seed, "the server does not take the certificate of this node (`cluster.tls_cert`)");
+    cannot_connect(
+        &desk,
+        &seed,
+        "the server does not take the certificate of this node (`cluster.tls_cert`)",
+    );
     desk.configure(&lines(server.port, &ca.certificate, Some(&here)));
     cannot_connect(&desk, &wrong, "uthorization");
     // One without TLS gets nothing in plain words, although it would take them.
