@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use super::assignments::{another, label, labels, node};
 use super::daemons::Daemon;
 use super::eater;
-use super::moving::{document, run_ids, runs, with_client};
+use super::moving::{clustered, document, run_ids, runs, with_client};
 use super::running::world;
-use super::server::{Server, is_there};
+use super::server::{Server, is_there, three_with_gates};
 use super::taking_over::{Node, shared};
 use crate::outside::daemons::{slow_model, until, until_or};
+use crate::outside::world::World;
 
 /// What the daemon of a node wrote of itself last.
 fn status(node: &Node) -> Value {
@@ -69,7 +70,10 @@ async fn h_32_a_run_waits_while_the_stream_of_journals_is_full_none_begins_and_a
     until("it is over", || status(&a).get("store_full").is_none()).await;
     assert_eq!(world.sim.model_requests().len(), 18, "nothing was asked twice");
     assert_eq!(a.began(), 2);
-    until("its last word is there", || a.journal().last().is_some_and(|line| line["kind"] == json!("files_sealed"))).await;
+    until("its last word is there", || {
+        a.journal().last().is_some_and(|line| line["kind"] == json!("files_sealed"))
+    })
+    .await;
     daemon.stop().await;
     for run in run_ids(&a.state) {
         let own = std::fs::read_to_string(runs(&a.state).join(&run).join("events.jsonl")).unwrap();
@@ -81,7 +85,8 @@ async fn h_32_a_run_waits_while_the_stream_of_journals_is_full_none_begins_and_a
 }
 
 fn of_a_journal(answer: &[u8]) -> bool {
-    eater::is_acknowledgement(answer) && String::from_utf8_lossy(answer).contains("\"stream\":\"agentd_test_log\"")
+    eater::is_acknowledgement(answer)
+        && String::from_utf8_lossy(answer).contains("\"stream\":\"agentd_test_log\"")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,6 +125,82 @@ async fn h_50_a_store_that_takes_longer_than_a_second_is_said_to_be_slow_and_nob
     let begin = a.journal().remove(0);
     assert_eq!((&begin["data"]["held"]["term"], &begin["data"]["held"]["session"]), (&json!(1), &json!(1)));
     assert!(status(&b).get("store_slow").is_none(), "the other one's way is not slow");
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_51_a_journal_is_published_again_where_the_servers_are_set_back_to_an_older_copy() {
+    if !is_there("h_51") {
+        return;
+    }
+    let (world, mut server) = world(1).await;
+    let a = Node::of(&world, "a").await;
+    slow_model(&world, 3, 2_000);
+    slow_model(&world, 5, 6_000);
+    let daemon = Daemon::start(&world, &a);
+    label(&world, 7);
+    until_or("the second visit", || world.sim.model_requests().len() == 4, || a.said()).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    server.copied();
+    let before = shared(&server, &run).len();
+    until_or("the third visit", || world.sim.model_requests().len() == 6, || a.said()).await;
+    let published = || shared(&server, &run).len() > before + 3;
+    until_or("it is published", published, || a.said()).await;
+    server.set_back();
+    assert!(shared(&server, &run).len() <= before + 3, "it has an older copy");
+    until_or("it is done", || world.labels() == ["agentd:done"], || a.said()).await;
+    until("its last word is there", || {
+        a.journal().last().is_some_and(|line| line["kind"] == json!("files_sealed"))
+    })
+    .await;
+    assert!(a.said().contains("is published again"), "{}", a.said());
+    world.assert_one_of_each();
+    assert_eq!((a.began(), world.sim.model_requests().len()), (1, 9), "nothing was asked twice");
+    daemon.stop().await;
+    assert_eq!(shared(&server, &run), a.journal());
+    // Its files are there as well.
+    let bare = world.dir.path().join("bare");
+    let (code, verified) = document(&world, "cluster.toml", &bare, &["runs", "verify", &run]).await;
+    assert_eq!((code, &verified["ok"]), (Some(0), &json!(true)), "{verified:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_27_a_node_that_is_cut_off_together_with_a_server_is_overtaken_and_one_node_holds_the_issue() {
+    if !is_there("h_27") {
+        return;
+    }
+    let world = World::new(2).await;
+    let (three, gates) = tokio::task::block_in_place(three_with_gates);
+    clustered(&world, &three.servers[2].url());
+    let b = node(&world, "b", 1).await;
+    clustered(&world, &format!("{}\", \"{}", three.servers[0].url(), three.servers[1].url()));
+    let a = node(&world, "a", 1).await;
+    let first = Daemon::start(&world, &b);
+    until_or("it polls", || b.said().contains("this node polls the repository now"), || b.said()).await;
+    slow_model(&world, 5, 20_000);
+    label(&world, 7);
+    until_or("the third visit", || world.sim.model_requests().len() == 6, || b.said()).await;
+    gates.iter().for_each(super::eater::Gate::cut);
+    let writes = world.sim.requests().len();
+    let second = Daemon::start(&world, &a);
+    let both = || [&a, &b].map(Node::said).join("\n---\n");
+    until_or("another goes on", || a.began() == 1, both).await;
+    until_or("it is done", || world.labels() == ["agentd:done"], both).await;
+    world.assert_one_of_each();
+    assert_eq!(a.journal()[0]["data"]["held"]["term"], json!(2));
+    assert!(world.sim.requests().len() > writes);
+    gates.iter().for_each(super::eater::Gate::open);
+    let overtaken = || {
+        runs(&b.state).join(&run_ids(&b.state)[0]).join("overtaken.jsonl").exists()
+            || b.said().contains("overtaken")
+    };
+    until_or("the other one sees that", overtaken, both).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.assert_one_of_each();
+    assert_eq!((a.began(), b.began(), world.labels()), (1, 1, vec!["agentd:done".to_owned()]));
     first.stop().await;
     second.stop().await;
     world.finish().await;
