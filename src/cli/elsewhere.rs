@@ -87,7 +87,7 @@ pub struct Found {
     pub seen: Map<String, Value>,
 }
 
-fn refused(error: NotShown) -> CommandError {
+pub(super) fn refused(error: NotShown) -> CommandError {
     let told = CommandError::failed(error.to_string());
     match error {
         NotShown::NothingKnown(_) | NotShown::OutOfReach { .. } => {

@@ -21,6 +21,7 @@ mod extend_command;
 mod init;
 mod global;
 mod issue_arg;
+mod known_daemon;
 mod logging;
 mod mcp_command;
 mod policy_command;

@@ -2,15 +2,14 @@
 
 use super::approvals_text;
 use super::context::Context;
-use super::daemon_command::{daemon_files, goes_on_when_approved, open_options, watched};
+use super::daemon_command::{goes_on_when_approved, open_options, watched};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
+use super::known_daemon::KnownDaemon;
 use super::repositories::{self, OpenOptions};
 use crate::conversation::parked::ParkedCell;
 use crate::daemon::status_format::RunningStatus;
-use crate::daemon::{
-    Holder, Limits, Outlook, Presence, Surroundings, Verdict, WaitsForPerson, explain, gather, outlook,
-};
+use crate::daemon::{Holder, Outlook, Surroundings, Verdict, WaitsForPerson, explain, gather, outlook};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
@@ -37,9 +36,10 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
         let lease = site.state.store().look(&site.lease(&IssueKey::Number(number)));
         let now = site.clock.now();
-        let files = daemon_files(context)?;
-        // What a daemon that is gone said last is not so any more.
-        let status = files.load_status().ok().flatten().filter(|_| files.daemon_lives());
+        let (asks, of) = (context.clone(), site.clone());
+        let known = tokio::task::spawn_blocking(move || KnownDaemon::of(&asks, &of)).await;
+        let known = known.map_err(|panic| CommandError::failed(panic.to_string()))??;
+        let status = &known.status;
         let here = |pid| {
             status.as_ref().is_some_and(|status| {
                 let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;
@@ -59,21 +59,15 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             money_used_up: money_used_up(&site, number).await,
             now,
         };
-        let facts = gather(&client, &files, number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
-        let limits = Limits::from(&config.daemon);
-        let running = status.as_ref().map_or(0, |status| status.running.len());
-        let daemon = match &status {
-            Some(status) if status.stopping => Presence::Stopping,
-            Some(status) => match &status.clock_skew {
-                Some(skew) => Presence::ClockSkew(skew.seconds),
-                None if status.store_full.is_some() => Presence::StoreFull,
-                None => Presence::Works,
-            },
-            None => Presence::Absent,
-        };
-        let (all, own) = ((running, limits.all), (running, limits.per_repository));
-        let verdicts = explain(&facts, all, own, daemon);
-        let outlook = outlook(&facts, all, own, daemon);
+        let facts = gather(&client, (&known.state, status.as_ref()), number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
+        let ([all, own], daemon) = (known.slots, known.presence);
+        let mut verdicts = explain(&facts, all, own, daemon);
+        let mut outlook = outlook(&facts, all, own, daemon);
+        // What only the daemon itself can know.
+        if let Some(says) = known.says_of(&site.repo, number).filter(|_| verdicts.iter().all(Verdict::passed)) {
+            outlook = Outlook::Waits(says.text.clone());
+            verdicts.push(Verdict { rule: "daemon_says", code: says.code.clone().into(), answer: says.text.clone() });
+        }
         let last = last_run(&site, lease.and_then(|lease| lease.record).as_ref());
         let left = last.as_ref().map(|last| waiting_calls(&site, last)).unwrap_or_default();
         let outlook = with_approvals(context, outlook, &verdicts, last.as_ref(), &left);
@@ -106,7 +100,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         }
         let rows: Vec<Vec<String>> = verdicts
             .iter()
-            .map(|verdict| vec![verdict.rule.to_owned(), verdict.code.to_owned(), verdict.answer.clone()])
+            .map(|verdict| vec![verdict.rule.to_owned(), verdict.code.to_string(), verdict.answer.clone()])
             .collect();
         context.output.table(&["RULE", "CODE", "ANSWER"], &rows).map(|()| code)
     })?
@@ -165,7 +159,7 @@ fn with_approvals(
     }
     let first = verdicts.iter().find(|verdict| !verdict.passed());
     let (Some(last), Some((proposal, _)), Some("no_trigger")) =
-        (last, left.first(), first.map(|verdict| verdict.code))
+        (last, left.first(), first.map(|verdict| &*verdict.code))
     else {
         return outlook;
     };

@@ -61,7 +61,13 @@ impl AssignedRuns {
     }
 
     /// A run that began for this node's own poller is about to be followed by another one's: what that one asks is heard.
-    pub fn begin_to_hand_over(&self, issue: IssueRef, control: RunHandle, since: DateTime<Utc>, (id, key): (AssignmentId, RunKey)) {
+    pub fn begin_to_hand_over(
+        &self,
+        issue: IssueRef,
+        control: RunHandle,
+        since: DateTime<Utc>,
+        (id, key): (AssignmentId, RunKey),
+    ) {
         let run = AssignedRun {
             since,
             control,

@@ -2,9 +2,9 @@
 
 use super::assigned_run::blocking;
 use super::main_loop::Daemon;
+use super::outcome::RunSummary;
 use super::poll::Watch;
 use super::snapshot::IssueRef;
-use super::outcome::RunSummary;
 use super::supervise::{Live, RunHandle, UnfinishedRun};
 use crate::domain::cluster::cells::{RunKey, SessionId};
 use crate::domain::cluster::poller;
@@ -70,7 +70,8 @@ impl Daemon {
     /// Gives a repository to another node, with what is remembered of it. Where that cannot be now, it stays.
     async fn give_to(&mut self, repo: &RepoName, node: &str, to: &SessionId) {
         let runs = self.supervisor.runs().filter(|(issue, _)| issue.repo == *repo);
-        let runs: Vec<_> = runs.map(|(issue, live)| (issue.clone(), live.control.clone(), live.since)).collect();
+        let runs: Vec<_> =
+            runs.map(|(issue, live)| (issue.clone(), live.control.clone(), live.since)).collect();
         // Such a run is decided on anew where its node does not take it, and that is its poller's.
         if runs.iter().any(|(_, control, _)| control.is_under_way()) || !self.share().await {
             return;
@@ -81,7 +82,9 @@ impl Daemon {
             }
         }
         let Some(at) = self.watches.iter().position(|watch| watch.watched.name == *repo) else { return };
-        let Some(held) = self.watches[at].polling.as_mut().and_then(|polling| polling.held.take()) else { return };
+        let Some(held) = self.watches[at].polling.as_mut().and_then(|polling| polling.held.take()) else {
+            return;
+        };
         let watch = self.watches.remove(at);
         self.resting.push(Watch::new(watch.watched, watch.state));
         self.unfinished.retain(|left| left.issue.repo != *repo);
@@ -93,7 +96,9 @@ impl Daemon {
         match tokio::task::spawn_blocking(move || held.hand_to(&to)).await {
             Ok(Ok(())) => tracing::info!(%repo, node, "another node polls the repository now"),
             // Dropped, it is given back.
-            Ok(Err(error)) => tracing::warn!(%repo, node, "the repository could not be given to another node: {error}"),
+            Ok(Err(error)) => {
+                tracing::warn!(%repo, node, "the repository could not be given to another node: {error}");
+            }
             Err(panic) => tracing::error!(%repo, %panic, "the repository could not be given to another node"),
         }
     }
@@ -108,14 +113,17 @@ impl Daemon {
         if self.assigned.has_handed_over(issue) {
             return true;
         }
-        let (Some(assignments), Some(request)) = (self.assignments.clone(), control.request()) else { return false };
+        let (Some(assignments), Some(request)) = (self.assignments.clone(), control.request()) else {
+            return false;
+        };
         let Some(own) = self.own_name.clone() else { return false };
         let Ok(request) = serde_json::to_value(request) else { return false };
         let id = AssignmentId { node: own, repo: issue.repo.clone(), number: issue.number };
         let (key, run_id) = (RunKey::asked_once(), self.deps.progress.run_of(issue));
         // Before the cell is there: what is heard of it has to be known.
         self.assigned.begin_to_hand_over(issue.clone(), control.clone(), since, (id.clone(), key.clone()));
-        let made = blocking(&assignments, move |assignments| assignments.hand_over(&id, &key, request, run_id));
+        let made =
+            blocking(&assignments, move |assignments| assignments.hand_over(&id, &key, request, run_id));
         match made.await {
             Ok(()) => {
                 self.assigned.is_handed_over(issue);
@@ -156,7 +164,8 @@ impl Daemon {
             Some(node) => self.nodes.iter().any(|one| one.node == node && one.room.github_fails),
             None => {
                 let watch = self.watches.iter().find(|watch| watch.watched.name == issue.repo);
-                watch.is_some_and(|watch| watch.health.has_failed(1)) && self.nodes.iter().any(|one| others(&one))
+                watch.is_some_and(|watch| watch.health.has_failed(1))
+                    && self.nodes.iter().any(|one| others(&one))
             }
         }
     }
@@ -176,7 +185,12 @@ mod tests {
     use crate::store::assignments::Room;
 
     fn node(name: &str, github_fails: bool) -> NodeRoom {
-        let room = Room { capacity: 1, serves: vec![RepoName::parse("Demo/Shop").unwrap()], github_fails, ..Room::default() };
+        let room = Room {
+            capacity: 1,
+            serves: vec![RepoName::parse("Demo/Shop").unwrap()],
+            github_fails,
+            ..Room::default()
+        };
         NodeRoom { node: name.into(), by: SessionId { node: name.into(), session: 1 }, is_own: false, room }
     }
 

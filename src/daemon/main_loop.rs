@@ -483,7 +483,8 @@ impl Daemon {
             };
             let listed = watch.candidate(issue.number).is_some();
             let looked = looked.contains(&issue.repo);
-            if listed || !looked || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled() {
+            if listed || !looked || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled()
+            {
                 continue;
             }
             let why = match self.quick_client().issue(&issue.repo, issue.number).await {

@@ -77,4 +77,4 @@ pub use supervise::{
 };
 pub use sweep::Previewed;
 pub use waiting::Waiting;
-pub use why::{GatherError, Surroundings, gather};
+pub use why::{Surroundings, gather};

@@ -14,7 +14,12 @@ impl Daemon {
     /// Takes the end of a run. What follows is in the state before anything is written to GitHub.
     pub(super) fn take_outcome(&mut self, (issue, summary): (IssueRef, RunSummary)) {
         let detail = summary.stop.detail;
-        tracing::info!(%issue, detail = detail.as_str(), "a run ended");
+        match summary.run_id {
+            Some(_) => tracing::info!(%issue, detail = detail.as_str(), "a run ended"),
+            None => {
+                tracing::info!(%issue, detail = detail.as_str(), why = summary.stop.message, "nothing was begun");
+            }
+        }
         // Where another node polls the repository now, that one reads it.
         let read = self.read_ends.of(&issue).filter(|_| self.watch_of(&issue.repo).is_some());
         self.kept_ends.extend(read);

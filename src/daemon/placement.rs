@@ -119,11 +119,14 @@ impl Daemon {
         // What this node runs for other pollers takes its own room.
         let own = self.deps.limits.all.saturating_sub(self.own_slots.taken().saturating_sub(here));
         let polled = |node: &&NodeRoom| self.watches.iter().any(|watch| node.serves(&watch.watched.name));
-        let others = self.nodes.iter().filter(|node| !node.is_own && !node.room.github_fails).filter(polled).map(|node| {
-            let mine = placed.get(&node.node).copied().unwrap_or(0);
-            let runs = mine.max(node.room.runs as usize);
-            (node.room.capacity as usize).saturating_sub(runs)
-        });
+        let others =
+            self.nodes.iter().filter(|node| !node.is_own && !node.room.github_fails).filter(polled).map(
+                |node| {
+                    let mine = placed.get(&node.node).copied().unwrap_or(0);
+                    let runs = mine.max(node.room.runs as usize);
+                    (node.room.capacity as usize).saturating_sub(runs)
+                },
+            );
         own + elsewhere + others.sum::<usize>()
     }
 

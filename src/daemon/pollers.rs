@@ -58,7 +58,8 @@ impl Daemon {
         }
         self.look_at_github().await;
         let nodes = self.living().await;
-        self.own_name = nodes.iter().find(|node| node.is_own).map(|node| node.node.clone()).or(self.own_name.take());
+        self.own_name =
+            nodes.iter().find(|node| node.is_own).map(|node| node.node.clone()).or(self.own_name.take());
         self.hand_over(&nodes).await;
         self.nodes.clone_from(&nodes);
         // A stop may end this at any moment: a repository is always in one of both lists.
@@ -202,6 +203,9 @@ mod tests {
         assert!(matches!(remembered(None), Ok(None)));
         let told = told(&RepositoryState::default());
         assert!(matches!(remembered(Some(&told)), Ok(Some(_))));
-        assert!(matches!(remembered(Some(&serde_json::json!("another form"))), Err(StoreError::Failed { .. })));
+        assert!(matches!(
+            remembered(Some(&serde_json::json!("another form"))),
+            Err(StoreError::Failed { .. })
+        ));
     }
 }

@@ -1,5 +1,7 @@
 //! The rules by which an issue is started or not. `why` asks them all; the scheduler asks the same ones and stops at the first no (I51).
 
+use std::borrow::Cow;
+
 use super::snapshot::{Asked, Facts, Holder, Poll, Seen, Selection, WaitsForPerson};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
@@ -98,6 +100,8 @@ pub enum Reason {
     StoreFull,
     /// There is no daemon that would start it.
     NoDaemon,
+    /// No node of the cluster polls the repository.
+    NoPoller,
     /// No slot in the repository.
     RepositoryFull(usize),
     /// No slot at all.
@@ -135,6 +139,7 @@ impl Reason {
             Self::ClockSkew(_) => "clock_skew",
             Self::StoreFull => "store_full",
             Self::NoDaemon => "no_daemon",
+            Self::NoPoller => "no_poller",
             Self::RepositoryFull(_) => "repository_slots_full",
             Self::Full(_) => "slots_full",
             Self::ClusterFull(_) => "cluster_full",
@@ -169,11 +174,14 @@ impl Reason {
             }
             Self::DiskFull { .. } => "agentd worktrees prune".to_owned(),
             Self::Stopping => "agentd daemon, once it has ended".to_owned(),
-            Self::ClockSkew(_) => "set the clocks of this host and of the servers by NTP".to_owned(),
+            Self::ClockSkew(_) => "set the clocks of the daemon's host and of the servers by NTP".to_owned(),
             Self::StoreFull => {
                 "`agentd status` names the stream: let it have more bytes, or make `cluster.retention` shorter".to_owned()
             }
             Self::NoDaemon => format!("agentd daemon, or agentd run {number}"),
+            Self::NoPoller => {
+                format!("if that stays so, a node with {} in its configuration", facts.issue.repo)
+            }
             Self::PollFailed(_)
             | Self::OutcomePending
             | Self::Running
@@ -261,7 +269,7 @@ impl std::fmt::Display for Reason {
             Self::Stopping => f.write_str("the daemon is being stopped"),
             Self::ClockSkew(seconds) => write!(
                 f,
-                "this node's clock is {} s {} the store's, and until that is put right its daemon begins nothing",
+                "the daemon's clock is {} s {} the store's, and until that is put right it begins nothing",
                 seconds.unsigned_abs(),
                 if *seconds > 0 { "ahead of" } else { "behind" }
             ),
@@ -269,6 +277,7 @@ impl std::fmt::Display for Reason {
             Self::NoDaemon => f.write_str(
                 "no daemon works in this state directory; start one (agentd daemon), or run the issue (agentd run)",
             ),
+            Self::NoPoller => f.write_str("no node of the cluster polls the repository at the moment"),
             Self::RepositoryFull(max) => write!(f, "all {max} slots of the repository are taken"),
             Self::Full(max) => write!(f, "all {max} slots are taken"),
             Self::ClusterFull(max) => {
@@ -284,7 +293,7 @@ pub struct Verdict {
     /// The rule's name, stable.
     pub rule: &'static str,
     /// `ok`, or the reason's code.
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// In words.
     pub answer: String,
 }
@@ -309,6 +318,8 @@ pub enum Presence {
     StoreFull,
     /// There is none.
     Absent,
+    /// In a cluster: there are some, and none polls the repository.
+    NoPoller,
 }
 
 /// What is in use of the slots when an issue is asked about.
@@ -348,8 +359,8 @@ pub fn explain(
 ) -> Vec<Verdict> {
     let slots = Slots { all, repository, daemon };
     let ask = |(rule, judge): &Rule| match judge(facts, slots) {
-        Ok(answer) => Verdict { rule, code: "ok", answer },
-        Err(reason) => Verdict { rule, code: reason.code(), answer: reason.to_string() },
+        Ok(answer) => Verdict { rule, code: "ok".into(), answer },
+        Err(reason) => Verdict { rule, code: reason.code().to_owned().into(), answer: reason.to_string() },
     };
     RULES.iter().map(ask).collect()
 }
@@ -583,6 +594,7 @@ fn not_stopping(_: &Facts, slots: Slots) -> Result<String, Reason> {
         Presence::ClockSkew(seconds) => Err(Reason::ClockSkew(seconds)),
         Presence::StoreFull => Err(Reason::StoreFull),
         Presence::Absent => Err(Reason::NoDaemon),
+        Presence::NoPoller => Err(Reason::NoPoller),
     }
 }
 

@@ -4,9 +4,10 @@ use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::dependencies::Watched;
-use super::loading::{DaemonFiles, StateError};
 use super::poll::{HEADROOM, asking_label, seen};
 use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, WaitsForPerson};
+use super::state_format::DaemonState;
+use super::status_format::Status;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
@@ -33,20 +34,18 @@ pub struct Surroundings {
 }
 
 /// Reads everything the rules ask about an issue. What cannot be read stands in the facts as such; only GitHub being out of
-/// reach altogether is an error.
+/// reach altogether is an error. `state`, `status`: what the daemon remembers, and what it said last if it lives.
 pub async fn gather(
     client: &Client,
-    files: &DaemonFiles,
+    (state, status): (&DaemonState, Option<&Status>),
     number: u64,
     around: Surroundings,
-) -> Result<Facts, GatherError> {
+) -> Result<Facts, Error> {
     let repo = around.watched.name.clone();
-    let state = files.load()?;
     let memory =
         state.repositories.get(&repo).and_then(|of| of.issues.get(&number)).cloned().unwrap_or_default();
-    let status = files.load_status()?;
     let failing = status
-        .iter()
+        .into_iter()
         .flat_map(|status| &status.repositories)
         .find(|of| of.repo == repo)
         .and_then(|of| of.error.clone());
@@ -81,7 +80,7 @@ pub async fn gather(
                 facts.seen = Seen::PullRequest;
                 return Ok(facts);
             }
-            _ => return Err(error.into()),
+            _ => return Err(error),
         },
     };
     facts.seen = seen(&snapshot);
@@ -108,15 +107,4 @@ pub async fn gather(
         Asked::Known(Vec::new())
     };
     Ok(facts)
-}
-
-/// Why the facts could not be gathered.
-#[derive(Debug, thiserror::Error)]
-pub enum GatherError {
-    /// GitHub.
-    #[error(transparent)]
-    Github(#[from] Error),
-    /// What the daemon keeps.
-    #[error(transparent)]
-    State(#[from] StateError),
 }

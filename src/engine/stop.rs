@@ -35,7 +35,8 @@ impl StopHandle {
 
     /// Asks for one last report. A later request that is not stronger changes nothing.
     pub fn ask(&self, stop: Stop) {
-        let is_weaker = |state: &StopState| matches!(state, StopState::Running | StopState::BeforeNextVisit(_));
+        let is_weaker =
+            |state: &StopState| matches!(state, StopState::Running | StopState::BeforeNextVisit(_));
         self.change(is_weaker, StopState::Graceful(stop));
     }
 
@@ -82,7 +83,9 @@ impl StopSignal {
     pub fn asked_before_visit(&self) -> Option<Stop> {
         match self.state() {
             StopState::Running => None,
-            StopState::BeforeNextVisit(stop) | StopState::Graceful(stop) | StopState::Abort(stop) => Some(stop),
+            StopState::BeforeNextVisit(stop) | StopState::Graceful(stop) | StopState::Abort(stop) => {
+                Some(stop)
+            }
         }
     }
 
@@ -124,7 +127,10 @@ mod tests {
         let (handle, signal) = StopHandle::new();
         assert_eq!(signal.asked(), None);
         handle.ask_before_next_visit(Stop::new(StopDetail::Shutdown, "before the next visit"));
-        assert_eq!((signal.asked(), signal.asked_before_visit().unwrap().detail), (None, StopDetail::Shutdown));
+        assert_eq!(
+            (signal.asked(), signal.asked_before_visit().unwrap().detail),
+            (None, StopDetail::Shutdown)
+        );
         handle.ask(Stop::new(StopDetail::UserStop, "first"));
         handle.ask(Stop::new(StopDetail::Shutdown, "second"));
         handle.ask_before_next_visit(Stop::new(StopDetail::Shutdown, "weaker"));

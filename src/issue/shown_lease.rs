@@ -163,7 +163,10 @@ fn text(key: &IssueKey, mine: &Holder) -> String {
 fn other_holder(comment: Option<&Comment>, context: &RepositoryContext, mine: &Holder) -> Option<Holder> {
     let holder = holder_of(&comment?.body)?;
     let own_process = (&holder.host, holder.pid, holder.started) == (&mine.host, mine.pid, mine.started);
-    (!own_process && context.state.store().lives(&holder)).then_some(holder)
+    // Who has the issue among the nodes is later than any other of the same cluster: that one may not reach GitHub to say that it ended.
+    let cluster = |holder: &Holder| holder.held.as_ref().map(|held| held.cluster.clone());
+    let own_cluster = mine.held.is_some() && cluster(mine) == cluster(&holder);
+    (!own_process && !own_cluster && context.state.store().lives(&holder)).then_some(holder)
 }
 
 /// Who a status comment names, if it names anybody.

@@ -185,7 +185,8 @@ impl Yard {
             now: self.clock.now(),
         };
         let files = DaemonFiles::of(&agentd::store::run_dir::StateDir::new(self.home.path().to_owned()));
-        let facts = gather(&self.client(), &files, number, around).await.unwrap();
+        let (state, status) = (files.load().unwrap(), files.load_status().unwrap());
+        let facts = gather(&self.client(), (&state, status.as_ref()), number, around).await.unwrap();
         explain(&facts, (0, 4), (0, 2), Presence::Works)
     }
 
@@ -597,7 +598,7 @@ async fn i51_why_gives_every_rules_answer_and_the_schedulers_own_reason() {
     let why = async |number| yard.why(number).await;
     let verdicts = why(1).await;
     let no: Vec<&str> =
-        verdicts.iter().filter(|verdict| !verdict.passed()).map(|verdict| verdict.code).collect();
+        verdicts.iter().filter(|verdict| !verdict.passed()).map(|verdict| &*verdict.code).collect();
     assert_eq!(no, ["blocked_by_open"]);
     assert_eq!(
         report.waiting[0],

@@ -58,17 +58,22 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
     let from = node_of(&by.node).to_owned();
     if by.node.contains(BESIDE) {
         let told = format!("issue {} is worked on by a command on {from}, not by its daemon", issue.number);
-        return Err(CommandError::invalid(told).hint("stop it there; a daemon then goes on with it if its label is on"));
+        return Err(CommandError::invalid(told)
+            .hint("stop it there; a daemon then goes on with it if its label is on"));
     }
     let to = to.map(|to| living(&store, to)).transpose()?;
     if let Some(to) = &to {
         let name = repo.to_string().to_ascii_lowercase();
         if to.cell.capacity == 0 || !to.cell.serves.contains(&name) {
-            return Err(CommandError::invalid(format!("{} takes no runs of {repo}", to.node))
-                .hint("`agentd cluster status` shows the nodes; the repository has to be in its configuration"));
+            return Err(CommandError::invalid(format!("{} takes no runs of {repo}", to.node)).hint(
+                "`agentd cluster status` shows the nodes; the repository has to be in its configuration",
+            ));
         }
         if to.node == from {
-            return Err(CommandError::invalid(format!("issue {} is worked on by {from} already", issue.number)));
+            return Err(CommandError::invalid(format!(
+                "issue {} is worked on by {from} already",
+                issue.number
+            )));
         }
     }
     let to = to.map(|to| to.node);
@@ -99,7 +104,8 @@ fn living(store: &NatsStore, name: &str) -> Result<NodeSeen, CommandError> {
     let lives = |one: &NodeSeen| matches!(one.cell.state, NodeState::Live | NodeState::Draining);
     let found = nodes.into_iter().find(|one| token(&one.node) == token(name));
     found.filter(lives).ok_or_else(|| {
-        CommandError::invalid(format!("there is no node \"{name}\" that lives")).hint("`agentd cluster status` shows the nodes")
+        CommandError::invalid(format!("there is no node \"{name}\" that lives"))
+            .hint("`agentd cluster status` shows the nodes")
     })
 }
 
@@ -109,7 +115,8 @@ fn at_work(
     number: u64,
     only: Option<&RepoName>,
 ) -> Result<(RepoName, SessionId, RunId), CommandError> {
-    let same = |repo: &RepoName| only.is_none_or(|only| only.to_string().eq_ignore_ascii_case(&repo.to_string()));
+    let same =
+        |repo: &RepoName| only.is_none_or(|only| only.to_string().eq_ignore_ascii_case(&repo.to_string()));
     let mut found = Vec::new();
     for (repo, key, cell) in store.issues().map_err(|error| failed(&error))? {
         if key == number.to_string()

@@ -93,9 +93,7 @@ pub fn run(context: &Context, command: &ClusterCommand) -> Result<u8, CommandErr
         ClusterCommand::Doctor { create } => doctor::run(context, *create),
         ClusterCommand::Account(args) => account::run(context, args).map(|()| 0),
         ClusterCommand::Drain { node } => control::drain(context, node).map(|()| 0),
-        ClusterCommand::Move { issue, to } => {
-            control::move_run(context, issue, to.as_deref()).map(|()| 0)
-        }
+        ClusterCommand::Move { issue, to } => control::move_run(context, issue, to.as_deref()).map(|()| 0),
         ClusterCommand::Import { dry_run } => moving::import(context, *dry_run),
         ClusterCommand::Export { dir, leases } => moving::export(context, dir, *leases),
     }
@@ -203,6 +201,6 @@ fn failed(error: &StoreError) -> CommandError {
 }
 
 /// The cluster, for commands that need it.
-fn connect(context: &Context, config: &Config) -> Result<NatsStore, CommandError> {
+pub(super) fn connect(context: &Context, config: &Config) -> Result<NatsStore, CommandError> {
     NatsStore::connect(&access(context, config)?).map_err(|error| failed(&error))
 }

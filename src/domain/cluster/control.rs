@@ -1,7 +1,6 @@
 //! What operators ask of nodes, as messages that every node hears.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::cells::SessionId;
 use crate::domain::name::RepoName;
@@ -20,9 +19,6 @@ pub struct ControlMessage {
     /// What is asked.
     #[serde(flatten)]
     pub asked: Asked,
-    /// What a later version wrote beside.
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
 }
 
 /// What is asked.
@@ -55,7 +51,7 @@ pub struct Move {
 impl ControlMessage {
     /// A message of this version.
     pub fn new(by: String, asked: Asked) -> Self {
-        Self { schema_version: CONTROL_SCHEMA.to_owned(), by, asked, rest: Map::new() }
+        Self { schema_version: CONTROL_SCHEMA.to_owned(), by, asked }
     }
 }
 
@@ -74,12 +70,14 @@ mod tests {
         });
         let message: ControlMessage = read(&text.to_string(), CONTROL_SCHEMA).unwrap();
         assert!(matches!(&message.asked, Asked::Move(Move { issue: 7, to: Some(to), .. }) if to == "b"));
-        assert_eq!(serde_json::to_value(&message).unwrap()["later"], json!(true));
         let drain = ControlMessage::new(
             "anna".into(),
             Asked::Drain { session: SessionId { node: "a".into(), session: 3 } },
         );
-        assert_eq!(read::<ControlMessage>(&serde_json::to_string(&drain).unwrap(), CONTROL_SCHEMA), Ok(drain));
+        assert_eq!(
+            read::<ControlMessage>(&serde_json::to_string(&drain).unwrap(), CONTROL_SCHEMA),
+            Ok(drain)
+        );
         let later = text.to_string().replace("control.v1", "control.v2");
         assert!(read::<ControlMessage>(&later, CONTROL_SCHEMA).is_err());
     }

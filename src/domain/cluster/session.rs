@@ -171,6 +171,7 @@ pub(super) fn a_node(session: u64, state: NodeState) -> NodeCell {
         version: "0".into(),
         capacity: 1,
         runs: 0,
+        github_fails: false,
         serves: Vec::new(),
         place: String::new(),
         rest: serde_json::Map::new(),

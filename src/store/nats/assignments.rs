@@ -228,7 +228,9 @@ impl Assignments for NatsStore {
             loop {
                 let after = assignment_cell(&shared, &subject).await?.0;
                 let value = Some(text_of(&made, &subject)?);
-                if own.commit(vec![Write { subject: subject.clone(), after, value }]).await? != Written::Overtaken {
+                if own.commit(vec![Write { subject: subject.clone(), after, value }]).await?
+                    != Written::Overtaken
+                {
                     return Ok(());
                 }
                 still_lives(&own, &subject)?;

@@ -301,7 +301,8 @@ impl Holders for NatsStore {
     fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord> {
         let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
         if let LeaseKey::Poller(_) = lease {
-            let record = self.shared.connection.call(async move { pollers::remembered(&shared, &subject).await });
+            let record =
+                self.shared.connection.call(async move { pollers::remembered(&shared, &subject).await });
             let record = record.and_then(|record| record).unwrap_or_else(|error| {
                 tracing::warn!("what a poller remembers cannot be looked at: {error}");
                 None

@@ -380,3 +380,78 @@ fn h_39_one_grant_is_used_by_one_of_two_nodes_that_propose_at_once() {
         assert_eq!(nodes[1].find(&grant.proposal_hash), None);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_23_what_is_asked_while_the_store_is_gone_is_paid_for_by_nobody_and_done_once_when_it_is_back() {
+    if !is_there("h_23") {
+        return;
+    }
+    let (world, mut server) = world(3).await;
+    let a = node(&world, "a", 2).await;
+    let daemon = Daemon::start(&world, &a);
+    slow_model(&world, 2, 2_000);
+    label(&world, 7);
+    another(&world, 8);
+    until_or("the second visit", || world.sim.model_requests().len() == 3, || a.said()).await;
+    server.kill();
+    let is_away = || a.said().contains("the connection to the store is lost");
+    until_or("it misses the store", is_away, || a.said()).await;
+    // What was under way has come.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let paid = world.sim.model_requests().len();
+    label(&world, 8);
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd stop").unwrap();
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(world.sim.model_requests().len(), paid, "nothing is paid for meanwhile");
+    assert_eq!(a.began(), 1);
+    server.run();
+    server.wait();
+    until_or("the other is done", || labels(&world, 8) == ["agentd:done"], || a.said()).await;
+    until_or("it is stopped", || world.labels() == ["agentd:attention"], || a.said()).await;
+    assert_eq!(a.began(), 2);
+    let stops = |number| {
+        let comments = world.sim.issue("demo/shop", number).unwrap().comments;
+        comments.iter().filter(|one| one.body.contains("/agentd stop")).count()
+    };
+    assert_eq!((stops(7), world.sim.pulls("demo/shop").len() <= 2), (1, true));
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_38_an_extension_counts_once_over_a_takeover() {
+    if !is_there("h_38") {
+        return;
+    }
+    let (world, _server) = world(2).await;
+    let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 1).await);
+    let first = Daemon::start(&world, &a);
+    slow_model(&world, 5, 600_000);
+    label(&world, 7);
+    until_or(
+        "the third visit",
+        || a.has("visit_started", 3) && world.sim.model_requests().len() == 6,
+        || a.said(),
+    )
+    .await;
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd extend").unwrap();
+    let raised =
+        |node: &Node| node.journal().iter().filter(|line| line["kind"] == json!("budget_extended")).count();
+    until_or("it is given more", || raised(&a) == 1, || a.said()).await;
+    let budgets = |node: &Node, kind: &str| {
+        let lines = node.journal();
+        let line = lines.iter().rev().find(|line| line["kind"] == json!(kind)).unwrap().clone();
+        line["data"]["budgets"].clone()
+    };
+    let given = budgets(&a, "budget_extended");
+    // What was read is told to the next poller at the end of the tick.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let second = Daemon::start(&world, &b);
+    until_or("it stands by", || b.state.join("daemon/status.json").exists(), || b.said()).await;
+    first.kill();
+    until_or("it is done", || world.labels() == ["agentd:done"], || b.said()).await;
+    // What it had is noted by the run that goes on, and the comment gives nothing more.
+    assert_eq!((raised(&b), budgets(&b, "budget_extended")), (1, given));
+    second.stop().await;
+    world.finish().await;
+}

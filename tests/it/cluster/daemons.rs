@@ -229,7 +229,8 @@ async fn h_03_a_start_that_was_decided_before_another_nodes_run_ended_begins_not
         .await;
     let (asked, ended) = (world.sim.model_requests().len(), world.sim.requests().len());
     first.signal("-CONT");
-    until_or("it goes on", || a.said().contains("a run ended") || all_runs([&a, &b]) > 1, || a.said()).await;
+    until_or("it goes on", || a.said().contains("nothing was begun") || all_runs([&a, &b]) > 1, || a.said())
+        .await;
     // It stands by, and looks once more.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(all_runs([&a, &b]), 1);

@@ -25,9 +25,11 @@ fn each_once(world: &World) {
 
 /// The labels that the issue had, one after the other.
 fn labels_put(world: &World) -> Vec<String> {
-    let put = world.sim.requests().into_iter().filter(|request| {
-        request.method != "GET" && request.target.contains("/issues/7/labels")
-    });
+    let put = world
+        .sim
+        .requests()
+        .into_iter()
+        .filter(|request| request.method != "GET" && request.target.contains("/issues/7/labels"));
     put.map(|request| format!("{} {} {}", request.method, request.target, request.body)).collect()
 }
 
@@ -54,7 +56,11 @@ async fn h_40_a_drained_node_ends_behind_its_visit_and_others_go_on() {
     third_visit(&world, &b, 4_000).await;
     let before = labels_put(&world);
     let (code, told) = cluster(&world, &["drain", "b"]).await;
-    assert_eq!((code, &told["heard"], &told["state"]), (Some(0), &json!(true), &json!("draining")), "{told:#}");
+    assert_eq!(
+        (code, &told["heard"], &told["state"]),
+        (Some(0), &json!(true), &json!("draining")),
+        "{told:#}"
+    );
     let done = second.ends().await;
     assert!(done.success(), "{done:?} {}", b.said());
     assert!(b.has("visit_finished", 3) && !b.has("visit_started", 4), "it ends behind the third visit");
@@ -69,7 +75,8 @@ async fn h_40_a_drained_node_ends_behind_its_visit_and_others_go_on() {
     // It begins anew: what was asked of its last life is over.
     let second = Daemon::start(&world, &b);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let again = agentd(&world, "cluster.toml", &world.dir.path().join("bare"), &["cluster", "drain", "c"]).await;
+    let again =
+        agentd(&world, "cluster.toml", &world.dir.path().join("bare"), &["cluster", "drain", "c"]).await;
     assert_eq!(again.status.code(), Some(4));
     assert!(text(&again.stderr).contains("there is no node \"c\" that lives"), "{}", text(&again.stderr));
     second.stop().await;
@@ -115,7 +122,12 @@ async fn h_41_a_moved_run_goes_on_on_the_node_that_was_named() {
     third_visit(&world, &b, 5_000).await;
     let (code, told) = cluster(&world, &["move", "7", "--to", "c"]).await;
     assert_eq!((code, &told["from"], &told["to"]), (Some(0), &json!("b"), &json!("c")), "{told:#}");
-    until_or("it is done", || world.labels() == ["agentd:done"], || [&a, &b, &c].map(Node::said).join("\n---\n")).await;
+    until_or(
+        "it is done",
+        || world.labels() == ["agentd:done"],
+        || [&a, &b, &c].map(Node::said).join("\n---\n"),
+    )
+    .await;
     assert!(b.has("visit_finished", 3) && !b.has("visit_started", 4), "it ends behind the third visit");
     assert_eq!((a.began(), ended(&c)), (0, json!("completed")));
     let held = |node: &Node| node.journal()[0]["data"]["held"]["term"].as_u64();
@@ -155,9 +167,15 @@ async fn k_039_a_sweep_of_a_command_takes_part_among_the_nodes() {
         let ended = told["ended"].as_array().unwrap().iter().find(|run| run["issue"] == json!(name));
         ended.map_or(Value::Null, |run| run["stop_detail"].clone())
     };
-    assert_eq!((swept.status.code(), of(8)), (Some(0), json!("completed")), "{told:#} {}", text(&swept.stderr));
+    assert_eq!(
+        (swept.status.code(), of(8)),
+        (Some(0), json!("completed")),
+        "{told:#} {}",
+        text(&swept.stderr)
+    );
     assert_eq!(labels(&world, 8), ["agentd:done"]);
-    let (_, listed) = document(&world, "cluster.toml", &world.dir.path().join("bare"), &["runs", "list"]).await;
+    let (_, listed) =
+        document(&world, "cluster.toml", &world.dir.path().join("bare"), &["runs", "list"]).await;
     let by: Vec<&str> = listed.as_array().unwrap().iter().filter_map(|run| run["node"].as_str()).collect();
     assert!(by.contains(&"a+1") && by.contains(&"b"), "{listed:#}");
     // What another node works on is left to it.

@@ -44,7 +44,9 @@ fn each_once(world: &World) {
 /// Times at which the list of labelled issues was asked for.
 fn lists(world: &World) -> usize {
     let asked = world.sim.requests().into_iter();
-    asked.filter(|request| request.method == "GET" && request.target.contains("/repos/demo/shop/issues?")).count()
+    asked
+        .filter(|request| request.method == "GET" && request.target.contains("/repos/demo/shop/issues?"))
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,13 +125,19 @@ async fn h_26_a_node_that_is_cut_from_github_polls_no_more_and_another_publishes
     let address = text.lines().find_map(|line| line.strip_prefix("api_url = \"http://")).unwrap();
     let address = address.split(['/', '"']).next().unwrap().to_owned();
     let gate = Gate::to(address.clone());
-    let through = text.replace(&format!("api_url = \"http://{address}"), &format!("api_url = \"http://{}", gate.address));
+    let through = text
+        .replace(&format!("api_url = \"http://{address}"), &format!("api_url = \"http://{}", gate.address));
     world.write("a.toml", &through);
     let first = Daemon::start(&world, &a);
     polled_by(&world, "a", &[&a]).await;
     slow_model(&world, 5, 8_000);
     label(&world, 7);
-    until_or("the third visit", || a.has("visit_started", 3) && world.sim.model_requests().len() == 6, || a.said()).await;
+    until_or(
+        "the third visit",
+        || a.has("visit_started", 3) && world.sim.model_requests().len() == 6,
+        || a.said(),
+    )
+    .await;
     let second = Daemon::start(&world, &b);
     until_or("it stands by", || b.state.join("daemon/status.json").exists(), || b.said()).await;
     gate.cut();

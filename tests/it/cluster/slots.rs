@@ -242,11 +242,25 @@ async fn k_064_a_full_cluster_is_said_and_its_first_free_slot_is_taken_at_the_ne
         status["waiting"][0]["code"].clone()
     };
     until("it says so", || waits() == json!("cluster_full")).await;
+    // Anywhere, also where no daemon works.
+    for (node, number, code) in
+        [(&a, "8", "cluster_full"), (&b, "8", "cluster_full"), (&b, "7", "running_elsewhere")]
+    {
+        let why = node.command(&world, &["why", number]).output().unwrap();
+        let told: Value = serde_json::from_slice(&why.stdout).unwrap();
+        let rules = told["rules"].as_array().unwrap();
+        assert!(rules.iter().any(|rule| rule["code"] == json!(code)), "{number} {code} {told:#}");
+        assert!(!rules.iter().any(|rule| rule["code"] == json!("no_daemon")), "{told:#}");
+    }
     assert!(works.await.unwrap().status.success());
     let begin = Instant::now();
     until("it starts", || a.began() == 1).await;
     assert!(begin.elapsed() < Duration::from_secs(6), "no long pause: {:?}", begin.elapsed());
     until("it is done", || world.sim.issue("demo/shop", 8).unwrap().labels == ["agentd:done"]).await;
     daemon.stop().await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let why = b.command(&world, &["why", "7"]).output().unwrap();
+    let told: Value = serde_json::from_slice(&why.stdout).unwrap();
+    assert!(told["summary"].as_str().unwrap().contains("no node of the cluster polls"), "{told:#}");
     world.finish().await;
 }

@@ -183,7 +183,7 @@ async fn h_27_a_node_that_is_cut_off_together_with_a_server_is_overtaken_and_one
     slow_model(&world, 5, 20_000);
     label(&world, 7);
     until_or("the third visit", || world.sim.model_requests().len() == 6, || b.said()).await;
-    gates.iter().for_each(super::eater::Gate::cut);
+    gates.iter().for_each(eater::Gate::cut);
     let writes = world.sim.requests().len();
     let second = Daemon::start(&world, &a);
     let both = || [&a, &b].map(Node::said).join("\n---\n");
@@ -192,7 +192,7 @@ async fn h_27_a_node_that_is_cut_off_together_with_a_server_is_overtaken_and_one
     world.assert_one_of_each();
     assert_eq!(a.journal()[0]["data"]["held"]["term"], json!(2));
     assert!(world.sim.requests().len() > writes);
-    gates.iter().for_each(super::eater::Gate::open);
+    gates.iter().for_each(eater::Gate::open);
     let overtaken = || {
         runs(&b.state).join(&run_ids(&b.state)[0]).join("overtaken.jsonl").exists()
             || b.said().contains("overtaken")
@@ -200,7 +200,7 @@ async fn h_27_a_node_that_is_cut_off_together_with_a_server_is_overtaken_and_one
     until_or("the other one sees that", overtaken, both).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     world.assert_one_of_each();
-    assert_eq!((a.began(), b.began(), world.labels()), (1, 1, vec!["agentd:done".to_owned()]));
+    assert_eq!((a.began(), b.began(), world.labels()), (1, 1, vec!["agentd:done".to_owned()]), "{}", both());
     first.stop().await;
     second.stop().await;
     world.finish().await;

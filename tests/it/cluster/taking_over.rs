@@ -164,7 +164,10 @@ async fn h_10_a_run_that_dies_before_it_has_done_anything_is_gone_on_with() {
     let text = std::fs::read_to_string(&a.config).unwrap();
     std::fs::write(&a.config, text + "\n[worktree]\nsetup = [[\"sleep\", \"600\"]]\n").unwrap();
     let working = a.start(&world);
-    until("its worktree is being made", || a.journal().iter().any(|line| line["kind"] == json!("worktree_planned"))).await;
+    until("its worktree is being made", || {
+        a.journal().iter().any(|line| line["kind"] == json!("worktree_planned"))
+    })
+    .await;
     let run = run_ids(&a.state).pop().unwrap();
     let is_published = || shared(&server, &run).iter().any(|line| line["kind"] == json!("worktree_planned"));
     until("it is published", is_published).await;
