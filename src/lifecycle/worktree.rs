@@ -90,7 +90,12 @@ pub struct Prepared<'a> {
 pub async fn prepare<'a>(run: &'a Run<'a>) -> Result<Stage<'a, Prepared<'a>>, JournalError> {
     match make(run).await {
         Ok(worktree) => Ok(Stage::Next(Prepared { run, worktree })),
-        Err(error) => Ok(Stage::Over(Box::new(Worked { run, stop: error.stop()?, workspace: None }))),
+        Err(error) => {
+            let stop = error.stop()?;
+            // Git was cancelled with everything else: that is why.
+            let stop = run.aborted().unwrap_or(stop);
+            Ok(Stage::Over(Box::new(Worked { run, stop, workspace: None })))
+        }
     }
 }
 

@@ -151,13 +151,13 @@ impl Shutdown {
         let mut hangup = signal(SignalKind::hangup())?;
         let heard = shutdown.clone();
         tokio::spawn(async move {
-            loop {
+            for told in 0.. {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                     _ = hangup.recv() => {}
                 }
-                heard.take_signal();
+                heard.take_signal(told);
             }
         });
         Ok(shutdown)
@@ -169,17 +169,21 @@ impl Shutdown {
         let shutdown = Self::new();
         let heard = shutdown.clone();
         tokio::spawn(async move {
-            while tokio::signal::ctrl_c().await.is_ok() {
-                heard.take_signal();
+            for told in 0.. {
+                if tokio::signal::ctrl_c().await.is_err() {
+                    return;
+                }
+                heard.take_signal(told);
             }
         });
         Ok(shutdown)
     }
 
-    fn take_signal(&self) {
-        let told = usize::from(self.stopping());
-        LEFT.send_modify(|left| left.most = Some(left.most.unwrap_or(PATIENCE[told]).min(PATIENCE[told])));
-        if self.stopping() {
+    /// `told`: signals that came before. Who is asked to stop in another way is not told a second time by the first one.
+    fn take_signal(&self, told: usize) {
+        let patience = PATIENCE[told.min(1)];
+        LEFT.send_modify(|left| left.most = Some(left.most.unwrap_or(patience).min(patience)));
+        if told > 0 {
             self.request_abort();
             process::kill_all();
         } else {

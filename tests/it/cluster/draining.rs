@@ -61,6 +61,8 @@ async fn h_40_a_drained_node_ends_behind_its_visit_and_others_go_on() {
         (Some(0), &json!(true), &json!("draining")),
         "{told:#}"
     );
+    // Its service manager may stop it meanwhile: that is the first signal.
+    second.signal("-TERM");
     let done = second.ends().await;
     assert!(done.success(), "{done:?} {}", b.said());
     assert!(b.has("visit_finished", 3) && !b.has("visit_started", 4), "it ends behind the third visit");
@@ -129,7 +131,8 @@ async fn h_41_a_moved_run_goes_on_on_the_node_that_was_named() {
     )
     .await;
     assert!(b.has("visit_finished", 3) && !b.has("visit_started", 4), "it ends behind the third visit");
-    assert_eq!((a.began(), ended(&c)), (0, json!("completed")));
+    until("its end is written", || ended(&c) == json!("completed")).await;
+    assert_eq!(a.began(), 0);
     let held = |node: &Node| node.journal()[0]["data"]["held"]["term"].as_u64();
     assert_eq!(held(&c), held(&b).map(|term| term + 1), "one term more");
     world.assert_one_of_each();
