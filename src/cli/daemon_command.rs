@@ -443,6 +443,7 @@ pub(super) async fn parts_of(
         state: repositories::state(context, &config).await?,
         look_at_pollers: look_at_pollers(&config),
         drain_timeout: config.cluster.drain_timeout.0,
+        max_clock_skew: look_at_pollers(&config).map(|_| config.cluster.max_clock_skew.0),
         find_left: finds_left(&sites),
         clock: Clock::system(),
         host: Host::current(),

@@ -310,6 +310,9 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
         let ago = (nodes.now - known.as_of).num_seconds().max(0);
         let (word, version) = (out.toned(word, tone), text("version"));
         out.line(format!("node {} {word} (agentd {version}), last word {ago} s ago", known.node))?;
+        for told in not_well(known) {
+            out.line(out.toned(&told, Tone::Bad))?;
+        }
         for state in ["waiting", "parked"] {
             for issue in known.status[state].as_array().into_iter().flatten() {
                 let member = |name: &str| issue[name].as_str().unwrap_or_default().to_owned();
@@ -334,6 +337,22 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
         return out.line("Nothing runs and nothing waits.");
     }
     out.table(&["ISSUE", "STATE", "NODE", "WHY"], &rows)
+}
+
+/// What a living node says is not well with the store, as it sees it.
+fn not_well(known: &KnownStatus) -> Vec<String> {
+    if !known.lives {
+        return Vec::new();
+    }
+    let (skew, full) = (&known.status["clock_skew"], &known.status["store_full"]);
+    let skew = skew["seconds"].as_i64().map(|seconds| {
+        format!("clock_skew: its clock is {seconds:+} s off the store's, and it begins nothing")
+    });
+    let full = full["error"].as_str().map(|error| format!("store_full: {error}; it begins nothing"));
+    let slow = known.status["store_slow"]["p99_ms"].as_u64();
+    let slow = slow.map(|ms| format!("store_slow: a write takes up to {ms} ms (p99 of the last minute)"));
+    let told = [skew, full, slow].into_iter().flatten();
+    told.map(|told| format!("node {}: {told}", known.node)).collect()
 }
 
 /// Whether the daemon of a node tells of the same issue's run as its own.

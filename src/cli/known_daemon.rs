@@ -37,11 +37,7 @@ impl KnownDaemon {
         let running = status.as_ref().map_or(0, |status| status.running.len());
         let limits = Limits::from(&site.config.daemon);
         let slots = [(running, limits.all), (running, limits.per_repository)];
-        let presence = match &status {
-            Some(status) if status.stopping => Presence::Stopping,
-            Some(_) => Presence::Works,
-            None => Presence::Absent,
-        };
+        let presence = status.as_ref().map_or(Presence::Absent, presence);
         Ok(Self { state, status, presence, slots })
     }
 
@@ -49,6 +45,16 @@ impl KnownDaemon {
     pub fn says_of(&self, repo: &RepoName, number: u64) -> Option<&IssueStatus> {
         let waiting = self.status.as_ref()?.waiting.iter();
         waiting.into_iter().find(|one| one.repo == *repo && one.issue == number)
+    }
+}
+
+/// Whether a daemon that says this starts runs.
+fn presence(status: &Status) -> Presence {
+    match &status.clock_skew {
+        _ if status.stopping => Presence::Stopping,
+        Some(skew) => Presence::ClockSkew(skew.seconds),
+        None if status.store_full.is_some() => Presence::StoreFull,
+        None => Presence::Works,
     }
 }
 
@@ -81,11 +87,7 @@ fn in_cluster(context: &Context, site: &RepositoryContext) -> Result<KnownDaemon
     let here = || statuses.iter().flat_map(|status| &status.running).filter(|run| run.placed_on.is_none());
     let own = here().filter(|run| run.repo == site.repo).count();
     let most = most_in_all(context, &site.config, &site.repo)?;
-    let presence = match &poller {
-        Some(status) if status.stopping => Presence::Stopping,
-        Some(_) => Presence::Works,
-        None => Presence::NoPoller,
-    };
+    let presence = poller.as_ref().map_or(Presence::NoPoller, presence);
     let slots = [(here().count(), most), (own, Limits::from(&site.config.daemon).per_repository)];
     Ok(KnownDaemon { state, status: poller, presence, slots })
 }

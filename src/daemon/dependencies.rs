@@ -118,6 +118,8 @@ pub struct Dependencies {
     pub look_at_pollers: Option<Duration>,
     /// In a cluster: how long runs may take to the end of their visits when the daemon ends.
     pub drain_timeout: Duration,
+    /// In a cluster: how far this node's clock may be off the store's.
+    pub max_clock_skew: Option<Duration>,
     /// What dead processes left in a repository that this node begins to poll.
     pub find_left: FindLeft,
     /// What the processes before this one left unfinished.

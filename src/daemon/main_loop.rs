@@ -29,6 +29,7 @@ use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
 use super::supervise::{Supervisor, UnfinishedRun};
+use super::store_health::StoreHealth;
 use super::told::{Told, watch_store};
 use super::troubles::Troubles;
 use crate::conversation::inbox::Inboxes;
@@ -110,6 +111,8 @@ pub struct Daemon {
     pub(super) kept_ends: Vec<(AssignmentId, RunKey)>,
     /// Whether this node is cut off from GitHub.
     pub(super) github_fails: bool,
+    /// In a cluster: what is not well with its store.
+    pub(super) store_health: StoreHealth,
     /// In a cluster: this node's name, once it was seen.
     pub(super) own_name: Option<String>,
     /// Repositories that nobody polls and that are left for the node that comes first, for one look.
@@ -215,6 +218,7 @@ impl Daemon {
             draining: Draining::new(&deps.shutdown, None),
             moves: Moves::default(),
             github_fails: false,
+            store_health: StoreHealth::default(),
             own_name: None,
             left_to_first: BTreeSet::new(),
             shared_limits: None,
@@ -252,6 +256,7 @@ impl Daemon {
         });
         let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
         let _draining = self.hear_operators();
+        self.unless_stopped(Self::look_at_store).await;
         self.assignee = self.open_assignee();
         self.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);
         self.tell_room();
@@ -262,6 +267,7 @@ impl Daemon {
         });
         let (mut everywhere, mut began) = (true, Instant::now());
         while !self.deps.shutdown.stopping() {
+            self.unless_stopped(Self::look_at_store).await;
             self.unless_stopped(Self::look_at_pollers).await;
             if self.refused.is_some() {
                 break;
@@ -304,6 +310,7 @@ impl Daemon {
                     }
                     () = until(pollers) => {
                         let polled = self.watches.len();
+                        self.unless_stopped(Self::look_at_store).await;
                         self.unless_stopped(Self::look_at_pollers).await;
                         if self.watches.len() > polled {
                             break;
@@ -563,7 +570,7 @@ impl Daemon {
                 .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })
                 .collect(),
             limits: self.limits_now(),
-            stopping: self.deps.shutdown.stopping(),
+            daemon: self.presence(),
         }
     }
 

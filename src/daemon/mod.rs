@@ -43,6 +43,7 @@ mod snapshot;
 mod start;
 mod start_rules;
 mod status;
+mod store_health;
 mod supervise;
 mod sweep;
 mod taken;

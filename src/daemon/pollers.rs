@@ -90,7 +90,9 @@ impl Daemon {
                     self.unfinished.extend(left);
                 }
                 Ok(Err(NotTaken::Busy(_) | NotTaken::Full { .. })) => {}
-                Ok(Err(NotTaken::Store(StoreError::NameTaken(words)))) => self.refused = Some(words),
+                Ok(Err(NotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words)))) => {
+                    self.refused = Some(words);
+                }
                 Ok(Err(NotTaken::Store(error))) => {
                     if self.troubles.again(format!("polling {name}"), &error.to_string()) {
                         tracing::warn!(repo = %name, "it cannot be told who polls the repository: {error}");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::snapshot::{Facts, IssueRef, Selection, Snapshot};
-use super::start_rules::{Presence, Reason, refusal};
+use super::start_rules::{Reason, refusal};
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 
@@ -43,7 +43,6 @@ pub fn schedule(snapshot: &Snapshot) -> Vec<Action> {
     for queue in left.values_mut() {
         queue.sort_by_key(|facts| std::cmp::Reverse(facts.rank()));
     }
-    let daemon = if snapshot.stopping { Presence::Stopping } else { Presence::Works };
     loop {
         let next = left
             .iter()
@@ -56,7 +55,7 @@ pub fn schedule(snapshot: &Snapshot) -> Vec<Action> {
         let Some(facts) = left.get_mut(repo).and_then(Vec::pop) else { return actions };
         let issue = facts.issue.clone();
         let slots = (taken, snapshot.limits.per_repository);
-        actions.push(match refusal(facts, (all, snapshot.limits.all), slots, daemon) {
+        actions.push(match refusal(facts, (all, snapshot.limits.all), slots, snapshot.daemon) {
             None => {
                 all += 1;
                 *used.entry(repo).or_default() += 1;
@@ -84,6 +83,7 @@ mod tests {
     use super::*;
     use crate::daemon::admission::Admission;
     use crate::daemon::snapshot::{Asked, Holder, Limits, Poll, Running, Seen};
+    use crate::daemon::start_rules::Presence;
     use crate::daemon::state_format::BackOff;
     use crate::domain::issue_state::LabelsTable;
     use crate::domain::policy::ActorPermission;
@@ -141,7 +141,7 @@ mod tests {
             candidates,
             running,
             limits: Limits { all, per_repository, cluster: None },
-            stopping: false,
+            daemon: Presence::Works,
         }
     }
 
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_daemon_that_stops_starts_nothing_and_a_gone_issue_is_stopped() {
         let mut snapshot = snapshot(vec![ready("a", 1)], &[issue("a", 7)], 4, 4);
-        snapshot.stopping = true;
+        snapshot.daemon = Presence::Stopping;
         snapshot.running[0].gone = Some(StopDetail::IssueClosed);
         assert_eq!(
             schedule(&snapshot),

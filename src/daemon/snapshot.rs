@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
+use super::start_rules::Presence;
 use super::state_format::{BackOff, Parked};
 use crate::config::settings::Daemon;
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
@@ -37,8 +38,8 @@ pub struct Snapshot {
     pub running: Vec<Running>,
     /// The slots.
     pub limits: Limits,
-    /// Whether the daemon is being stopped.
-    pub stopping: bool,
+    /// Whether the daemon begins runs.
+    pub daemon: Presence,
 }
 
 /// Slots.

@@ -94,6 +94,10 @@ pub enum Reason {
     },
     /// The daemon is being stopped.
     Stopping,
+    /// The daemon's clock is so many seconds off the store's.
+    ClockSkew(i64),
+    /// The cluster's store has no room.
+    StoreFull,
     /// There is no daemon that would start it.
     NoDaemon,
     /// No node of the cluster polls the repository.
@@ -132,6 +136,8 @@ impl Reason {
             Self::IssueBudgetSpent { .. } => "issue_budget_spent",
             Self::DiskFull { .. } => "disk_full",
             Self::Stopping => "stopping",
+            Self::ClockSkew(_) => "clock_skew",
+            Self::StoreFull => "store_full",
             Self::NoDaemon => "no_daemon",
             Self::NoPoller => "no_poller",
             Self::RepositoryFull(_) => "repository_slots_full",
@@ -168,6 +174,10 @@ impl Reason {
             }
             Self::DiskFull { .. } => "agentd worktrees prune".to_owned(),
             Self::Stopping => "agentd daemon, once it has ended".to_owned(),
+            Self::ClockSkew(_) => "set the clocks of the daemon's host and of the servers by NTP".to_owned(),
+            Self::StoreFull => {
+                "`agentd status` names the stream: let it have more bytes, or make `cluster.retention` shorter".to_owned()
+            }
             Self::NoDaemon => format!("agentd daemon, or agentd run {number}"),
             Self::NoPoller => {
                 format!("if that stays so, a node with {} in its configuration", facts.issue.repo)
@@ -200,6 +210,8 @@ impl Reason {
                 | Self::RepositoryFull(_)
                 | Self::Full(_)
                 | Self::ClusterFull(_)
+                | Self::ClockSkew(_)
+                | Self::StoreFull
         )
     }
 }
@@ -255,6 +267,13 @@ impl std::fmt::Display for Reason {
                 mebibytes(*needs)
             ),
             Self::Stopping => f.write_str("the daemon is being stopped"),
+            Self::ClockSkew(seconds) => write!(
+                f,
+                "the daemon's clock is {} s {} the store's, and until that is put right it begins nothing",
+                seconds.unsigned_abs(),
+                if *seconds > 0 { "ahead of" } else { "behind" }
+            ),
+            Self::StoreFull => f.write_str("the cluster's store is full, and until it has room nothing begins"),
             Self::NoDaemon => f.write_str(
                 "no daemon works in this state directory; start one (agentd daemon), or run the issue (agentd run)",
             ),
@@ -293,6 +312,10 @@ pub enum Presence {
     Works,
     /// It was told to stop.
     Stopping,
+    /// Its clock is so many seconds off the store's, and it begins nothing.
+    ClockSkew(i64),
+    /// The cluster's store is full, and it begins nothing.
+    StoreFull,
     /// There is none.
     Absent,
     /// In a cluster: there are some, and none polls the repository.
@@ -568,6 +591,8 @@ fn not_stopping(_: &Facts, slots: Slots) -> Result<String, Reason> {
     match slots.daemon {
         Presence::Works => Ok("the daemon starts runs".to_owned()),
         Presence::Stopping => Err(Reason::Stopping),
+        Presence::ClockSkew(seconds) => Err(Reason::ClockSkew(seconds)),
+        Presence::StoreFull => Err(Reason::StoreFull),
         Presence::Absent => Err(Reason::NoDaemon),
         Presence::NoPoller => Err(Reason::NoPoller),
     }

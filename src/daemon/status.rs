@@ -98,6 +98,9 @@ impl Daemon {
             reload_error: self.reload_error.clone(),
             // It is added where it is said.
             store_unavailable: None,
+            clock_skew: self.store_health.skew.clone(),
+            store_full: self.store_health.full.clone(),
+            store_slow: self.store_health.slow.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
             waiting: waiting.collect(),

@@ -33,6 +33,15 @@ pub struct Status {
     /// In a cluster: since when its store cannot be used; absent = it can, or there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_unavailable: Option<StoreTrouble>,
+    /// In a cluster: how far this node's clock is off the store's, while that is too far for it to begin anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_skew: Option<ClockSkew>,
+    /// In a cluster: which stream has no room for a run that begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_full: Option<StoreTrouble>,
+    /// In a cluster: how long the store takes, while that is long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_slow: Option<StoreSlow>,
     /// How each repository's polling goes.
     pub repositories: Vec<RepositoryStatus>,
     /// What runs.
@@ -45,13 +54,50 @@ pub struct Status {
     pub limits: LimitsStatus,
 }
 
-/// See [`Status::store_unavailable`].
+/// See [`Status::store_unavailable`] and [`Status::store_full`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreTrouble {
     /// Since when, by this node's clock.
     pub since: DateTime<Utc>,
     /// Why, as far as this node can tell.
     pub error: String,
+}
+
+/// See [`Status::clock_skew`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockSkew {
+    /// Since when, by this node's clock.
+    pub since: DateTime<Utc>,
+    /// Seconds; positive = this node's clock is ahead.
+    pub seconds: i64,
+    /// Seconds that it may be off (`cluster.max_clock_skew`).
+    pub most_seconds: u64,
+}
+
+impl std::fmt::Display for ClockSkew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let way = if self.seconds > 0 { "ahead of" } else { "behind" };
+        let (seconds, most) = (self.seconds.unsigned_abs(), self.most_seconds);
+        write!(
+            f,
+            "this node's clock is {seconds} s {way} the store's, and {most} s is the most (cluster.max_clock_skew)"
+        )
+    }
+}
+
+/// See [`Status::store_slow`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreSlow {
+    /// Since when, by this node's clock.
+    pub since: DateTime<Utc>,
+    /// Milliseconds below which 99 of 100 writes of the last minute were acknowledged.
+    pub p99_ms: u64,
+}
+
+impl std::fmt::Display for StoreSlow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a write to the cluster's store takes up to {} ms (p99 of the last minute)", self.p99_ms)
+    }
 }
 
 /// See [`Status::repositories`].

@@ -40,6 +40,9 @@ pub async fn health(State(shared): Of, headers: HeaderMap) -> Response {
         .filter(|status| {
             status.reload_error.is_some()
                 || status.store_unavailable.is_some()
+                || status.clock_skew.is_some()
+                || status.store_full.is_some()
+                || status.store_slow.is_some()
                 || status.repositories.iter().any(|of| of.failing_since.is_some())
         })
         .into_iter()

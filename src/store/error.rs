@@ -24,6 +24,9 @@ pub enum StoreError {
     /// Another process is the node that this one is configured to be.
     #[error("{0}")]
     NameTaken(String),
+    /// A later version of agentd wrote it, and this one cannot read it.
+    #[error("{0}")]
+    TooNew(String),
 }
 
 impl From<FileError> for StoreError {

@@ -44,7 +44,9 @@ impl From<StoreError> for JournalError {
         match error {
             StoreError::Failed { place, words, .. } => Self { path: place, message: words },
             StoreError::Locked { ref place } => Self { path: place.clone(), message: error.to_string() },
-            StoreError::NameTaken(words) => Self { path: String::new(), message: words },
+            StoreError::NameTaken(words) | StoreError::TooNew(words) => {
+                Self { path: String::new(), message: words }
+            }
         }
     }
 }

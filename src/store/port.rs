@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::NaiveDate;
+use chrono::{DateTime, NaiveDate, Utc};
 use futures::FutureExt as _;
 use futures::future::{self, BoxFuture};
 use futures::stream::BoxStream;
@@ -47,6 +47,14 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
     /// How this node's daemon gives runs to those of other nodes, and takes theirs. `None` = there are no others.
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         None
+    }
+
+    /// How its servers are now, as this node sees them; `None`: there are none. Blocks.
+    ///
+    /// # Errors
+    /// No answer.
+    fn servers(&self) -> Result<Option<Servers>, StoreError> {
+        Ok(None)
     }
 
     /// Whether what it shares with other nodes can be used now, as far as this node can tell in a few seconds.
@@ -198,6 +206,19 @@ pub struct Change {
     pub after: Revision,
     /// The value that it gets; `None` = none any more.
     pub value: Option<String>,
+}
+
+/// How servers are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Servers {
+    /// What their clock says.
+    pub time: Option<DateTime<Utc>>,
+    /// How long that was under way at most.
+    pub under_way: Duration,
+    /// What has no room for a run that begins.
+    pub full: Option<String>,
+    /// How long writes take, 99 of 100 of them, where that is long.
+    pub slow: Option<Duration>,
 }
 
 /// What became of a commit.

@@ -131,6 +131,7 @@ impl Yard {
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
             look_at_pollers: None,
             drain_timeout: Duration::ZERO,
+            max_clock_skew: None,
             find_left: Arc::new(|_| std::future::ready(Vec::new()).boxed()),
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             approved: Arc::new(|_| std::future::ready(false).boxed()),

@@ -13,6 +13,7 @@ use crate::cli::doctor::{Finding, counted_states, tell};
 use crate::cli::error::CommandError;
 use crate::config::Config;
 use crate::domain::cluster::cells::NodeState;
+use crate::domain::cluster::clock_skew::too_far;
 use crate::domain::cluster::names::{StreamKind, node_of};
 use crate::domain::cluster::rights::{Role, rights};
 use crate::store::nats::NatsStore;
@@ -230,11 +231,12 @@ fn clock(config: &Config, store: &NatsStore) -> Finding {
     match store.servers_time() {
         Ok(Some((theirs, under_way))) => {
             let most = config.cluster.max_clock_skew;
-            let off = (Clock::system().now() - theirs).abs().to_std().unwrap_or_default();
+            let own = Clock::system().now();
+            let off = (own - theirs).abs().to_std().unwrap_or_default();
             let told = format!("{:.1} s off the servers'", off.as_secs_f64());
-            match off <= most.0 + under_way {
-                true => Finding::ok(what, told),
-                false => Finding::problem(
+            match too_far(own, theirs, under_way, most.0) {
+                None => Finding::ok(what, told),
+                Some(_) => Finding::problem(
                     what,
                     format!("{told}, and {most} is the most (cluster.max_clock_skew)"),
                     "set both by NTP; until then this node starts nothing",

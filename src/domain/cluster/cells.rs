@@ -5,6 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+/// The newest form of what nodes share that this version knows.
+pub const FORM: u32 = 1;
+/// Version of [`MetaCell`].
+pub const META_SCHEMA: &str = "agentd.cell.meta.v1";
 /// Version of [`NodeCell`].
 pub const NODE_SCHEMA: &str = "agentd.cell.node.v1";
 /// Version of [`IssueCell`].
@@ -13,6 +17,18 @@ pub const ISSUE_SCHEMA: &str = "agentd.cell.issue.v1";
 pub const REPO_SCHEMA: &str = "agentd.cell.repo.v1";
 /// Version of [`SlotsCell`].
 pub const SLOTS_SCHEMA: &str = "agentd.cell.slots.v1";
+
+/// `meta`: which form of what nodes share is in force. Without it, the first one is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MetaCell {
+    /// [`META_SCHEMA`].
+    pub schema_version: String,
+    /// The form; a version that does not know it takes no part.
+    pub schema: u32,
+    /// What a later version wrote beside.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
 
 /// One life of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

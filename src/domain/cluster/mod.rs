@@ -6,6 +6,7 @@
 //! process are its own; a session is one life of it, and a term says how often the lease on an issue was taken.
 
 pub mod cells;
+pub mod clock_skew;
 pub mod control;
 pub mod lease;
 pub mod names;

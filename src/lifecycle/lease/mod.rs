@@ -465,7 +465,7 @@ fn busy(error: NotTaken, plan: &Plan, context: &RepositoryContext) -> Refusal {
             Refusal::new(StopDetail::BranchBusy, message)
                 .hint("wait for one of the cluster's runs: agentd cluster status")
         }
-        NotTaken::Store(StoreError::NameTaken(words)) => {
+        NotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words)) => {
             Refusal::new(StopDetail::ConfigInvalid, format!("The lease cannot be taken: {words}."))
         }
         NotTaken::Store(error) => unusable(context, format!("The lease cannot be used: {error}.")),

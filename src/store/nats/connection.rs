@@ -177,7 +177,24 @@ async fn connected(access: &Access, denied: broadcast::Sender<String>) -> Result
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
         Credentials::Nkey(seed) => options.nkey(seed.expose_secret().to_owned()),
     };
-    options.connect(access.urls.clone()).await.map_err(|error| told(&error))
+    options.connect(access.urls.clone()).await.map_err(|error| with_key(told(&error)))
+}
+
+/// Which key of the configuration an error of TLS speaks of.
+fn with_key(words: String) -> String {
+    let key = match &words {
+        words if words.contains("invalid peer certificate") => {
+            "the server does not show a certificate that `cluster.tls_ca`, or this system, vouches for"
+        }
+        words if words.contains("received fatal alert") => {
+            "the server does not take the certificate of this node (`cluster.tls_cert`), or misses one"
+        }
+        words if words.contains("received corrupt message") => {
+            "it does not begin with TLS, and gets nothing in the open (`tls://` in `cluster.urls`)"
+        }
+        _ => return words,
+    };
+    format!("{words}; {key}")
 }
 
 /// An error with what it came from.

@@ -105,7 +105,10 @@ async fn add(shared: &Shared, stream: &str, subject: &str, after: Place, payload
         headers.insert(ID, id.as_str());
         headers.insert(AFTER, after.to_string().as_str());
         let why = match link.send(subject, headers, payload.clone()).await {
-            Sent::At(place) => return Added::At(place),
+            Sent::At(place) => {
+                shared.flushes.took(begin.elapsed());
+                return Added::At(place);
+            }
             Sent::Elsewhere => "the subject ended elsewhere for a moment".to_owned(),
             Sent::Refused(words) if words.starts_with("not permitted") => return Added::Unknown(words),
             // It stays refused, but what was sent before may have been kept all the same.
@@ -119,7 +122,10 @@ async fn add(shared: &Shared, stream: &str, subject: &str, after: Place, payload
             Sent::Unknown(words) => words,
         };
         match outcome_of(&link, stream, subject, after, &id).await {
-            Ok(Outcome::There(place)) => return Added::At(place),
+            Ok(Outcome::There(place)) => {
+                shared.flushes.took(begin.elapsed());
+                return Added::At(place);
+            }
             Ok(Outcome::Overtaken) => return Added::Overtaken,
             Err(words) if words.contains(NO_STREAM) => return Added::Unknown(words),
             Ok(Outcome::Open) | Err(_) => {}

@@ -11,6 +11,7 @@ mod cell_stream;
 mod cells;
 mod connection;
 mod control;
+mod health;
 mod holders;
 mod log;
 mod moving;
@@ -37,7 +38,7 @@ pub use self::seen::{AccountSeen, NodeSeen, ServerSeen};
 pub(super) use self::session::Session;
 pub use self::shared::NatsStore;
 use super::assignments::Assignments;
-use super::port::{Blobs, Log, Store, StoreError};
+use super::port::{Blobs, Log, Servers, Store, StoreError};
 use super::run_dir::{FindError, RunDir, StateDir};
 use crate::domain::cluster::names::{StreamKind, last_tokens};
 use crate::domain::name::RepoName;
@@ -95,6 +96,10 @@ impl Store for NatsStore {
 
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         Some(Arc::new(self.clone()))
+    }
+
+    fn servers(&self) -> Result<Option<Servers>, StoreError> {
+        self.health()
     }
 
     fn answers(&self) -> Result<(), StoreError> {

@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use super::access::Caps;
 use super::cell_stream::CellStream;
 use crate::domain::cluster::cells::{
-    self as documents, ISSUE_SCHEMA, IssueCell, NODE_SCHEMA, NodeCell, NodeState,
+    self as documents, FORM, ISSUE_SCHEMA, IssueCell, META_SCHEMA, MetaCell, NODE_SCHEMA, NodeCell,
+    NodeState, Unreadable,
 };
 use crate::domain::cluster::names::{BESIDE, Names};
 use crate::store::assignments::{Room, RoomNow};
@@ -106,13 +107,29 @@ pub(super) async fn document<T: DeserializeOwned>(
 ) -> Result<(u64, Option<T>), StoreError> {
     let found = cells.get(subject).await?;
     let read = |text: &String| {
-        documents::read(text, schema).map_err(|error| StoreError::Failed {
-            action: "read",
-            place: subject.to_owned(),
-            words: error.to_string(),
+        documents::read(text, schema).map_err(|error| match error {
+            Unreadable::Newer { .. } => {
+                StoreError::TooNew(format!("{subject} is of a later version of agentd: {error}"))
+            }
+            Unreadable::Broken(words) => {
+                StoreError::Failed { action: "read", place: subject.to_owned(), words }
+            }
         })
     };
     Ok((found.sequence, found.value.as_ref().map(read).transpose()?))
+}
+
+/// Whether this version knows the form of what nodes share that is in force.
+pub(super) async fn knows_form(node: &Node) -> Result<(), StoreError> {
+    let subject = node.names.cell("meta", &[]);
+    let (_, meta) = document::<MetaCell>(&node.cells, &subject, META_SCHEMA).await?;
+    match meta.map_or(FORM, |meta| meta.schema) {
+        form if form > FORM => Err(StoreError::TooNew(format!(
+            "the cluster has the schema {form} in force, and this agentd ({}) knows up to {FORM}; install a later one",
+            env!("CARGO_PKG_VERSION")
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// What a node's cell says, with its revision.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::cell_stream::{Write, Written};
-use super::node::{Node, is_gone, is_here, node_cell, text_of};
+use super::node::{Node, is_gone, is_here, knows_form, node_cell, text_of};
 use crate::domain::cluster::cells::{NODE_SCHEMA, NodeCell, NodeState, SessionId};
 use crate::domain::cluster::session::{self, Begin, Sight, Sightings, Validity};
 use crate::store::port::StoreError;
@@ -35,6 +35,7 @@ pub(in crate::store) struct Session {
 impl Session {
     /// Begins this node's next session. Where another process may have its name, that cell is watched for a lease first.
     pub(super) async fn begin(node: &Arc<Node>) -> Result<Arc<Self>, StoreError> {
+        knows_form(node).await?;
         let mut name = node.first_name();
         let mut subject = node.names.cell("node", &[&name]);
         let own = NodeCell {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::access::Access;
 use super::cell_stream::CellStream;
 use super::connection::{Connection, LAST_WORD};
+use super::health::Flushes;
 use super::node::{Node, RoomOfDaemon};
 use super::session::Session;
 use crate::domain::cluster::names::{Names, StreamKind};
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub session: Arc<tokio::sync::Mutex<Option<Arc<Session>>>>,
     pub clock: Clock,
     pub word: Arc<Word>,
+    /// How long journals waited for their acknowledgement.
+    pub flushes: Flushes,
 }
 
 /// What this node says of itself.
@@ -67,6 +70,7 @@ impl NatsStore {
             session,
             clock: Clock::system(),
             word: Arc::default(),
+            flushes: Flushes::default(),
         };
         Ok(Self { shared: Arc::new(shared), waits: false })
     }

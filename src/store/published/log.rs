@@ -132,6 +132,10 @@ fn publish(progress: &Progress, file: &dyn Log, mut sender: Sender) {
             Next::Row => sender.write_row().map_err(NotSent::Failed),
             Next::Lines(from) => publish_from(from, progress, file, &mut sender),
         };
+        let done = match done {
+            Err(NotSent::Overtaken) => go_on_behind(progress, file, &mut sender),
+            done => done,
+        };
         match done {
             Ok(()) => (pause, told) = (PAUSE, false),
             Err(NotSent::Overtaken) => {
@@ -152,6 +156,17 @@ fn publish(progress: &Progress, file: &dyn Log, mut sender: Sender) {
             }
         }
     }
+}
+
+/// The journal ends elsewhere than it did: in an older copy of the store it is gone on with. The next attempt names where it ends.
+fn go_on_behind(progress: &Progress, file: &dyn Log, sender: &mut Sender) -> Result<(), NotSent> {
+    let (journal, _) = file.read(0)?;
+    let there = sender.set_back(&journal)?.ok_or(NotSent::Overtaken)?;
+    tracing::warn!(
+        "the store has less of this run's journal than before: what is missing is published again"
+    );
+    progress.set_back(there as u64);
+    Ok(())
 }
 
 fn publish_from(

@@ -21,7 +21,7 @@ use super::assignments::Assignments;
 use super::files::FileStore;
 use super::nats::NatsStore;
 use super::port::{
-    Blobs, Cell, Cells, Change, Committed, Held, Holders, LeaseKey, Log, NotTaken, Revision, Store,
+    Blobs, Cell, Cells, Change, Committed, Held, Holders, LeaseKey, Log, NotTaken, Revision, Servers, Store,
     StoreError,
 };
 use super::run_dir::{FindError, RunDir, StateDir};
@@ -79,6 +79,10 @@ impl Store for PublishedStore {
 
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         self.nats.assignments()
+    }
+
+    fn servers(&self) -> Result<Option<Servers>, StoreError> {
+        self.nats.servers()
     }
 
     fn answers(&self) -> Result<(), StoreError> {

@@ -74,6 +74,14 @@ impl Progress {
         self.changed.notify_all();
     }
 
+    /// Only so many bytes are published after all.
+    pub(super) fn set_back(&self, bytes: u64) {
+        let mut state = self.state();
+        state.sent = bytes;
+        state.waiting = (state.sent < state.written).then(Stopwatch::start);
+        self.changed.notify_all();
+    }
+
     pub(super) fn overtake(&self) {
         self.overtaken.send_replace(true);
         self.changed.notify_all();

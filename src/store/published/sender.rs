@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
 use crate::store::journal_format::{JournalLine, named_in};
 use crate::store::nats::{Behind, NatsLog, NatsStore};
 use crate::store::port::{Appended, Blobs, Log as _, Place, Store as _, StoreError};
@@ -21,6 +22,7 @@ pub(super) struct Sender {
     log: NatsLog,
     blobs: Arc<dyn Blobs>,
     repo: RepoName,
+    run: RunId,
     folder: PathBuf,
     place: Place,
     row: RunRow,
@@ -52,6 +54,7 @@ impl Sender {
             log: nats.journal(run),
             blobs: nats.blobs(run),
             repo: run.repo.clone(),
+            run: run.run_id,
             folder: run.path.clone(),
             place,
             row: RunRow::new(&run.repo, run.run_id),
@@ -109,6 +112,22 @@ impl Sender {
             }
             Behind::Another => Err(NotSent::Overtaken),
         }
+    }
+
+    /// Where the store may have been set back to an older copy: goes on behind what it has now, if that is the beginning of the journal,
+    /// and gives how many bytes that is. `None`: it is something else.
+    pub(super) fn set_back(&mut self, journal: &[u8]) -> Result<Option<usize>, StoreError> {
+        let (there, place) = match self.log.behind(0, journal)? {
+            Behind::Nothing => (0, 0),
+            Behind::Own(bytes, place) => (bytes, place),
+            Behind::Another => return Ok(None),
+        };
+        self.place = place;
+        // Files may be lost as well.
+        self.kept.clear();
+        self.row = RunRow::new(&self.repo, self.run);
+        self.fold(&journal[..there]);
+        Ok(Some(there))
     }
 
     fn fold(&mut self, lines: &[u8]) {

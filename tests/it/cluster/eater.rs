@@ -2,8 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What becomes of one answer of the server: a line of its protocol and the bytes that belong to it. `None` = it is lost.
@@ -120,4 +120,39 @@ fn next(from: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
 pub fn is_acknowledgement(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     text.contains("\"stream\":\"agentd_") && text.contains("\"seq\":") && !text.contains("\"config\"")
+}
+
+/// A way to a server on which some answers come so much later than the others.
+pub fn late(server: String, which: fn(&[u8]) -> bool, by: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(client) = client else { return };
+            let Ok(server) = TcpStream::connect(&server) else { continue };
+            let (up_from, up_to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let (mut from, mut to) = (up_from, up_to);
+                let _ended = std::io::copy(&mut from, &mut to);
+                let _gone = to.shutdown(Shutdown::Both);
+            });
+            std::thread::spawn(move || {
+                let to = Arc::new(Mutex::new(client));
+                let mut from = BufReader::new(server);
+                while let Some(answer) = next(&mut from) {
+                    if which(&answer) {
+                        let to = Arc::clone(&to);
+                        std::thread::spawn(move || {
+                            std::thread::sleep(by);
+                            let _gone = to.lock().unwrap().write_all(&answer);
+                        });
+                    } else if to.lock().unwrap().write_all(&answer).is_err() {
+                        break;
+                    }
+                }
+                let _gone = to.lock().unwrap().shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
 }

@@ -2,11 +2,15 @@
 #![expect(clippy::disallowed_methods, reason = "servers are processes, and PATH says where they are")]
 
 #[cfg(feature = "nats")]
+mod accounts;
+#[cfg(feature = "nats")]
 mod away;
 #[cfg(feature = "nats")]
 mod campaign;
 #[cfg(feature = "nats")]
 mod cases;
+#[cfg(feature = "nats")]
+mod clocks;
 #[cfg(feature = "nats")]
 mod command;
 #[cfg(feature = "nats")]
@@ -37,4 +41,10 @@ pub mod server;
 #[cfg(feature = "nats")]
 mod slots;
 #[cfg(feature = "nats")]
+mod store_faults;
+#[cfg(feature = "nats")]
 mod taking_over;
+#[cfg(feature = "nats")]
+mod tls;
+#[cfg(feature = "nats")]
+mod versions;

@@ -13,6 +13,7 @@ use agentd::store::nats::streams::Wanted;
 use agentd::store::nats::{Access, Caps, Credentials, NatsStore, Tls};
 use async_nats::jetstream::Context;
 
+use super::eater::Gate;
 use crate::ports::free_port;
 
 /// The cluster of the tests.
@@ -121,6 +122,27 @@ impl Server {
         }
     }
 
+    /// Copies what it has on its disk.
+    pub fn copied(&self) {
+        self.signal("-STOP");
+        self.copy("js", "older");
+        self.signal("-CONT");
+    }
+
+    /// Kills it, and begins it again with what was copied.
+    pub fn set_back(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(self.folder.path().join("js")).unwrap();
+        self.copy("older", "js");
+        self.run();
+        self.wait();
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        let [from, to] = [from, to].map(|name| self.folder.path().join(name));
+        assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
+    }
+
     /// `-STOP` and `-CONT`: it stands still, and goes on.
     pub fn signal(&self, name: &str) {
         let pid = self.process.as_ref().unwrap().id().to_string();
@@ -160,7 +182,11 @@ impl Three {
             server.run();
             server
         });
-        let three = Self { servers: servers.collect() };
+        Self::of(servers.collect())
+    }
+
+    fn of(servers: Vec<Server>) -> Self {
+        let three = Self { servers };
         for server in &three.servers {
             server.wait();
         }
@@ -178,6 +204,31 @@ impl Three {
     pub fn urls(&self) -> String {
         self.servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
     }
+}
+
+/// Three servers of which the last one can be cut off from the others.
+pub fn three_with_gates() -> (Three, [Gate; 3]) {
+    let routes: Vec<u16> = (0..3).map(|_| free_port()).collect();
+    let at = |index: usize| format!("127.0.0.1:{}", routes[index]);
+    let gates = [Gate::to(at(0)), Gate::to(at(1)), Gate::to(at(2))];
+    let ways = [
+        [at(1), gates[2].address.clone()],
+        [at(0), gates[2].address.clone()],
+        [gates[0].address.clone(), gates[1].address.clone()],
+    ];
+    // Nobody is told of another way.
+    let nowhere = free_port();
+    let servers = ways.iter().enumerate().map(|(index, [one, other])| {
+        let more = format!(
+            "cluster {{ name: three, listen: \"{}\", advertise: \"127.0.0.1:{nowhere}\", no_advertise: true, \
+             routes: [\"nats://{one}\", \"nats://{other}\"] }}",
+            at(index)
+        );
+        let mut server = Server::configured(&format!("s{index}"), SYNC, &more);
+        server.run();
+        server
+    });
+    (Three::of(servers.collect()), gates)
 }
 
 /// How a node reaches servers, several separated by commas. Each call is another node.

@@ -1,0 +1,93 @@
+//! In a cluster: how its store is for this node. One whose wall clock is too far off the store's, or whose store is full, begins nothing
+//! and takes nothing of others until that is over. What runs goes on, and who has what goes by other clocks.
+
+use chrono::{DateTime, Utc};
+
+use super::main_loop::Daemon;
+use super::start_rules::Presence;
+use super::status_format::{ClockSkew, StoreSlow, StoreTrouble};
+use crate::domain::cluster::clock_skew::too_far;
+use crate::store::port::Servers;
+
+/// What is not well; nothing of it where all is.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StoreHealth {
+    pub skew: Option<ClockSkew>,
+    pub full: Option<StoreTrouble>,
+    pub slow: Option<StoreSlow>,
+}
+
+impl StoreHealth {
+    /// What the servers said now, since when it is so.
+    fn next(&self, seen: Servers, most: std::time::Duration, now: DateTime<Utc>) -> Self {
+        let off = seen.time.and_then(|time| too_far(now, time, seen.under_way, most));
+        let skew = off.map(|off| ClockSkew {
+            since: self.skew.as_ref().map_or(now, |before| before.since),
+            seconds: off.num_seconds(),
+            most_seconds: most.as_secs(),
+        });
+        let full = seen.full.map(|error| {
+            let since = self.full.as_ref().map_or(now, |before| before.since);
+            StoreTrouble { since, error }
+        });
+        let slow = seen.slow.map(|p99| StoreSlow {
+            since: self.slow.as_ref().map_or(now, |before| before.since),
+            p99_ms: u64::try_from(p99.as_millis()).unwrap_or(u64::MAX),
+        });
+        Self { skew, full, slow }
+    }
+
+    /// Whether this node begins what it is given.
+    pub fn begins(&self) -> bool {
+        self.skew.is_none() && self.full.is_none()
+    }
+}
+
+impl Daemon {
+    /// Looks how the store is. Where it cannot be told, what was seen last counts.
+    pub(super) async fn look_at_store(&mut self) {
+        let Some(most) = self.deps.max_clock_skew else { return };
+        let (state, clock) = (self.deps.state.clone(), self.deps.clock.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let seen = state.store().servers();
+            (clock.now(), seen)
+        });
+        let (now, seen) = match looked.await {
+            Ok((now, Ok(Some(seen)))) => (now, seen),
+            Ok((_, Ok(None))) => return,
+            Ok((_, Err(error))) => return tracing::debug!("it cannot be told how the store is: {error}"),
+            Err(panic) => return tracing::error!(%panic, "it cannot be told how the store is"),
+        };
+        let next = self.store_health.next(seen, most, now);
+        let before = std::mem::replace(&mut self.store_health, next);
+        let after = &self.store_health;
+        match (&before.skew, &after.skew) {
+            (None, Some(skew)) => tracing::warn!("clock_skew: {skew}; this node begins nothing"),
+            (Some(_), None) => tracing::info!("this node's clock is right again"),
+            _ => {}
+        }
+        match (&before.full, &after.full) {
+            (None, Some(full)) => tracing::warn!("store_full: {}; this node begins nothing", full.error),
+            (Some(_), None) => tracing::info!("the cluster's store has room again"),
+            _ => {}
+        }
+        match (&before.slow, &after.slow) {
+            (None, Some(slow)) => tracing::warn!("store_slow: {slow}"),
+            (Some(_), None) => tracing::info!("the cluster's store is not slow any more"),
+            _ => {}
+        }
+        if before.begins() != after.begins() {
+            self.tell_room();
+        }
+    }
+
+    /// Whether this daemon begins runs.
+    pub(super) fn presence(&self) -> Presence {
+        match &self.store_health {
+            _ if self.deps.shutdown.stopping() => Presence::Stopping,
+            StoreHealth { skew: Some(skew), .. } => Presence::ClockSkew(skew.seconds),
+            StoreHealth { full: Some(_), .. } => Presence::StoreFull,
+            StoreHealth { .. } => Presence::Works,
+        }
+    }
+}
