@@ -276,7 +276,7 @@ pub async fn end_unnamed(context: &RepositoryContext, run_id: RunId) {
     match ended.await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(%run_id, "a run that died at its beginning cannot be ended: {error}")
+            tracing::warn!(%run_id, "a run that died at its beginning cannot be ended: {error}");
         }
         Err(panic) => tracing::error!(%run_id, %panic, "a run that died at its beginning cannot be ended"),
     }
