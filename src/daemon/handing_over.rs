@@ -67,6 +67,24 @@ impl Daemon {
         }
     }
 
+    /// This node is to end: its repositories are other nodes' from now on, as far as any has them. Another one may not have heard of that
+    /// yet, and give it more; those go on to the next one.
+    pub(super) async fn leave_all(&mut self) {
+        if self.deps.look_at_pollers.is_none() || !self.may_poll() {
+            return;
+        }
+        let mut nodes = self.living().await;
+        nodes.retain(|node| !node.is_own);
+        for repo in self.resting.iter().map(|watch| watch.watched.name.clone()).collect::<Vec<_>>() {
+            if nodes.iter().any(|node| node.serves(&repo))
+                && let Ok((held, remembered)) = self.taken(&repo).await
+            {
+                self.begin_to_poll(&repo, held, remembered);
+            }
+        }
+        self.hand_over(&nodes).await;
+    }
+
     /// Gives a repository to another node, with what is remembered of it. Where that cannot be now, it stays.
     async fn give_to(&mut self, repo: &RepoName, node: &str, to: &SessionId) {
         let runs = self.supervisor.runs().filter(|(issue, _)| issue.repo == *repo);

@@ -22,6 +22,15 @@ pub(super) struct Hinted {
     pub somewhere: bool,
     /// Deliveries say that something happened in these, in small letters.
     pub repositories: BTreeSet<String>,
+    /// Other nodes say the same of these.
+    pub told: BTreeSet<String>,
+}
+
+impl Hinted {
+    /// Whether a delivery, here or at another node, says that something happened in a repository.
+    pub fn names(&self, repository: &str) -> bool {
+        self.somewhere || self.repositories.contains(repository) || self.told.contains(repository)
+    }
 }
 
 impl Hints {
@@ -37,6 +46,12 @@ impl Hints {
             Some(name) => drop(self.hinted().repositories.insert(name.to_ascii_lowercase())),
             None => self.hinted().somewhere = true,
         }
+        self.notify.notify_one();
+    }
+
+    /// Another node says that something happened in a repository.
+    pub(super) fn told(&self, repository: &str) {
+        self.hinted().told.insert(repository.to_ascii_lowercase());
         self.notify.notify_one();
     }
 

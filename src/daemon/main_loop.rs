@@ -22,6 +22,7 @@ use super::moves::Moves;
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
+use super::pollers::woken;
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
 use super::snapshot::{IssueRef, Running, Snapshot};
@@ -303,6 +304,7 @@ impl Daemon {
                     ended = self.supervisor.ended() => ended,
                     hinted = async { tokio::time::sleep_until(earliest).await; hints.next().await } => {
                         if hinted.now {
+                            self.wake_pollers(&hinted);
                             break;
                         }
                         self.note(&hinted);
@@ -331,14 +333,17 @@ impl Daemon {
     }
 
     /// In a cluster: hears what operators ask of this node and of runs, and has the runs hear of a stop as that needs.
-    fn hear_operators(&mut self) -> Option<[AbortOnDrop; 2]> {
+    fn hear_operators(&mut self) -> Option<[AbortOnDrop; 3]> {
         let assignments = self.assignments.clone()?;
         self.draining = Draining::new(&self.deps.shutdown, Some(self.deps.drain_timeout));
         let serves = self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
         let passing_on = self.draining.clone().pass_on(Arc::clone(&assignments), serves);
+        let woken = woken(Arc::clone(&assignments), self.hints());
         let listening = self.moves.clone().listen(assignments, self.draining.clone());
         let passing_on = tokio::spawn(async move { match passing_on.await {} });
-        Some([passing_on.abort_handle(), tokio::spawn(listening).abort_handle()].map(AbortOnDrop))
+        let tasks = [passing_on.abort_handle(), tokio::spawn(listening).abort_handle()];
+        let [passing_on, listening] = tasks.map(AbortOnDrop);
+        Some([passing_on, listening, AbortOnDrop(tokio::spawn(woken).abort_handle())])
     }
 
     /// One tick, then waits for what it started; nothing more is started.
@@ -431,9 +436,9 @@ impl Daemon {
     /// Repositories that deliveries name are looked at soon.
     fn note(&mut self, hinted: &Hinted) {
         for watch in &mut self.watches {
-            let name = watch.watched.name.to_string().to_ascii_lowercase();
-            watch.hinted |= hinted.somewhere || hinted.repositories.contains(&name);
+            watch.hinted |= hinted.names(&watch.watched.name.to_string().to_ascii_lowercase());
         }
+        self.wake_pollers(hinted);
     }
 
     /// A tick that looks only where a delivery says that something happened, and where it is time to heed that.
@@ -588,11 +593,9 @@ impl Daemon {
         self.tell_room();
         self.announce();
         self.save();
-        if self.may_poll() {
-            let nodes = self.living().await;
-            self.hand_over(&nodes).await;
-        }
+        self.leave_all().await;
         while !self.supervisor.is_empty() || assignee.is_some() {
+            let looks = self.deps.look_at_pollers.map(|every| Instant::now() + every);
             let shutdown = self.deps.shutdown.clone();
             let out_of_time = async {
                 match deadline {
@@ -611,6 +614,7 @@ impl Daemon {
                 _ = async { if let Some(task) = &mut assignee { task.await.ok() } else { std::future::pending().await } } => {
                     assignee = None;
                 }
+                () = until(looks), if !shutdown.aborting() => self.leave_all().await,
                 () = out_of_time => {
                     self.supervisor.abort_all();
                     if let Some(task) = assignee.take() {

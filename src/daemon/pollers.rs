@@ -1,19 +1,34 @@
 //! In a cluster: which repositories this node polls. A repository is one node's, for as long as its session lives; the others look
 //! whether it does. What the poller remembers of the repository goes with it to the next one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::handing_over::next_poller;
+use super::hints::{Hinted, Hints};
 use super::main_loop::Daemon;
 use super::poll::Watch;
 use super::polling::Polling;
 use super::state_format::RepositoryState;
 use crate::domain::name::RepoName;
 use crate::github::PageCache;
+use crate::store::assignments::Assignments;
 use crate::store::port::{Held, LeaseKey, NotTaken, StoreError};
 use crate::store::run_dir::StateDir;
+
+/// A repository that was taken, and what is remembered of it.
+pub(super) type Taken = (Box<dyn Held>, Option<RepositoryState>);
+
+/// Hears at which repositories other nodes say to look, for as long as it is polled.
+pub(super) async fn woken(assignments: Arc<dyn Assignments>, hints: Arc<Hints>) {
+    let mut wakes = assignments.wakes();
+    while let Some(repository) = wakes.next().await {
+        hints.told(&repository);
+    }
+}
 
 /// What is remembered of a repository, for other nodes: the pages of unchanged lists are each node's own.
 fn told(state: &RepositoryState) -> Value {
@@ -71,37 +86,62 @@ impl Daemon {
                 continue;
             }
             self.left_to_first.remove(&name);
-            let (store, lease) = (self.deps.state.store().clone(), LeaseKey::Poller(name.clone()));
-            let taken = tokio::task::spawn_blocking(move || {
-                let held = store.take(&lease, "daemon", Duration::ZERO)?;
-                // A held lease that is not used is given back here, which blocks.
-                remembered(held.record()).map(|state| (held, state)).map_err(NotTaken::Store)
-            });
-            match taken.await {
-                Ok(Ok((held, remembered))) => {
+            match self.taken(&name).await {
+                Ok((held, remembered)) => {
                     tracing::info!(repo = %name, "this node polls the repository now");
-                    let place = self.resting.iter().position(|watch| watch.watched.name == name);
-                    let Some(place) = place else { continue };
-                    let watch = begun(self.resting.remove(place), held, remembered);
-                    self.watches.push(watch);
+                    self.begin_to_poll(&name, held, remembered);
                     self.troubles.over(&format!("polling {name}"));
                     self.adopt(&name).await;
                     let left = (self.deps.find_left)(name).await;
                     self.unfinished.extend(left);
                 }
-                Ok(Err(NotTaken::Busy(_) | NotTaken::Full { .. })) => {}
-                Ok(Err(NotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words)))) => {
+                Err(NotTaken::Busy(_) | NotTaken::Full { .. }) => {}
+                Err(NotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words))) => {
                     self.refused = Some(words);
                 }
-                Ok(Err(NotTaken::Store(error))) => {
+                Err(NotTaken::Store(error)) => {
                     if self.troubles.again(format!("polling {name}"), &error.to_string()) {
                         tracing::warn!(repo = %name, "it cannot be told who polls the repository: {error}");
                     }
                 }
-                Err(panic) => {
-                    tracing::error!(repo = %name, %panic, "it cannot be told who polls the repository");
-                }
             }
+        }
+    }
+
+    /// Takes a repository that nobody polls, or that was given to this node, with what is remembered of it.
+    pub(super) async fn taken(&self, repo: &RepoName) -> Result<Taken, NotTaken> {
+        let (store, lease) = (self.deps.state.store().clone(), LeaseKey::Poller(repo.clone()));
+        let taken = tokio::task::spawn_blocking(move || {
+            let held = store.take(&lease, "daemon", Duration::ZERO)?;
+            // A held lease that is not used is given back here, which blocks.
+            remembered(held.record()).map(|state| (held, state)).map_err(NotTaken::Store)
+        });
+        taken.await.unwrap_or_else(|panic| {
+            let (action, place) = ("take", format!("the polling of {repo}"));
+            Err(NotTaken::Store(StoreError::Failed { action, place, words: panic.to_string() }))
+        })
+    }
+
+    /// This node polls a repository from now on.
+    pub(super) fn begin_to_poll(
+        &mut self,
+        repo: &RepoName,
+        held: Box<dyn Held>,
+        remembered: Option<RepositoryState>,
+    ) {
+        let Some(place) = self.resting.iter().position(|watch| watch.watched.name == *repo) else { return };
+        let watch = begun(self.resting.remove(place), held, remembered);
+        self.watches.push(watch);
+    }
+
+    /// Deliveries, and people who ask to look now, may come to any node: those that poll what they mean are told.
+    pub(super) fn wake_pollers(&self, hinted: &Hinted) {
+        let Some(assignments) = &self.assignments else { return };
+        let resting = self.resting.iter().map(|watch| watch.watched.name.to_string().to_ascii_lowercase());
+        let is_meant = |name: &String| hinted.now || hinted.somewhere || hinted.repositories.contains(name);
+        let meant: Vec<String> = resting.filter(is_meant).collect();
+        if !meant.is_empty() {
+            assignments.wake(meant);
         }
     }
 

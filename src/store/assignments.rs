@@ -154,6 +154,12 @@ pub trait Assignments: Send + Sync {
     /// The assignments of a repository.
     fn of_repository(&self, repo: &RepoName) -> Result<Vec<(AssignmentId, AssignmentCell)>, StoreError>;
 
+    /// Tells the other nodes that something happened in these repositories. It is not kept: whom it does not reach sees it at its next poll.
+    fn wake(&self, repositories: Vec<String>);
+
+    /// The repositories in which something happened, as other nodes say from now on.
+    fn wakes(&self) -> BoxStream<'static, String>;
+
     /// Whether a session has not ended, as far as can be told from here.
     fn session_lives(&self, session: &SessionId) -> Result<bool, StoreError>;
 }

@@ -268,9 +268,10 @@ fn rights_of(config: &Config, store: &NatsStore, node: &str) -> Vec<Finding> {
         }
         note(format!("$JS.API.STREAM.MSG.GET.{}", names.stream(kind)), store.may_read(kind));
     }
-    for subject in
-        rights(&names, Role::Node, node).publish.iter().filter(|subject| !subject.starts_with("$JS."))
-    {
+    note(format!("{} (and hear it)", names.wake()), store.may_wake());
+    let published = rights(&names, Role::Node, node).publish;
+    let kept = |subject: &&String| !subject.starts_with("$JS.") && **subject != names.wake();
+    for subject in published.iter().filter(kept) {
         // One subject stands for all that a wildcard takes.
         let one: Vec<&str> = subject
             .split('.')

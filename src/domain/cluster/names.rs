@@ -109,6 +109,11 @@ impl Names {
         format!("agentd.{}.status.{}", self.cluster, token(node))
     }
 
+    /// The subject of messages that something happened in a repository. No stream keeps them.
+    pub fn wake(&self) -> String {
+        format!("agentd.{}.wake", self.cluster)
+    }
+
     /// The subject of a run's journal.
     pub fn log(&self, repo: &RepoName, run: &str) -> String {
         format!("agentd.{}.log.{}.{}.{}", self.cluster, token(repo.owner()), token(repo.name()), token(run))

@@ -47,6 +47,7 @@ pub fn rights(names: &Names, role: Role, user: &str) -> Rights {
         publish.push(format!("$JS.FC.{stream}.>"));
     }
     let c = names.cluster();
+    let mut subscribe = vec![format!("{}.>", inbox(user))];
     match role {
         Role::Keeper | Role::Reader => {}
         Role::Operator => publish.extend(names.subjects(StreamKind::Ctl)),
@@ -57,9 +58,11 @@ pub fn rights(names: &Names, role: Role, user: &str) -> Rights {
                 publish.extend(names.subjects(kind));
             }
             publish.push(format!("agentd.{c}.status.{}", token(user)));
+            publish.push(names.wake());
+            subscribe.push(names.wake());
         }
     }
-    Rights { publish, subscribe: vec![format!("{}.>", inbox(user))] }
+    Rights { publish, subscribe }
 }
 
 /// Where answers to a user come. Nobody else may hear them.
@@ -124,7 +127,11 @@ mod tests {
                 let whole = subject.split('.').all(|token| !token.contains('*') || token == "*");
                 assert!(whole, "{role} {subject}");
             }
-            assert_eq!(rights.subscribe, ["_INBOX_h1.>"]);
+            let heard: &[&str] = match role {
+                Role::Node => &["_INBOX_h1.>", "agentd.main.wake"],
+                _ => &["_INBOX_h1.>"],
+            };
+            assert_eq!(rights.subscribe, heard, "{role}");
         }
         let writes =
             |role| rights(&names, role, "h1").publish.iter().any(|subject| subject.contains(".cell."));

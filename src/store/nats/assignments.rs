@@ -340,6 +340,14 @@ impl Assignments for NatsStore {
         })?
     }
 
+    fn wake(&self, repositories: Vec<String>) {
+        self.send_wakes(repositories);
+    }
+
+    fn wakes(&self) -> BoxStream<'static, String> {
+        self.hear_wakes()
+    }
+
     fn session_lives(&self, session: &SessionId) -> Result<bool, StoreError> {
         let by = session.clone();
         self.with_session(move |shared, own| async move {

@@ -24,6 +24,7 @@ mod session;
 mod shared;
 mod slots;
 pub mod streams;
+mod wakes;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -50,7 +50,7 @@ fn api() -> Vec<String> {
 }
 
 /// What is kept, and what is of others.
-const DATA: [&str; 12] = [
+const DATA: [&str; 13] = [
     "agentd.test.cell.spend.x",
     "agentd.test.log.o.n.r",
     "agentd.test.run.o.n.r",
@@ -63,6 +63,7 @@ const DATA: [&str; 12] = [
     "$KV.bucket.key",
     "$SYS.REQ.SERVER.PING",
     "_INBOX_node2.x",
+    "agentd.test.wake",
 ];
 
 /// What a role may send to, in the words of the specification.
@@ -77,7 +78,7 @@ fn may(role: &str, subject: &str) -> bool {
         || match role {
             "keeper" => asks(&["STREAM.CREATE", "STREAM.UPDATE"]),
             "operator" => subject == "agentd.test.ctl.o.n.7",
-            "node1" => DATA[..5].contains(&subject) || DATA[6..8].contains(&subject),
+            "node1" => DATA[..5].contains(&subject) || DATA[6..8].contains(&subject) || subject == DATA[12],
             _ => false,
         }
 }
@@ -210,6 +211,9 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
         for subject in hears {
             assert!(refused.contains(&subject.to_ascii_lowercase()), "{role} hears {subject}");
         }
+        let (none, wake) = (Vec::new(), "agentd.test.wake");
+        let refused = runtime.block_on(self::refused(&server.url(), &seed(role), role, &none, &[wake]));
+        assert_eq!(refused.contains(wake), role != "node1", "{role} hears that something happened");
     }
     // Another account has nothing of it.
     with_client_of(&server, &other, async |context| {

@@ -18,6 +18,8 @@ pub struct Node {
     pub checkout: PathBuf,
     pub state: PathBuf,
     pub config: PathBuf,
+    /// More of its environment, and other than the world's.
+    pub env: Vec<(&'static str, String)>,
 }
 
 impl Node {
@@ -29,13 +31,19 @@ impl Node {
         assert!(copied.success());
         let text = std::fs::read_to_string(dir.join("cluster.toml")).unwrap();
         world.write(&format!("{name}.toml"), &text.replace("node = \"here\"", &format!("node = \"{name}\"")));
-        Self { checkout, state: dir.join(name).join("state"), config: dir.join(format!("{name}.toml")) }
+        Self {
+            checkout,
+            state: dir.join(name).join("state"),
+            config: dir.join(format!("{name}.toml")),
+            env: Vec::new(),
+        }
     }
 
     pub fn command(&self, world: &World, args: &[&str]) -> Command {
         let mut command = world.command(&["--config"]);
         command.arg(&self.config).arg("--json").args(args);
         command.current_dir(&self.checkout).env("AGENTD_STATE_DIR", &self.state);
+        command.envs(self.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
