@@ -2,9 +2,12 @@
 //! often as is useful.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::StreamExt as _;
 use tokio::sync::Notify;
+
+use crate::store::assignments::Assignments;
 
 /// The hints for the daemon.
 #[derive(Debug, Default)]
@@ -63,5 +66,13 @@ impl Hints {
 
     fn hinted(&self) -> MutexGuard<'_, Hinted> {
         self.hinted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hears at which repositories other nodes say to look, for as long as it is polled.
+pub(super) async fn woken(assignments: Arc<dyn Assignments>, hints: Arc<Hints>) {
+    let mut wakes = assignments.wakes();
+    while let Some(repository) = wakes.next().await {
+        hints.told(&repository);
     }
 }

@@ -1,34 +1,23 @@
 //! In a cluster: which repositories this node polls. A repository is one node's, for as long as its session lives; the others look
 //! whether it does. What the poller remembers of the repository goes with it to the next one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::handing_over::next_poller;
-use super::hints::{Hinted, Hints};
+use super::hints::Hinted;
 use super::main_loop::Daemon;
 use super::poll::Watch;
 use super::polling::Polling;
 use super::state_format::RepositoryState;
 use crate::domain::name::RepoName;
 use crate::github::PageCache;
-use crate::store::assignments::Assignments;
 use crate::store::port::{Held, LeaseKey, NotTaken, StoreError};
 use crate::store::run_dir::StateDir;
 
 /// A repository that was taken, and what is remembered of it.
 pub(super) type Taken = (Box<dyn Held>, Option<RepositoryState>);
-
-/// Hears at which repositories other nodes say to look, for as long as it is polled.
-pub(super) async fn woken(assignments: Arc<dyn Assignments>, hints: Arc<Hints>) {
-    let mut wakes = assignments.wakes();
-    while let Some(repository) = wakes.next().await {
-        hints.told(&repository);
-    }
-}
 
 /// What is remembered of a repository, for other nodes: the pages of unchanged lists are each node's own.
 fn told(state: &RepositoryState) -> Value {
