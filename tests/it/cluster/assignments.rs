@@ -41,7 +41,14 @@ pub fn labels(world: &World, number: u64) -> Vec<String> {
 
 /// A poller without much room, and a node with a lot of it: a run goes to the second.
 pub async fn two(rounds: usize) -> (World, Server, [Node; 2], [Daemon; 2]) {
+    two_with_lease(rounds, "3s").await
+}
+
+/// The same with another lease.
+async fn two_with_lease(rounds: usize, lease: &str) -> (World, Server, [Node; 2], [Daemon; 2]) {
     let (world, server) = world(rounds).await;
+    let text = std::fs::read_to_string(world.dir.path().join("cluster.toml")).unwrap();
+    world.write("cluster.toml", &text.replace("lease = \"3s\"", &format!("lease = \"{lease}\"")));
     let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 4).await);
     let first = Daemon::start(&world, &a);
     until("it polls", || a.said().contains("this node polls the repository now")).await;
@@ -261,7 +268,8 @@ async fn h_13_a_node_that_stands_still_before_it_answers_gets_nothing_and_begins
     if !is_there("h_13_assigned") {
         return;
     }
-    let (world, server, [a, b], [first, second]) = two(1).await;
+    // Nobody takes it for gone, however long it takes until the run is decided on.
+    let (world, server, [a, b], [first, second]) = two_with_lease(1, "15s").await;
     second.signal("-STOP");
     label(&world, 7);
     until("it is assigned", || a.said().contains("assigning a run to another node")).await;
