@@ -409,11 +409,25 @@ async fn h_23_what_is_asked_while_the_store_is_gone_is_paid_for_by_nobody_and_do
     until_or("the other is done", || labels(&world, 8) == ["agentd:done"], || a.said()).await;
     until_or("it is stopped", || world.labels() == ["agentd:attention"], || a.said()).await;
     assert_eq!(a.began(), 2);
-    let stops = |number| {
-        let comments = world.sim.issue("demo/shop", number).unwrap().comments;
-        comments.iter().filter(|one| one.body.contains("/agentd stop")).count()
+    let ends = || {
+        let of = |run: String| {
+            let text = std::fs::read_to_string(runs(&a.state).join(run).join("events.jsonl")).unwrap();
+            let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            let ends = lines.filter(|line| line["kind"] == json!("run_ended"));
+            ends.map(|line| line["data"]["stop"]["detail"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        run_ids(&a.state).into_iter().flat_map(of).collect::<Vec<_>>()
     };
-    assert_eq!((stops(7), world.sim.pulls("demo/shop").len() <= 2), (1, true));
+    until_or("both have ended", || ends().len() == 2, || a.said()).await;
+    // It polls some more times.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(ends(), ["user_stop", "completed"]);
+    assert_eq!(
+        (labels(&world, 7), labels(&world, 8)),
+        (vec!["agentd:attention".to_owned()], vec!["agentd:done".to_owned()])
+    );
+    let comments = |number| world.sim.issue("demo/shop", number).unwrap().comments.len();
+    assert_eq!((comments(7), comments(8)), (3, 1), "what was asked with its answer, and one report each");
     daemon.stop().await;
     world.finish().await;
 }
