@@ -74,6 +74,21 @@ async fn done_by_the_second(world: World, server: Server, [a, b]: [&Node; 2], se
     world.finish().await;
 }
 
+/// What a node's cell says that it has room for.
+fn capacity(server: &Server, node: &str) -> u64 {
+    let read = || {
+        super::server::with_client(&server.url(), async |context| {
+            let stream = context.get_stream("agentd_test_cells").await.unwrap();
+            let subject = format!("agentd.test.cell.node.{node}");
+            // There is none before its session has begun.
+            let Ok(last) = stream.get_last_raw_message_by_subject(&subject).await else { return 0 };
+            let cell: Value = serde_json::from_slice(last.payload.trim_ascii()).unwrap();
+            cell["capacity"].as_u64().unwrap_or_default()
+        })
+    };
+    tokio::task::block_in_place(read)
+}
+
 /// Waits until nothing is assigned any more.
 pub async fn nothing_left(server: &Server) {
     until("no assignment is left", || {
@@ -270,6 +285,7 @@ async fn h_13_a_node_that_stands_still_before_it_answers_gets_nothing_and_begins
     }
     // Nobody takes it for gone, however long it takes until the run is decided on.
     let (world, server, [a, b], [first, second]) = two_with_lease(1, "15s").await;
+    until("it has said what it has room for", || capacity(&server, "b") == 4).await;
     second.signal("-STOP");
     label(&world, 7);
     until("it is assigned", || a.said().contains("assigning a run to another node")).await;
