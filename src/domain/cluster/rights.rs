@@ -12,7 +12,7 @@ words! {
         Keeper = "keeper",
         /// A daemon, or a command that runs issues.
         Node = "node",
-        /// Reads everything, and asks runs to stop, to go on, or for something else.
+        /// Reads everything, drains nodes and moves runs.
         Operator = "operator",
         /// Reads everything.
         Reader = "reader",
