@@ -21,6 +21,7 @@ mod draining;
 mod eater;
 #[cfg(feature = "nats")]
 mod faults;
+mod fronts;
 #[cfg(feature = "nats")]
 mod limits;
 mod model;
