@@ -57,13 +57,16 @@ pub struct Lease {
     pub given_up: Option<Stop>,
     /// Whether the run before was another node's: what is here of the issue is older then.
     pub elsewhere: bool,
-    held: Mutex<Box<dyn Held>>,
+    held: Arc<Mutex<Box<dyn Held>>>,
 }
 
 impl Lease {
     /// Gives the lease back; the mapping stays in its file.
     pub fn release(self) {
-        release(self.held.into_inner().unwrap_or_else(PoisonError::into_inner));
+        // Nobody notes anything any more; if somebody did, it is given back with the last who has it.
+        if let Ok(held) = Arc::try_unwrap(self.held) {
+            release(held.into_inner().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Ends once another node has the issue, or may have it; never where no node shares it.
@@ -82,9 +85,31 @@ impl Lease {
 
     /// Notes in the file that these runs are not continued automatically. The next run that a person asks for begins
     /// anew.
-    pub fn give_up(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        given_up(&mut **held, &self.mapping);
+    pub async fn give_up(&self) {
+        if let Err(error) = self.note(|mapping| mapping.given_up = true).await {
+            tracing::warn!(%error, "that a run is given up could not be written into its lease");
+        }
+    }
+
+    /// Changes what the lease records of the issue, off the runtime's threads.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub async fn note(
+        &self,
+        change: impl FnOnce(&mut MappingRecord) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let (held, frozen) = (Arc::clone(&self.held), self.mapping.clone());
+        let noted = tokio::task::spawn_blocking(move || {
+            let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut record = held.record().and_then(mapping_of).unwrap_or(frozen);
+            change(&mut record);
+            held.set_record(serde_json::to_value(&record).unwrap_or_default())
+        });
+        noted.await.unwrap_or_else(|panic| {
+            let words = panic.to_string();
+            Err(StoreError::Failed { action: "write", place: "a lease".to_owned(), words })
+        })
     }
 
     /// Extends the lease from now on, for hosts that cannot see whether this process lives.
@@ -184,7 +209,7 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         Some(before) => Some(recovery::with_its_commits(before, context).await),
         None => None,
     };
-    let elsewhere = recovery::was_elsewhere(context, last.as_ref(), held.term()).await;
+    let elsewhere = recovery::was_elsewhere(context, last.as_ref()).await;
     if predecessor.is_none()
         && let Some(answered) = answered(plan, last.as_ref())
     {
@@ -213,6 +238,7 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         _ => 0,
     };
     let run_id = held.holder().and_then(|holder| holder.run_id).unwrap_or_else(|| RunId(Uuid::now_v7()));
+    let in_cluster = last.as_ref().filter(|_| context.state.shared().is_some());
     let mapping = MappingRecord {
         schema_version: MAPPING_SCHEMA.to_owned(),
         branch: branch_of(&plan.issue.key),
@@ -221,10 +247,11 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         instance: instance.clone(),
         successors,
         given_up: false,
+        unpushed: in_cluster.and_then(|last| last.unpushed.clone()),
         answers: context
             .state
             .shared()
-            .and_then(|_| plan.request.answers.max(last.as_ref().and_then(|last| last.answers))),
+            .and_then(|_| plan.request.answers.max(in_cluster.and_then(|last| last.answers))),
     };
     let predecessor = predecessor.filter(|_| continues || given_up.is_some());
     // Written last before there is a run. Otherwise a refused start would look like a working one.
@@ -237,7 +264,7 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     let record = serde_json::to_value(&mapping).unwrap_or_default();
     held.set_record(record)
         .map_err(|error| unusable(context, format!("The lease could not be written: {error}.")))?;
-    let held = Mutex::new(held);
+    let held = Arc::new(Mutex::new(held));
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, elsewhere, held })
 }
 
@@ -340,16 +367,12 @@ pub async fn abandon(key: &IssueKey, context: &RepositoryContext) -> bool {
     if !matches!(recovery::predecessor(context, last.run_id, true).await, Ok(Some(_))) {
         return false;
     }
-    given_up(&mut *held, &last);
-    true
-}
-
-/// The run of `last` is not continued automatically. The next run that a person asks for begins anew (D37, D61).
-fn given_up(held: &mut dyn Held, last: &MappingRecord) {
-    let record = MappingRecord { given_up: true, ..last.clone() };
+    // It is not continued automatically. The next run that a person asks for begins anew (D37, D61).
+    let record = MappingRecord { given_up: true, ..last };
     if let Err(error) = held.set_record(serde_json::to_value(&record).unwrap_or_default()) {
         tracing::warn!(%error, "that a run is given up could not be written into its lease");
     }
+    true
 }
 
 /// The end of the run that comes after `last` and its predecessors.

@@ -22,6 +22,8 @@ mod eater;
 #[cfg(feature = "nats")]
 mod faults;
 #[cfg(feature = "nats")]
+mod left_unpushed;
+#[cfg(feature = "nats")]
 mod limits;
 mod model;
 #[cfg(feature = "nats")]
