@@ -3,6 +3,7 @@
 //! Takes a plan with its origin. Leaves the lease and the first event of the run. After a crash behind it the next run
 //! finds a dead holder, ends that run, and takes its finished visits over.
 
+pub mod definition;
 pub mod recovery;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -168,8 +169,12 @@ pub struct Leased {
 
 /// Takes the lease, finalises a dead holder's run, opens the journal and writes its first event.
 pub async fn take(resolved: Resolved, context: &RepositoryContext) -> Result<Leased, Refusal> {
-    let Resolved { plan, origin, warnings } = resolved;
+    let Resolved { plan, origin, mut warnings } = resolved;
     let lease = take_for(&plan, origin, context).await?;
+    if let Some(text) = lease.predecessor.as_ref().and_then(|before| before.begun_anew.clone()) {
+        let code = definition::DEFINITION_CHANGED.to_owned();
+        warnings.push(Warning { code, at: context.clock.now_ms(), text });
+    }
     Ok(Leased { plan, lease, warnings })
 }
 
@@ -191,25 +196,15 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     }
     let resumed = plan.request.resume;
     let daemon = plan.request.source != ObjectiveSource::Cli;
-    let predecessor = match (resumed, &last) {
-        (Some(run_id), last) => Some(resumable(context, run_id, last.as_ref()).await?),
-        (None, Some(last)) if !last.given_up => {
-            match recovery::predecessor(context, last.run_id, daemon).await {
-                Ok(found) => found,
-                Err(error) => {
-                    release(held);
-                    let told = format!("The run before, {}, cannot be read here yet: {error}.", last.run_id);
-                    return Err(Refusal::new(StopDetail::BranchBusy, told));
-                }
-            }
+    let predecessor = match gone_on_with(plan, context, last.as_ref()).await {
+        Ok(found) => found,
+        Err(refusal) => {
+            release(held);
+            return Err(refusal);
         }
-        (None, _) => None,
     };
-    let predecessor = match predecessor {
-        Some(before) => Some(recovery::with_its_commits(before, context).await),
-        None => None,
-    };
-    let elsewhere = recovery::was_elsewhere(context, last.as_ref()).await;
+    let is_anew = predecessor.as_ref().is_some_and(|before| before.begun_anew.is_some());
+    let elsewhere = is_anew || recovery::was_elsewhere(context, last.as_ref()).await;
     if predecessor.is_none()
         && let Some(answered) = answered(plan, last.as_ref())
     {
@@ -266,6 +261,34 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         .map_err(|error| unusable(context, format!("The lease could not be written: {error}.")))?;
     let held = Arc::new(Mutex::new(held));
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, elsewhere, held })
+}
+
+/// The run that this one goes on with, as far as its work can be had here. The lease is held.
+async fn gone_on_with(
+    plan: &Plan,
+    context: &RepositoryContext,
+    last: Option<&MappingRecord>,
+) -> Result<Option<Predecessor>, Refusal> {
+    let before = match (plan.request.resume, last) {
+        // A person says that it is to be gone on with here.
+        (Some(run_id), last) => Some(resumable(context, run_id, last).await?),
+        (None, Some(last)) if !last.given_up => {
+            let daemon = plan.request.source != ObjectiveSource::Cli;
+            let found = recovery::predecessor(context, last.run_id, daemon).await.map_err(|error| {
+                let told = format!("The run before, {}, cannot be read here yet: {error}.", last.run_id);
+                Refusal::new(StopDetail::BranchBusy, told)
+            })?;
+            match found {
+                Some(before) => Some(definition::agreed(before, last.run_id, (plan, context)).await?),
+                None => None,
+            }
+        }
+        (None, _) => None,
+    };
+    match before {
+        Some(before) => Ok(Some(recovery::with_its_commits(before, context).await)),
+        None => Ok(None),
+    }
 }
 
 /// A labelling starts one chain of runs, whoever sees it and however late. `last`: the newest run of the issue, which came to an end of

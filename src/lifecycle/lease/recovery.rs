@@ -36,6 +36,8 @@ pub struct Predecessor {
     pub lost: Option<Spend>,
     /// Whether it was another node's, so that the branch here may be behind its work.
     pub elsewhere: bool,
+    /// Why none of its work is gone on with, in words, where nodes with its definition were waited for.
+    pub begun_anew: Option<String>,
 }
 
 impl Predecessor {
@@ -86,7 +88,7 @@ async fn has_all(facts: &RunFacts, context: &RepositoryContext) -> bool {
     true
 }
 
-fn without_work(mut facts: RunFacts) -> RunFacts {
+pub(super) fn without_work(mut facts: RunFacts) -> RunFacts {
     facts.visits.clear();
     (facts.checkpoint, facts.flow_end, facts.committed) = (None, None, None);
     facts
@@ -210,6 +212,7 @@ pub async fn resumed(
             killed: ended.detail == StopDetail::Interrupted,
             lost: None,
             elsewhere: false,
+            begun_anew: None,
         }))
     });
     work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })?
@@ -311,7 +314,14 @@ pub async fn predecessor(
             return Ok(None);
         }
         let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
-        Ok::<_, JournalError>(Some(Predecessor { run_id, facts, killed, lost: None, elsewhere: false }))
+        Ok::<_, JournalError>(Some(Predecessor {
+            run_id,
+            facts,
+            killed,
+            lost: None,
+            elsewhere: false,
+            begun_anew: None,
+        }))
     })
     .await;
     let dir = context.state.run(&context.repo, run_id);

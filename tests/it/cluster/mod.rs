@@ -16,6 +16,8 @@ mod command;
 #[cfg(feature = "nats")]
 mod daemons;
 #[cfg(feature = "nats")]
+mod definitions;
+#[cfg(feature = "nats")]
 mod draining;
 #[cfg(feature = "nats")]
 mod eater;
