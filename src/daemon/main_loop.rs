@@ -19,12 +19,13 @@ use super::hints::{Hinted, Hints, woken};
 use super::listen::Ears;
 use super::loading::{DaemonError, DaemonFiles, StateError};
 use super::moves::Moves;
+use super::other_definitions::OtherDefinitions;
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
-use super::snapshot::{IssueRef, Running, Snapshot};
+use super::snapshot::{Facts, IssueRef, Running, Snapshot};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
@@ -121,6 +122,8 @@ pub struct Daemon {
     pub(super) draining: Draining,
     /// Runs that are to go on on other nodes.
     pub(super) moves: Moves,
+    /// Runs that some nodes may not go on with.
+    pub(super) other_definitions: OtherDefinitions,
     /// In a cluster: limits of GitHub are told and heard.
     pub(super) shared_limits: Option<SharedLimits>,
     /// In a cluster: why this node may not take part.
@@ -217,6 +220,7 @@ impl Daemon {
             kept_ends: Vec::new(),
             draining: Draining::new(&deps.shutdown, None),
             moves: Moves::default(),
+            other_definitions: OtherDefinitions::default(),
             github_fails: false,
             store_health: StoreHealth::default(),
             own_name: None,
@@ -568,7 +572,12 @@ impl Daemon {
         };
         let issues = self.supervisor.issues();
         Snapshot {
-            candidates: self.watches.iter().flat_map(|watch| watch.facts(frame, &issues)).collect(),
+            candidates: self
+                .watches
+                .iter()
+                .flat_map(|watch| watch.facts(frame, &issues))
+                .map(|facts| Facts { waits_for_definition: self.waits_for_definition(&facts.issue), ..facts })
+                .collect(),
             running: issues
                 .into_iter()
                 .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })

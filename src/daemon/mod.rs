@@ -22,6 +22,7 @@ mod loading;
 mod main_loop;
 mod money;
 mod moves;
+mod other_definitions;
 mod outbox;
 mod parked;
 mod placement;

@@ -12,6 +12,7 @@ use crate::config::config_file::Publish;
 use crate::domain::budget::Budgets;
 use crate::domain::event::Asked;
 use crate::domain::facts::RunFacts;
+use crate::domain::other_definition::OtherDefinition;
 use crate::domain::run::Principal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::StopDetail;
@@ -148,6 +149,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         check_reruns: Vec::new(),
         catches_up: false,
         completes: false,
+        other_definition: OtherDefinition::default(),
         dry_run: false,
     }
 }

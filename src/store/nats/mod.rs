@@ -42,7 +42,7 @@ pub use self::shared::NatsStore;
 use super::assignments::Assignments;
 use super::port::{Blobs, Log, Servers, Store, StoreError};
 use super::run_dir::{FindError, RunDir, StateDir};
-use crate::domain::cluster::names::{StreamKind, last_tokens};
+use crate::domain::cluster::names::{StreamKind, last_tokens, node_of};
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 
@@ -94,6 +94,10 @@ impl Store for NatsStore {
 
     fn shared(&self) -> Option<Arc<dyn Store>> {
         Some(Arc::new(self.clone()))
+    }
+
+    fn node(&self) -> Option<String> {
+        Some(node_of(&self.shared.node.name).to_owned())
     }
 
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
