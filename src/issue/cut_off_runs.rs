@@ -217,16 +217,18 @@ async fn look_at_leases(context: &RepositoryContext) -> Looked {
         let runs = context.state.repo(&context.repo).join("runs");
         let result = |run: RunId| context.state.run_in(&runs, &context.repo, run).result();
         let mut looked = Looked::default();
-        for lease in context.leases() {
-            let unread = match (&mut known, &lease) {
-                (Some(known), LeaseKey::Issue { file, .. }) => match known.look(file, result) {
-                    Ok(run) => {
-                        looked.over.insert(run);
-                        continue;
-                    }
-                    Err(unread) => Some(unread),
-                },
-                _ => None,
+        let leases = context.leases();
+        let files: Vec<&Path> = leases.iter().filter_map(file_of).collect();
+        let mut remembered = known.as_mut().map(|known| known.look(&files, &result).into_iter());
+        for lease in leases.iter().cloned() {
+            let of_file = remembered.as_mut().filter(|_| file_of(&lease).is_some()).and_then(Iterator::next);
+            let unread = match of_file {
+                Some(Ok(run)) => {
+                    looked.over.insert(run);
+                    continue;
+                }
+                Some(Err(unread)) => Some(unread),
+                None => None,
             };
             let Some(last) = mapping_of_last(&context, &lease) else { continue };
             let (run, result) = (last.run_id, result(last.run_id));
@@ -244,6 +246,13 @@ async fn look_at_leases(context: &RepositoryContext) -> Looked {
         looked
     };
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
+}
+
+fn file_of(lease: &LeaseKey) -> Option<&Path> {
+    match lease {
+        LeaseKey::Issue { file, .. } => Some(file),
+        LeaseKey::Daemon | LeaseKey::Poller(_) => None,
+    }
 }
 
 fn mapping_of_last(context: &RepositoryContext, lease: &LeaseKey) -> Option<MappingRecord> {

@@ -4,6 +4,7 @@
 //! then; whatever is missing, changed or unreadable is read as if there was no memory.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use super::ended_leases_format::{ENDED_RUNS_SCHEMA, EndedRuns};
@@ -15,6 +16,10 @@ use crate::sys::files::{self, Stamp};
 const FILE: &str = "ended-runs";
 /// A file that was changed so lately may be changed once more without another time, in milliseconds.
 const RESTS: i64 = 2_000;
+/// Most threads that look at files.
+const MOST_THREADS: usize = 4;
+/// So many leases are not worth another thread.
+const FEW: usize = 256;
 
 /// The memory of one folder of leases.
 #[derive(Debug)]
@@ -41,18 +46,31 @@ impl EndedLeases {
         Self { path, known: known.unwrap_or_default(), now: BTreeMap::new(), now_ms }
     }
 
-    /// The last run of a lease, where it is known to be over; else the lease has to be read. `result`: the file of a run.
-    pub(super) fn look(&mut self, lease: &Path, result: impl Fn(RunId) -> PathBuf) -> Result<RunId, Unread> {
-        let name = lease.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let stamp = files::stamp(lease);
-        if let (Some((run, mark)), Some(stamp)) = (self.known.get(&name), &stamp)
-            && files::stamp(&result(*run)).is_some_and(|result| *mark == mark_of(stamp, &result))
-        {
-            let run = *run;
-            self.now.insert(name, (run, mark.clone()));
-            return Ok(run);
-        }
-        Err(Unread { name, stamp })
+    /// The last run of each lease, where it is known to be over; else the lease has to be read. `result`: the file of a run. Several
+    /// threads look, because there may be ten thousands.
+    pub(super) fn look(
+        &mut self,
+        leases: &[&Path],
+        result: &(impl Fn(RunId) -> PathBuf + Sync),
+    ) -> Vec<Result<RunId, Unread>> {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        let part = leases.len().div_ceil(threads).max(FEW);
+        let known = &self.known;
+        let parts: Vec<Vec<Looked>> = std::thread::scope(|scope| {
+            let look = |part: &[&Path]| part.iter().map(|lease| look_at(known, lease, result)).collect();
+            let parts: Vec<_> = leases.chunks(part).map(|part| scope.spawn(move || look(part))).collect();
+            // Of what a thread that panicked looked at, nothing is known.
+            let unread = |part: &[&Path]| part.iter().map(|lease| Err(Unread::of(lease))).collect();
+            let ended = parts.into_iter().zip(leases.chunks(part));
+            ended.map(|(thread, part)| thread.join().unwrap_or_else(|_| unread(part))).collect()
+        });
+        let all = parts.into_iter().flatten().map(|looked| {
+            looked.map(|(name, run, mark)| {
+                self.now.insert(name, (run, mark));
+                run
+            })
+        });
+        all.collect()
     }
 
     /// Remembers that the last run of a lease is over. `result`: its result's stamp before it was read.
@@ -76,6 +94,30 @@ impl EndedLeases {
     }
 }
 
+impl Unread {
+    fn of(lease: &Path) -> Self {
+        let name = lease.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Self { name, stamp: files::stamp(lease) }
+    }
+}
+
+/// A lease whose last run is over: its file, the run, and their mark.
+type Looked = Result<(String, RunId, String), Unread>;
+
+fn look_at(
+    known: &BTreeMap<String, (RunId, String)>,
+    lease: &Path,
+    result: &impl Fn(RunId) -> PathBuf,
+) -> Looked {
+    let unread = Unread::of(lease);
+    if let (Some((run, mark)), Some(stamp)) = (known.get(&unread.name), &unread.stamp)
+        && files::stamp(&result(*run)).is_some_and(|result| *mark == mark_of(stamp, &result))
+    {
+        return Ok((unread.name, *run, mark.clone()));
+    }
+    Err(unread)
+}
+
 fn mark_of(lease: &Stamp, result: &Stamp) -> String {
     sha256_hex(format!("{} {}", lease.text(), result.text()).as_bytes())[..16].to_owned()
 }
@@ -93,7 +135,7 @@ mod tests {
         let mut leases = EndedLeases::read(folder, now_ms);
         let (lease, result) = (folder.join("issue-7.json"), folder.join(RESULT));
         let run = RunId(Uuid::from_u128(7));
-        let known = leases.look(&lease, |run| folder.join(format!("result-{run}.json")));
+        let known = leases.look(&[&lease], &|run| folder.join(format!("result-{run}.json"))).remove(0);
         let read = known.is_err();
         match known {
             Ok(known) => assert_eq!(known, run),
