@@ -22,6 +22,7 @@ use super::moves::Moves;
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
+use super::requests::OpenRequests;
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
 use super::snapshot::{IssueRef, Running, Snapshot};
@@ -121,6 +122,8 @@ pub struct Daemon {
     pub(super) draining: Draining,
     /// Runs that are to go on on other nodes.
     pub(super) moves: Moves,
+    /// What people ask who may change nothing themselves.
+    pub(super) requests: OpenRequests,
     /// In a cluster: limits of GitHub are told and heard.
     pub(super) shared_limits: Option<SharedLimits>,
     /// In a cluster: why this node may not take part.
@@ -217,6 +220,7 @@ impl Daemon {
             kept_ends: Vec::new(),
             draining: Draining::new(&deps.shutdown, None),
             moves: Moves::default(),
+            requests: OpenRequests::default(),
             github_fails: false,
             store_health: StoreHealth::default(),
             own_name: None,
@@ -288,7 +292,7 @@ impl Daemon {
             let next = earliest.max(began + self.deps.poll_interval);
             loop {
                 let shutdown = self.deps.shutdown.clone();
-                let hints = Arc::clone(&self.hints);
+                let (hints, requests) = (Arc::clone(&self.hints), self.requests.clone());
                 let changed = self.deps.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
                 let quiet = self.quiet();
                 let pollers = self.deps.look_at_pollers.map(|every| Instant::now() + every);
@@ -318,6 +322,10 @@ impl Daemon {
                         }
                         continue;
                     }
+                    () = requests.came() => {
+                        self.unless_stopped(Self::heed_requests).await;
+                        continue;
+                    }
                     () = until(looked_at) => {
                         everywhere = false;
                         break;
@@ -338,7 +346,8 @@ impl Daemon {
         let serves = self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
         let passing_on = self.draining.clone().pass_on(Arc::clone(&assignments), serves);
         let woken = woken(Arc::clone(&assignments), self.hints());
-        let listening = self.moves.clone().listen(assignments, self.draining.clone());
+        let requests = self.requests.clone();
+        let listening = self.moves.clone().listen(assignments, self.draining.clone(), requests);
         let passing_on = tokio::spawn(async move { match passing_on.await {} });
         let tasks = [passing_on.abort_handle(), tokio::spawn(listening).abort_handle()];
         let [passing_on, listening] = tasks.map(AbortOnDrop);
@@ -407,6 +416,7 @@ impl Daemon {
         });
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
         self.attend(&looked).await;
+        self.heed_requests().await;
         self.heed_approvals().await;
         self.heed_money().await;
         self.heed_parked().await;

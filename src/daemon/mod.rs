@@ -36,6 +36,7 @@ mod poll;
 mod pulls;
 mod recover;
 mod reload;
+mod requests;
 mod rounds;
 mod run_progress;
 mod schedule;

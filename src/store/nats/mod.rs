@@ -18,6 +18,7 @@ mod moving;
 mod node;
 mod assignments;
 mod pollers;
+mod requests;
 mod rows;
 mod seen;
 mod session;
@@ -40,6 +41,7 @@ pub(super) use self::session::Session;
 pub use self::shared::NatsStore;
 use super::assignments::Assignments;
 use super::port::{Blobs, Log, Servers, Store, StoreError};
+use super::requests::Requests;
 use super::run_dir::{FindError, RunDir, StateDir};
 use crate::domain::cluster::names::{StreamKind, last_tokens};
 use crate::domain::name::RepoName;
@@ -96,6 +98,10 @@ impl Store for NatsStore {
     }
 
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
+        Some(Arc::new(self.clone()))
+    }
+
+    fn requests(&self) -> Option<Arc<dyn Requests>> {
         Some(Arc::new(self.clone()))
     }
 
