@@ -317,6 +317,7 @@ async fn worktrees() {
                     base,
                     remote: None,
                     population: Population::default(),
+                    elsewhere: None,
                 };
                 checkout.prepare_worktree(&plan).await.map(|ready| ready.worktree.path().clone())
             })

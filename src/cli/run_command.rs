@@ -17,6 +17,7 @@ use crate::config::Flag;
 use crate::domain::budget::Budgets;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::{CommitId, RepoName};
+use crate::domain::other_definition::OtherDefinition;
 use crate::domain::refusal::Refusal;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::RunOutput;
@@ -323,6 +324,7 @@ pub(super) fn plain(number: u64) -> RunRequest {
         check_reruns: Vec::new(),
         catches_up: false,
         completes: false,
+        other_definition: OtherDefinition::default(),
         dry_run: false,
     }
 }

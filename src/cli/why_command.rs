@@ -21,7 +21,7 @@ use crate::issue::spending;
 use crate::record::run_facts;
 use crate::record::summary_text::short_hash;
 use crate::repository::context::RepositoryContext;
-use crate::repository::mapping_format::mapping_of;
+use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::run_dir::RunDir;
 use crate::sys::shutdown::Shutdown;
 
@@ -68,7 +68,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             outlook = Outlook::Waits(says.text.clone());
             verdicts.push(Verdict { rule: "daemon_says", code: says.code.clone().into(), answer: says.text.clone() });
         }
-        let last = last_run(&site, lease.and_then(|lease| lease.record).as_ref());
+        let mapping = lease.and_then(|lease| mapping_of(lease.record.as_ref()?));
+        let pinned = mapping.as_ref().and_then(|mapping| mapping.unpushed.as_ref()).filter(|left| left.bundle.is_none());
+        let last = last_run(&site, mapping.as_ref());
         let left = last.as_ref().map(|last| waiting_calls(&site, last)).unwrap_or_default();
         let outlook = with_approvals(context, outlook, &verdicts, last.as_ref(), &left);
         let code = u8::from(exit_status && outlook.todo().is_some());
@@ -88,11 +90,17 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             return context.output.document(&serde_json::json!({
                 "issue": number, "outlook": outlook.as_str(), "summary": outlook.to_string(), "do": outlook.todo(),
                 "starts": starts, "rules": rules, "last_run": last, "approvals": approvals,
+                "pinned": pinned.map(|left| serde_json::json!({ "run_id": left.run_id, "node": left.node, "commit": left.commit })),
             })).map(|()| code);
         }
         tell_outlook(context, &outlook)?;
         if let Some(last) = &last {
             context.output.line(format!("The last run, {}: {}\n", last.dir.run_id, last.stop.message))?;
+        }
+        if let Some(left) = pinned {
+            let (run, commit) = (left.run_id, left.commit.short());
+            let told = format!("Pinned: commits of run {run} that are not pushed ({commit}) are on the node {} alone.\n", left.node);
+            context.output.line(told)?;
         }
         for (proposal, decision) in &left {
             approvals_text::show(context, proposal, decision)?;
@@ -128,8 +136,8 @@ struct LastRun {
 }
 
 /// The issue's last run and how it ended, from its lease; a success needs no word.
-fn last_run(site: &RepositoryContext, recorded: Option<&serde_json::Value>) -> Option<LastRun> {
-    let mapping = mapping_of(recorded?)?;
+fn last_run(site: &RepositoryContext, mapping: Option<&MappingRecord>) -> Option<LastRun> {
+    let mapping = mapping?;
     let dir = site.state.run(&site.repo, mapping.run_id);
     let facts = run_facts::read(&dir).ok()?;
     let stop = facts.end.clone().filter(|stop| !stop.success())?;

@@ -10,6 +10,7 @@ use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
+use crate::domain::other_definition::OtherDefinition;
 use crate::domain::policy::ActorPermission;
 use crate::domain::remark::Remark;
 use crate::domain::run::{Principal, RunId};
@@ -35,6 +36,8 @@ pub struct AssignmentRequest {
     pub catches_up: bool,
     #[serde(default)]
     pub completes: bool,
+    #[serde(default)]
+    pub other_definition: OtherDefinition,
     pub source: ObjectiveSource,
     pub principal: Principal,
     pub permission: ActorPermission,
@@ -67,6 +70,7 @@ impl AssignmentRequest {
             check_reruns: request.check_reruns.clone(),
             catches_up: request.catches_up,
             completes: request.completes,
+            other_definition: request.other_definition,
             source: request.source,
             principal: request.principal.clone(),
             permission: request.permission,
@@ -87,6 +91,7 @@ impl AssignmentRequest {
             check_reruns: self.check_reruns,
             catches_up: self.catches_up,
             completes: self.completes,
+            other_definition: self.other_definition,
             source: self.source,
             principal: self.principal,
             permission: self.permission,
@@ -108,18 +113,20 @@ pub struct AssignmentEnd {
     pub pull_request: Option<String>,
     pub given: Money,
     pub labels_written: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_definition: Option<RunId>,
 }
 
 impl From<RunSummary> for AssignmentEnd {
     fn from(summary: RunSummary) -> Self {
-        let RunSummary { run_id, stop, pull_request, given, labels_written } = summary;
-        Self { run_id, stop, pull_request, given, labels_written }
+        let RunSummary { run_id, stop, pull_request, given, labels_written, other_definition } = summary;
+        Self { run_id, stop, pull_request, given, labels_written, other_definition }
     }
 }
 
 impl From<AssignmentEnd> for RunSummary {
     fn from(end: AssignmentEnd) -> Self {
-        let AssignmentEnd { run_id, stop, pull_request, given, labels_written } = end;
-        Self { run_id, stop, pull_request, given, labels_written }
+        let AssignmentEnd { run_id, stop, pull_request, given, labels_written, other_definition } = end;
+        Self { run_id, stop, pull_request, given, labels_written, other_definition }
     }
 }

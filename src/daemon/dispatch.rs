@@ -318,6 +318,7 @@ async fn run_one(asked: &StartRequest, repository: &RepositoryContext, watch: &R
         check_reruns: asked.check_reruns.clone(),
         catches_up: asked.catches_up,
         completes: asked.completes,
+        other_definition: asked.other_definition,
         dry_run: false,
     };
     if repository.managed
@@ -373,7 +374,8 @@ fn summary(walked: Finished) -> RunSummary {
             message.push_str("\n- ");
             message.push_str(hint);
         }
-        return Stop::new(refusal.stop.detail, message).into();
+        let stop = Stop::new(refusal.stop.detail, message);
+        return RunSummary { other_definition: refusal.other_definition, ..stop.into() };
     }
     let output = walked.output;
     let message = output.error.map_or(output.summary, |error| error.message);
@@ -383,5 +385,6 @@ fn summary(walked: Finished) -> RunSummary {
         pull_request: output.artifacts.pr_url,
         given: walked.given,
         labels_written: walked.written_back,
+        other_definition: None,
     }
 }

@@ -169,6 +169,11 @@ impl Daemon {
         if summary.stop.detail == StopDetail::Shutdown && summary.run_id.is_some() && is_ours {
             self.unfinished.push(UnfinishedRun { issue: issue.clone(), begun: live.begun });
         }
+        match summary.other_definition {
+            Some(run) => self.definition_differs(&issue, &live, run),
+            None if summary.run_id.is_some() => self.other_definitions.forget(&issue),
+            None => {}
+        }
         self.take_outcome((issue, summary));
     }
 

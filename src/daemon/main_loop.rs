@@ -15,17 +15,18 @@ use super::assigned_run::Read;
 use super::assignee::AssignedRuns;
 use super::dependencies::Dependencies;
 use super::draining::Draining;
-use super::hints::{Hinted, Hints, woken};
+use super::hints::{Hinted, Hints};
 use super::listen::Ears;
 use super::loading::{DaemonError, DaemonFiles, StateError};
 use super::moves::Moves;
+use super::open_requests::OpenRequests;
+use super::other_definitions::OtherDefinitions;
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
-use super::requests::OpenRequests;
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
-use super::snapshot::{IssueRef, Running, Snapshot};
+use super::snapshot::{Facts, IssueRef, Running, Snapshot};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
@@ -124,6 +125,8 @@ pub struct Daemon {
     pub(super) moves: Moves,
     /// What people ask who may change nothing themselves.
     pub(super) requests: OpenRequests,
+    /// Runs that some nodes may not go on with.
+    pub(super) other_definitions: OtherDefinitions,
     /// In a cluster: limits of GitHub are told and heard.
     pub(super) shared_limits: Option<SharedLimits>,
     /// In a cluster: why this node may not take part.
@@ -221,6 +224,7 @@ impl Daemon {
             draining: Draining::new(&deps.shutdown, None),
             moves: Moves::default(),
             requests: OpenRequests::default(),
+            other_definitions: OtherDefinitions::default(),
             github_fails: false,
             store_health: StoreHealth::default(),
             own_name: None,
@@ -337,21 +341,6 @@ impl Daemon {
             }
         }
         self.drain().await
-    }
-
-    /// In a cluster: hears what operators ask of this node and of runs, and has the runs hear of a stop as that needs.
-    fn hear_operators(&mut self) -> Option<[AbortOnDrop; 3]> {
-        let assignments = self.assignments.clone()?;
-        self.draining = Draining::new(&self.deps.shutdown, Some(self.deps.drain_timeout));
-        let serves = self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
-        let passing_on = self.draining.clone().pass_on(Arc::clone(&assignments), serves);
-        let woken = woken(Arc::clone(&assignments), self.hints());
-        let requests = self.requests.clone();
-        let listening = self.moves.clone().listen(assignments, self.draining.clone(), requests);
-        let passing_on = tokio::spawn(async move { match passing_on.await {} });
-        let tasks = [passing_on.abort_handle(), tokio::spawn(listening).abort_handle()];
-        let [passing_on, listening] = tasks.map(AbortOnDrop);
-        Some([passing_on, listening, AbortOnDrop(tokio::spawn(woken).abort_handle())])
     }
 
     /// One tick, then waits for what it started; nothing more is started.
@@ -578,7 +567,12 @@ impl Daemon {
         };
         let issues = self.supervisor.issues();
         Snapshot {
-            candidates: self.watches.iter().flat_map(|watch| watch.facts(frame, &issues)).collect(),
+            candidates: self
+                .watches
+                .iter()
+                .flat_map(|watch| watch.facts(frame, &issues))
+                .map(|facts| Facts { waits_for_definition: self.waits_for_definition(&facts.issue), ..facts })
+                .collect(),
             running: issues
                 .into_iter()
                 .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })

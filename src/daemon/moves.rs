@@ -8,7 +8,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::watch;
 
 use super::draining::Draining;
-use super::requests::OpenRequests;
+use super::open_requests::OpenRequests;
 use super::run_progress::Progress;
 use super::snapshot::IssueRef;
 use super::supervise::{Start, StartRequest};

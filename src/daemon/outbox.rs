@@ -68,6 +68,8 @@ impl Daemon {
                     self.outcome_is_written(&issue);
                 }
             }
+            // Another node is asked at once, or waited for.
+            Afterwards::TryAgain { .. } if summary.other_definition.is_some() => {}
             Afterwards::TryAgain { counts } => {
                 let why = summary.stop.message.clone();
                 let memory = self

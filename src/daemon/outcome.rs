@@ -18,12 +18,21 @@ pub struct RunSummary {
     pub given: Money,
     /// Whether the run itself has made the issue's labels say how it ended.
     pub labels_written: bool,
+    /// The newest run of the issue, where what that one did is of another definition than the node's.
+    pub other_definition: Option<RunId>,
 }
 
 impl From<Stop> for RunSummary {
     /// Of a run that there is not.
     fn from(stop: Stop) -> Self {
-        Self { run_id: None, stop, pull_request: None, given: Money::ZERO, labels_written: false }
+        Self {
+            run_id: None,
+            stop,
+            pull_request: None,
+            given: Money::ZERO,
+            labels_written: false,
+            other_definition: None,
+        }
     }
 }
 

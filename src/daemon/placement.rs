@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -15,10 +16,12 @@ use super::main_loop::Daemon;
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlot;
 use super::snapshot::{IssueRef, Limits};
-use super::supervise::{RunHandle, Start, StartRequest};
+use super::supervise::{Live, RunHandle, Start, StartRequest};
 use crate::domain::cluster::lease::{Candidate, moved_to, preferred};
 use crate::domain::cluster::names::token;
 use crate::domain::name::RepoName;
+use crate::domain::other_definition::OtherDefinition;
+use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::repository::mapping_format::mapping_of;
 use crate::store::assignments::{AssignmentId, Assignments, NodeRoom, Room};
@@ -156,6 +159,7 @@ impl Daemon {
             .nodes
             .iter()
             .filter(|node| node.is_own || node.serves(&issue.repo) && !node.room.github_fails)
+            .filter(|node| self.may_have(issue, &node.node))
             .map(|node| Candidate {
                 node: node.node.clone(),
                 has_worktree: has_worktree(&node.node),
@@ -279,6 +283,50 @@ impl Daemon {
                 tracing::debug!("an assignment stays: {error}");
                 self.kept_ends.push((id, key));
             }
+        }
+    }
+}
+
+impl Daemon {
+    /// How long such a node is waited for.
+    fn lease(&self) -> Duration {
+        self.deps.look_at_pollers.unwrap_or_default() * 3
+    }
+
+    /// A node has not begun a run, because it is of another definition.
+    pub(super) fn definition_differs(&mut self, issue: &IssueRef, live: &Live, run: RunId) {
+        let own = self.nodes.iter().find(|node| node.is_own).map(|node| node.node.clone());
+        if let Some(node) = live.control.node().or(own) {
+            tracing::info!(%issue, node, %run, "the run is of another definition than that node's");
+            self.other_definitions.note(issue.clone(), run, node);
+        }
+    }
+
+    /// Whether a node may have a run, as far as is known.
+    pub(super) fn may_have(&self, issue: &IssueRef, node: &str) -> bool {
+        self.other_definitions.may(issue, node, self.lease())
+    }
+
+    /// Whether an issue waits for a node with the definition of its run.
+    pub(super) fn waits_for_definition(&self, issue: &IssueRef) -> bool {
+        if self.other_definitions.is_waiting(issue, self.lease()) != Some(true) {
+            return false;
+        }
+        !self.nodes.iter().any(|node| {
+            let runs = if node.is_own { self.own_slots.taken() } else { node.room.runs as usize };
+            let capacity = if node.is_own { self.deps.limits.all } else { node.room.capacity as usize };
+            let serves = node.is_own || node.serves(&issue.repo) && !node.room.github_fails;
+            serves && runs < capacity && self.may_have(issue, &node.node)
+        })
+    }
+
+    /// What becomes of a run that begins now, where what it would go on with is of another definition.
+    pub(super) fn other_definition(&self, issue: &IssueRef) -> OtherDefinition {
+        match self.other_definitions.is_waiting(issue, self.lease()) {
+            // Nobody else decides where it goes on.
+            _ if self.assignments.is_none() => OtherDefinition::Waits,
+            Some(false) => OtherDefinition::BeginsAnew,
+            Some(true) | None => OtherDefinition::IsRefused,
         }
     }
 }

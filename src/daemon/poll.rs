@@ -337,6 +337,7 @@ impl Watch {
                 min_permission: frame.min_permission,
                 dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
+                waits_for_definition: false,
                 parked: memory.parked,
                 waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, number)),
                 is_round: self.pulls.wanted.contains_key(&number),

@@ -1,63 +1,32 @@
 //! In a cluster: what people ask who may change nothing themselves. Every node hears it; the one that polls the repository carries it out,
 //! and says so, so that no other one does.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::Notify;
-use uuid::Uuid;
-
-use super::main_loop::Daemon;
+use super::draining::Draining;
+use super::hints::woken;
+use super::main_loop::{AbortOnDrop, Daemon};
 use super::snapshot::IssueRef;
-use crate::domain::cluster::person_request::{PersonRequest, RequestMessage};
+use crate::domain::cluster::person_request::PersonRequest;
 use crate::lifecycle::carry_out::{self, NotDone};
 use crate::store::requests::Requests;
 
-/// The requests that nobody has carried out yet, of all repositories. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub(super) struct OpenRequests(Arc<Open>);
-
-#[derive(Debug, Default)]
-struct Open {
-    requests: Mutex<BTreeMap<Uuid, PersonRequest>>,
-    came: Notify,
-}
-
-impl OpenRequests {
-    /// Hears a message: a request, or what became of it.
-    pub fn hear(&self, message: RequestMessage) {
-        match message.answer {
-            Some(_) => drop(self.open().remove(&message.request.id)),
-            None => {
-                self.open().insert(message.request.id, message.request);
-                self.0.came.notify_one();
-            }
-        }
-    }
-
-    /// Ends once one has come.
-    pub async fn came(&self) {
-        self.0.came.notified().await;
-    }
-
-    fn forget(&self, id: Uuid) {
-        self.open().remove(&id);
-    }
-
-    /// Those that are wanted, in the order in which they were asked.
-    fn of(&self, wanted: impl Fn(&PersonRequest) -> bool) -> Vec<PersonRequest> {
-        let mut found: Vec<PersonRequest> =
-            self.open().values().filter(|request| wanted(request)).cloned().collect();
-        found.sort_by_key(|request| (request.at, request.id));
-        found
-    }
-
-    fn open(&self) -> MutexGuard<'_, BTreeMap<Uuid, PersonRequest>> {
-        self.0.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Daemon {
+    /// In a cluster: hears what operators ask of this node and of runs, and has the runs hear of a stop as that needs.
+    pub(super) fn hear_operators(&mut self) -> Option<[AbortOnDrop; 3]> {
+        let assignments = self.assignments.clone()?;
+        self.draining = Draining::new(&self.deps.shutdown, Some(self.deps.drain_timeout));
+        let serves = self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
+        let passing_on = self.draining.clone().pass_on(Arc::clone(&assignments), serves);
+        let woken = woken(Arc::clone(&assignments), self.hints());
+        let requests = self.requests.clone();
+        let listening = self.moves.clone().listen(assignments, self.draining.clone(), requests);
+        let passing_on = tokio::spawn(async move { match passing_on.await {} });
+        let tasks = [passing_on.abort_handle(), tokio::spawn(listening).abort_handle()];
+        let [passing_on, listening] = tasks.map(AbortOnDrop);
+        Some([passing_on, listening, AbortOnDrop(tokio::spawn(woken).abort_handle())])
+    }
+
     /// Carries out what people ask of the repositories that this node polls. It may be left at any moment: a request stays open until it is
     /// said that it was heard, and carried out once more it changes nothing.
     pub(super) async fn heed_requests(&mut self) {

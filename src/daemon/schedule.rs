@@ -126,6 +126,7 @@ mod tests {
             min_permission: ActorPermission::Write,
             dependencies: Asked::Known(vec![]),
             back_off: None,
+            waits_for_definition: false,
             parked: None,
             waits_for: None,
             is_round: false,
@@ -195,6 +196,7 @@ mod tests {
         );
         assert_eq!(verdict(|facts| facts.back_off = pause(1)), "wait backing_off");
         assert_eq!(verdict(|facts| facts.back_off = pause(0)), "start");
+        assert_eq!(verdict(|facts| facts.waits_for_definition = true), "wait definition_changed");
         assert_eq!(verdict(|facts| facts.admission = Asked::NotYet), "ask");
         assert_eq!(verdict(|facts| facts.admission = Asked::Failed("x".into())), "wait admission_unreadable");
         assert_eq!(verdict(|facts| who(facts, ActorPermission::Triage)), "refuse permission_too_low");

@@ -180,6 +180,8 @@ pub struct Facts {
     pub dependencies: Asked<Vec<Dependency>>,
     /// When a start that failed may be tried again.
     pub back_off: Option<BackOff>,
+    /// Whether a node with the definition of its run is waited for.
+    pub waits_for_definition: bool,
     /// What a person had to look at last.
     pub parked: Option<Parked>,
     /// What a person has to do before anything goes on.

@@ -62,6 +62,7 @@ impl Daemon {
         let swept = unlabelled && selection == Selection::Sweep;
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
         let control = RunHandle::below(&self.draining.runs);
+        let other_definition = self.other_definition(issue);
         // What waits is this run's, whatever starts it.
         let cell = self.inbox(issue);
         if let Err(error) = cell.update(Inbox::take).await {
@@ -82,6 +83,7 @@ impl Daemon {
             title: fresh.issue.title.clone(),
             catches_up,
             completes,
+            other_definition,
             follow_up,
             remarks,
             check_reruns,

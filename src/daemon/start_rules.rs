@@ -67,6 +67,8 @@ pub enum Reason {
         /// Starts that failed.
         attempts: u32,
     },
+    /// Its run was begun by a definition that no node has which is there.
+    DefinitionChanged,
     /// A person has to do something first.
     WaitsForAnswer {
         /// The reason's code: for an answer, or for work to be given back.
@@ -132,6 +134,7 @@ impl Reason {
             Self::Blocked(_) => "blocked_by_open",
             Self::SubIssuesOpen(_) => "sub_issues_open",
             Self::BackingOff { .. } => "backing_off",
+            Self::DefinitionChanged => "definition_changed",
             Self::WaitsForAnswer { code, .. } => code,
             Self::IssueBudgetSpent { .. } => "issue_budget_spent",
             Self::DiskFull { .. } => "disk_full",
@@ -193,6 +196,7 @@ impl Reason {
             | Self::Blocked(_)
             | Self::SubIssuesOpen(_)
             | Self::BackingOff { .. }
+            | Self::DefinitionChanged
             | Self::RepositoryFull(_)
             | Self::Full(_)
             | Self::ClusterFull(_) => return None,
@@ -206,6 +210,7 @@ impl Reason {
             Self::Blocked(_)
                 | Self::SubIssuesOpen(_)
                 | Self::BackingOff { .. }
+                | Self::DefinitionChanged
                 | Self::DiskFull { .. }
                 | Self::RepositoryFull(_)
                 | Self::Full(_)
@@ -256,6 +261,10 @@ impl std::fmt::Display for Reason {
             Self::BackingOff { why, until, attempts } => {
                 write!(f, "{attempts} start(s) failed, next try at {until}: {why}")
             }
+            Self::DefinitionChanged => f.write_str(
+                "its run was begun by another definition than those of the nodes that are there; one that has it is waited for, for one \
+                 `cluster.lease`, and then the work is done anew",
+            ),
             Self::WaitsForAnswer { what, .. } => f.write_str(what),
             Self::IssueBudgetSpent { spent, cap } => {
                 write!(f, "the issue's budget is used up: {spent} of {cap} is spent by all of its runs")
@@ -340,6 +349,7 @@ const RULES: &[Rule] = &[
     ("is_settled", nothing_pending),
     ("is_not_running", not_running),
     ("start_not_failed_lately", not_backing_off),
+    ("definition_is_there", has_definition),
     ("is_answered", answered),
     ("issue_has_money", has_money),
     ("actor_may_trigger", admitted),
@@ -516,6 +526,13 @@ fn not_backing_off(facts: &Facts, _: Slots) -> Result<String, Reason> {
         }),
         Some(pause) => Ok(format!("the pause after {} failed start(s) is over", pause.attempts)),
         None => Ok("no start of it has failed".to_owned()),
+    }
+}
+
+fn has_definition(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    match facts.waits_for_definition {
+        true => Err(Reason::DefinitionChanged),
+        false => Ok("no node with another definition is waited for".to_owned()),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
+use crate::domain::other_definition::OtherDefinition;
 use crate::domain::policy::ActorPermission;
 use crate::domain::refusal::Refusal;
 use crate::domain::remark::Remark;
@@ -112,6 +113,8 @@ pub struct StartRequest {
     pub catches_up: bool,
     /// Whether a run that was cut off is only to be brought to its end.
     pub completes: bool,
+    /// What becomes of it where what it would go on with is of another definition.
+    pub other_definition: OtherDefinition,
     /// What asks for it.
     pub source: ObjectiveSource,
     /// On whose behalf.

@@ -61,6 +61,8 @@ pub async fn gather(
         min_permission: around.min_permission,
         dependencies: Asked::NotYet,
         back_off: memory.back_off,
+        // Its poller knows, and says it.
+        waits_for_definition: false,
         parked: memory.parked,
         waits_for: around.waits_for,
         is_round: false,

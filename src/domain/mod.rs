@@ -13,6 +13,7 @@ pub mod model_wire;
 pub mod money;
 pub mod name;
 pub mod origin;
+pub mod other_definition;
 pub mod others_merged;
 pub mod sse;
 pub mod stop;

@@ -15,6 +15,8 @@ pub struct Refusal {
     pub technical: Option<String>,
     /// The run that came to an end by itself, where the start was only to bring it to one.
     pub ended: Option<Box<EndedRun>>,
+    /// In a cluster: the newest run of the issue, where what it did is of another definition than this node's.
+    pub other_definition: Option<RunId>,
     /// Whether a later start may succeed without a person's help, because another service cannot be reached now.
     pub transient: bool,
 }
@@ -34,7 +36,14 @@ impl Refusal {
     /// A refusal with its sentence.
     pub fn new(detail: StopDetail, message: impl Into<String>) -> Self {
         let stop = Stop::new(detail, message);
-        Self { stop, hints: Vec::new(), technical: None, ended: None, transient: false }
+        Self {
+            stop,
+            hints: Vec::new(),
+            technical: None,
+            ended: None,
+            other_definition: None,
+            transient: false,
+        }
     }
 
     /// Adds what to do next.

@@ -6,8 +6,13 @@ use super::checkout::Checkout;
 use super::error::GitError;
 use crate::domain::name::CommitId;
 use crate::sys::files;
+use crate::sys::paths::AbsPath;
 
 impl Checkout {
+    fn bundle_file(&self) -> AbsPath {
+        self.common_dir().join(format!("agentd-bundle-{}", uuid::Uuid::new_v4().simple()))
+    }
+
     /// The commits of a ref that `without` does not have, as the bytes of a bundle; `None` where they are more than `most`.
     pub async fn bundle(
         &self,
@@ -15,8 +20,7 @@ impl Checkout {
         without: &CommitId,
         most: u64,
     ) -> Result<Option<Vec<u8>>, GitError> {
-        let name = format!("agentd-bundle-{}", uuid::Uuid::new_v4().simple());
-        let file = self.common_dir().join(&name);
+        let file = self.bundle_file();
         let args = ["bundle", "create", "--quiet", file.as_path().to_str().unwrap_or_default(), reference];
         let made = self.call(args.into_iter().chain([format!("^{without}").as_str()])).await?.done().await;
         let (path, place) = (file.as_path().to_owned(), file.clone());
@@ -39,6 +43,21 @@ impl Checkout {
         let file = file.to_str().unwrap_or_default();
         self.call(["bundle", "unbundle", file]).await?.done().await?;
         self.keep_at(reference, commit).await
+    }
+
+    /// The same from bytes.
+    pub async fn take_bundle_of(
+        &self,
+        bytes: Vec<u8>,
+        reference: &str,
+        commit: &CommitId,
+    ) -> Result<(), GitError> {
+        let file = self.bundle_file();
+        let write = file.as_path().to_owned();
+        super::quick_snapshot::blocking(move || files::write_private(&write, &bytes)).await??;
+        let taken = self.take_bundle(file.as_path(), reference, commit).await;
+        super::quick_snapshot::blocking(move || files::remove_file(file.as_path())).await??;
+        taken
     }
 
     /// The commit that another one stands on first; `None` = none.

@@ -57,10 +57,15 @@ impl Worktree {
         if !self.checkout().is_ancestor(&head, tip).await? {
             return Ok(Forward::Apart);
         }
+        self.go_over_to(&head, tip).await?;
+        Ok(Forward::Went)
+    }
+
+    /// Moves the branch, which stands on `head`, and the files with it. Uncommitted changes stay, or it fails without a change.
+    pub(super) async fn go_over_to(&self, head: &CommitId, tip: &CommitId) -> Result<(), GitError> {
         self.something_ran();
         self.call(["reset", "--keep", "--quiet", tip.as_str()]).await?.done().await?;
-        self.leave_behind(&head, tip).await?;
-        Ok(Forward::Went)
+        self.leave_behind(head, tip).await
     }
 
     /// Gives up a merge that waits for its commit: the files are as they were before it.

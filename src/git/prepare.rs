@@ -4,12 +4,12 @@
 use std::fs;
 
 use super::checkout::{Checkout, RefConflict};
+use super::elsewhere::Tip;
 use super::error::GitError;
 use super::merge_base_in::Forward;
 use super::pool::is_member;
-use super::remote::Remote;
-use super::requirements::Population;
 use super::worktree::Worktree;
+use super::worktree_plan::WorktreePlan;
 use super::worktree_state::{Entry, Found, Head, entries, found_at, is_empty_file, resolved};
 use crate::domain::event::WorktreeState;
 use crate::domain::name::{BranchName, CommitId};
@@ -20,29 +20,6 @@ use crate::sys::worktree_path::TEMPORARY_PREFIX;
 /// This file is in the administrative directory while files are checked out. If it is found later, the checkout is
 /// repeated.
 pub(super) const PREPARING: &str = "agentd-preparing";
-
-/// What a worktree is to be.
-#[derive(Debug, Clone)]
-pub struct WorktreePlan {
-    /// Directory that holds the worktrees (`worktree.root`, absolute).
-    pub root: AbsPath,
-    /// Folder in it, `issue-N`.
-    pub name: String,
-    /// The issue's branch.
-    pub branch: BranchName,
-    /// Commit that the branch starts from, where it has to be made.
-    pub base: CommitId,
-    /// Where the branch may already be.
-    pub remote: Option<Remote>,
-    /// Submodules and LFS.
-    pub population: Population,
-}
-
-impl WorktreePlan {
-    fn path(&self) -> AbsPath {
-        resolved(&self.root).join(&self.name)
-    }
-}
 
 /// A worktree that is ready.
 #[derive(Debug, Clone)]
@@ -194,17 +171,20 @@ impl Checkout {
             Some(remote) => self.fetch(remote, &plan.branch).await?,
             None => None,
         };
+        let mut gave_way = Vec::new();
+        let tip = self.tip(plan, remote_tip, &mut gave_way).await?;
         let attached = {
             let _turn = self.turn().await?;
-            self.attach(plan, &path, remote_tip.as_ref()).await?
+            self.attach(plan, &path, tip.as_ref()).await?
         };
         let Attached { git_dir, state, mut warnings } = attached;
+        warnings.extend(gave_way);
         let lfs = plan.population.lfs && self.has_lfs().await?;
         let worktree = Worktree::new(self, path, git_dir, plan.branch.clone(), lfs);
         worktree.clear_stale_locks()?;
         worktree.finish_checkout(plan, &mut warnings).await?;
-        if let Some(tip) = &remote_tip {
-            worktree.follow_remote(plan, tip, &mut warnings).await?;
+        if let Some(tip) = &tip {
+            worktree.follow(plan, tip, &mut warnings).await?;
         }
         let missing = || GitError::Missing { what: format!("a commit on {}", plan.branch) };
         let head = worktree.head().await?.ok_or_else(missing)?;
@@ -221,7 +201,7 @@ impl Checkout {
         let all = entries(self)?;
         self.judge(plan, &plan.path(), &all).await?;
         let local = self.local_branch(&plan.branch).await?;
-        if let (Some(local), Some(remote)) = (&local, remote_tip)
+        if let (Some(local), Some(remote), None) = (&local, remote_tip, &plan.elsewhere)
             && self.has_commit(remote).await?
             && !self.is_ancestor(remote, local).await?
             && !self.is_ancestor(local, remote).await?
@@ -232,22 +212,12 @@ impl Checkout {
         Ok(())
     }
 
-    /// Whether what agentd pushed last is below the remote's commit: others pushed on top of it, and their commits can be
-    /// merged in.
-    async fn was_pushed_below(&self, plan: &WorktreePlan, tip: &CommitId) -> Result<bool, GitError> {
-        let Some(remote) = &plan.remote else { return Ok(false) };
-        match self.last_pushed(remote, &plan.branch).await? {
-            Some(pushed) => self.is_ancestor(&pushed, tip).await,
-            None => Ok(false),
-        }
-    }
-
     /// The administrative step: adds the worktree, or takes the one that is there.
     async fn attach(
         &self,
         plan: &WorktreePlan,
         path: &AbsPath,
-        remote_tip: Option<&CommitId>,
+        tip: Option<&Tip>,
     ) -> Result<Attached, WorktreeError> {
         files::remove_file(self.common_dir().join(format!("{}.lock", plan.branch.full())).as_path())?;
         let all = entries(self)?;
@@ -256,10 +226,10 @@ impl Checkout {
         match way {
             Way::Create => {
                 self.set_stale_aside(path, &all)?;
-                self.create(plan, path, remote_tip).await
+                self.create(plan, path, tip).await
             }
             Way::Reuse(entry, repaired) => reuse(path, &entry, repaired),
-            Way::Rebuild => self.rebuild(plan, path, remote_tip, &all).await,
+            Way::Rebuild => self.rebuild(plan, path, tip, &all).await,
         }
     }
 
@@ -426,7 +396,7 @@ impl Checkout {
         &self,
         plan: &WorktreePlan,
         path: &AbsPath,
-        remote_tip: Option<&CommitId>,
+        tip: Option<&Tip>,
     ) -> Result<Attached, WorktreeError> {
         // Members of the pool that a killed process was about to take, and entries on the branch whose places are gone.
         self.remove_half_taken(&plan.root).await?;
@@ -443,11 +413,11 @@ impl Checkout {
         let start;
         let state = match &local {
             Some(local) => {
-                if let Some(remote) = remote_tip
-                    && !self.is_ancestor(remote, local).await?
-                    && self.forward(plan, local, remote).await?
+                if let Some(tip) = tip
+                    && !self.is_ancestor(&tip.commit, local).await?
+                    && self.forward(plan, local, tip, &mut warnings).await?
                 {
-                    warnings.push(format!("{branch} was brought forward to the remote's {}", remote.short()));
+                    warnings.push(tip.brought_forward(plan));
                 }
                 warnings.push(format!(
                     "the branch {branch} was there without a worktree; the work goes on on it"
@@ -456,12 +426,13 @@ impl Checkout {
                 WorktreeState::Reattached
             }
             None => {
-                start = remote_tip.unwrap_or(&plan.base).to_string();
+                start = tip.map_or(&plan.base, |tip| &tip.commit).to_string();
                 args.extend(["-b", branch, "--", &place, &start]);
-                match remote_tip {
-                    Some(_) => {
+                match tip {
+                    Some(tip) => {
                         warnings.push(format!(
-                            "the branch {branch} was on the remote already; the work goes on on it"
+                            "the branch {branch} {}; the work goes on on it",
+                            tip.is_already_there()
                         ));
                         WorktreeState::Reattached
                     }
@@ -469,10 +440,10 @@ impl Checkout {
                 }
             }
         };
-        if !self.has_commit(&plan.base).await? && local.is_none() && remote_tip.is_none() {
+        if !self.has_commit(&plan.base).await? && local.is_none() && tip.is_none() {
             return Err(GitError::Missing { what: format!("the commit {}", plan.base) }.into());
         }
-        let start = local.is_none().then(|| remote_tip.unwrap_or(&plan.base));
+        let start = local.is_none().then(|| tip.map_or(&plan.base, |tip| &tip.commit));
         if let Some(git_dir) = self.take_member(plan, path, start).await? {
             return Ok(Attached { git_dir, state, warnings });
         }
@@ -484,21 +455,24 @@ impl Checkout {
         Ok(Attached { git_dir: made.dir, state, warnings })
     }
 
-    /// Moves a branch that is checked out nowhere forward to the commit of the remote. False: both have commits of their own,
-    /// which can be merged.
+    /// Moves a branch that is checked out nowhere forward. False: both have commits of their own, which can be merged.
     async fn forward(
         &self,
         plan: &WorktreePlan,
         local: &CommitId,
-        remote: &CommitId,
+        tip: &Tip,
+        warnings: &mut Vec<String>,
     ) -> Result<bool, WorktreeError> {
-        if !self.is_ancestor(local, remote).await? {
-            return match self.was_pushed_below(plan, remote).await? {
-                true => Ok(false),
-                false => Err(diverged(&plan.branch, local, remote)),
-            };
+        if !self.is_ancestor(local, &tip.commit).await? {
+            match &plan.elsewhere {
+                Some(elsewhere) => {
+                    warnings.push(self.give_way(plan, elsewhere, local, &tip.commit).await?);
+                }
+                None if self.was_pushed_below(plan, &tip.commit).await? => return Ok(false),
+                None => return Err(diverged(&plan.branch, local, &tip.commit)),
+            }
         }
-        self.update_ref(&plan.branch.full(), Some(local), remote).await?;
+        self.update_ref(&plan.branch.full(), Some(local), &tip.commit).await?;
         Ok(true)
     }
 
@@ -508,7 +482,7 @@ impl Checkout {
         &self,
         plan: &WorktreePlan,
         path: &AbsPath,
-        remote_tip: Option<&CommitId>,
+        tip: Option<&Tip>,
         all: &[Entry],
     ) -> Result<Attached, WorktreeError> {
         for broken in all.iter().filter(|entry| entry.path.as_ref() == Some(path)) {
@@ -517,12 +491,12 @@ impl Checkout {
         if holds_only_link(path) {
             // A git that was killed before it checked anything out.
             files::remove_file(path.join(".git").as_path())?;
-            return self.create(plan, path, remote_tip).await;
+            return self.create(plan, path, tip).await;
         }
         let had_branch = self.local_branch(&plan.branch).await?.is_some();
         let aside = AbsPath::new(files::set_aside(path.as_path(), "aside")?)
             .map_err(|e| GitError::Lost(e.to_string()))?;
-        let mut attached = self.create(plan, path, remote_tip).await?;
+        let mut attached = self.create(plan, path, tip).await?;
         if !had_branch {
             attached.warnings.push(format!(
                 "git knew neither the worktree {path} nor its branch; what was there is kept in {aside}"
@@ -565,26 +539,27 @@ impl Worktree {
         Ok(())
     }
 
-    /// Takes the remote's newer commits of the branch into the worktree.
-    async fn follow_remote(
+    /// Takes newer commits of the branch into the worktree.
+    async fn follow(
         &self,
         plan: &WorktreePlan,
-        tip: &CommitId,
+        tip: &Tip,
         warnings: &mut Vec<String>,
     ) -> Result<(), WorktreeError> {
-        match self.forward(tip).await? {
+        match self.forward(&tip.commit).await? {
             Forward::HasIt => {}
-            Forward::Went => {
-                warnings.push(format!(
-                    "{} was brought forward to the remote's {}",
-                    self.branch(),
-                    tip.short()
-                ));
-            }
-            Forward::Apart if self.checkout().was_pushed_below(plan, tip).await? => {}
+            Forward::Went => warnings.push(tip.brought_forward(plan)),
             Forward::Apart => {
                 let Some(head) = self.head().await? else { return Ok(()) };
-                return Err(diverged(self.branch(), &head, tip));
+                match &plan.elsewhere {
+                    Some(elsewhere) => {
+                        warnings.push(self.checkout().give_way(plan, elsewhere, &head, &tip.commit).await?);
+                        self.go_over_to(&head, &tip.commit).await?;
+                        warnings.push(tip.brought_forward(plan));
+                    }
+                    None if self.checkout().was_pushed_below(plan, &tip.commit).await? => {}
+                    None => return Err(diverged(self.branch(), &head, &tip.commit)),
+                }
             }
         }
         Ok(())

@@ -135,6 +135,19 @@ impl Checkout {
         self.remote_call(remote, args).await?.done().await
     }
 
+    /// Notes what another node of the cluster pushed last to a branch on the remote, if that is here.
+    pub async fn note_pushed(
+        &self,
+        remote: &Remote,
+        branch: &BranchName,
+        commit: &CommitId,
+    ) -> Result<(), GitError> {
+        match self.has_commit(commit).await? {
+            true => self.set_ref(&remote.pushed_ref(branch), commit).await,
+            false => Ok(()),
+        }
+    }
+
     /// Keeps a commit on a ref of agentd's own, which is never pushed.
     pub async fn keep_at(&self, full: &str, commit: &CommitId) -> Result<(), GitError> {
         self.set_ref(full, commit).await

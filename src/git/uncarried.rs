@@ -1,15 +1,19 @@
 //! Work in a worktree that its commit would not have: edits inside of submodules, and files under Git LFS when its
-//! program is missing.
+//! program is missing. And what commits need that a bundle of them does not have.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use git2::{Oid, Repository, Status, StatusOptions};
 
+use super::blob::bounded_blob;
 use super::error::GitError;
+use super::outgoing::{Inspect, OutgoingKind};
 use super::output;
 use super::worktree::Worktree;
 use crate::domain::exclude::is_built_in_folder;
+use crate::domain::name::CommitId;
 use crate::sys::files;
 
 /// How a file begins that stands for one under Git LFS.
@@ -18,6 +22,8 @@ const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 const LARGEST_POINTER: u64 = 1024;
 /// Deepest folder among the submodules' own repositories.
 const DEEPEST: usize = 8;
+/// Paths that are named.
+const NAMED: usize = 3;
 
 impl Worktree {
     /// Submodules with changed or new files, and how many. Their repositories are read at the place where git keeps
@@ -65,6 +71,57 @@ impl Worktree {
         tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
     }
 
+    /// What the commits of `head` need that no bundle of them carries, and that is known to be on no remote: files under Git LFS, and
+    /// commits of submodules. In words; `None` = nothing. `known`: commits that the remote has.
+    pub async fn not_in_a_bundle(
+        &self,
+        head: &CommitId,
+        known: &[CommitId],
+    ) -> Result<Option<String>, GitError> {
+        let unseen: Inspect = Arc::new(|_| Vec::new());
+        let brought = self.outgoing((head, None), known, (0, unseen)).await?.changes;
+        let of = |kind: OutgoingKind| brought.iter().filter(move |change| change.kind == kind);
+        let small = of(OutgoingKind::File).filter(|change| change.bytes <= LARGEST_POINTER);
+        let small: BTreeSet<(String, String)> =
+            small.map(|change| (change.path.clone(), change.blob.clone())).collect();
+        let links: BTreeSet<(String, String)> =
+            of(OutgoingKind::Submodule).map(|change| (change.path.clone(), change.blob.clone())).collect();
+        let files = self
+            .checkout()
+            .library(move |repository| {
+                let mut found = BTreeSet::new();
+                for (path, blob) in small {
+                    let text = bounded_blob(repository, Oid::from_str(&blob)?, &path)?;
+                    if text.is_some_and(|text| text.starts_with(POINTER)) {
+                        found.insert(path);
+                    }
+                }
+                Ok(found)
+            })
+            .await?;
+        let (root, modules) = (self.path().clone(), self.git_dir().join("modules"));
+        let look = move || {
+            let alone = links.into_iter().filter(|(path, commit)| {
+                let folder = root.join(path).as_path().to_owned();
+                is_only_here(modules.as_path(), &folder, commit).unwrap_or(true)
+            });
+            alone.map(|(path, _)| path).collect::<BTreeSet<_>>()
+        };
+        let submodules =
+            tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))?;
+        let mut words = Vec::new();
+        if !files.is_empty() {
+            words.push(format!("its new files under Git LFS are not pushed ({})", named(&files)));
+        }
+        if !submodules.is_empty() {
+            words.push(format!(
+                "the commits of its submodules are on no remote, as far as is known here ({})",
+                named(&submodules)
+            ));
+        }
+        Ok((!words.is_empty()).then(|| words.join(", and ")))
+    }
+
     /// The paths under Git LFS whose files are whole, because no program took over their content.
     pub async fn whole_under_lfs(&self, paths: &[&str]) -> Result<BTreeSet<String>, GitError> {
         if self.lfs() || paths.is_empty() {
@@ -83,6 +140,35 @@ impl Worktree {
         };
         tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
     }
+}
+
+/// The first ones by name.
+fn named(paths: &BTreeSet<String>) -> String {
+    let mut shown: Vec<&str> = paths.iter().take(NAMED).map(String::as_str).collect();
+    if paths.len() > NAMED {
+        shown.push("…");
+    }
+    shown.join(", ")
+}
+
+/// Whether a submodule's commit is in its repository here, and in no branch of that one's remotes as they were last seen.
+fn is_only_here(modules: &Path, folder: &Path, commit: &str) -> Result<bool, git2::Error> {
+    let Ok(place) = folder.canonicalize() else { return Ok(false) };
+    let Some(own) = repository_of(modules, &place) else {
+        // A repository that somebody made in the folder has no remote that agentd would fetch it from.
+        return Ok(folder.join(".git").symlink_metadata().is_ok());
+    };
+    let commit = Oid::from_str(commit)?;
+    if own.find_commit(commit).is_err() {
+        return Ok(false);
+    }
+    for reference in own.references_glob("refs/remotes/*")? {
+        let Ok(tip) = reference?.peel_to_commit() else { continue };
+        if tip.id() == commit || own.graph_descendant_of(tip.id(), commit)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Repositories of submodules, and of theirs.

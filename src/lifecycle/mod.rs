@@ -19,6 +19,7 @@ mod comment_state;
 mod shown_progress;
 pub mod budget_extension;
 pub mod stage;
+mod shared_work;
 pub mod worktree;
 pub mod instance;
 pub mod steps;

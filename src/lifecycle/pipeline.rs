@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::commit::{self, given_up};
-use super::lease;
+use super::lease::{self, Leased};
 use super::origin::{self, Resolved};
 use super::request::RunRequest;
 use super::run::Run;
@@ -26,6 +26,7 @@ use super::{
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
+use crate::domain::other_definition::OtherDefinition;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::{Objective, RunOutput};
 use crate::engine::journal::JournalError;
@@ -50,14 +51,9 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
     if request.source == ObjectiveSource::Cli {
         cut_off_runs::clear_left(context).await;
     }
-    let resolved = match prepare(request.clone(), context).await {
-        Ok(resolved) => resolved,
-        Err(refusal) => return refused(&request, request.objective(&context.repo), context, refusal),
-    };
-    let objective = resolved.plan.objective();
-    let leased = match lease::take(resolved, context).await {
+    let leased = match begun(request, context, observer).await {
         Ok(leased) => leased,
-        Err(refusal) => return refused(&request, objective, context, refusal),
+        Err(finished) => return *finished,
     };
     let lease = &leased.lease;
     let span = tracing::info_span!(
@@ -95,6 +91,39 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
     .await;
     leased.lease.release();
     finished
+}
+
+/// The run with its lease. One whose predecessor is of another definition waits for a node that has that one, if it is to.
+async fn begun(
+    mut request: RunRequest,
+    context: &RepositoryContext,
+    observer: &RunObserver,
+) -> Result<Leased, Box<Finished>> {
+    loop {
+        let resolved = match prepare(request.clone(), context).await {
+            Ok(resolved) => resolved,
+            Err(refusal) => {
+                let objective = request.objective(&context.repo);
+                return Err(Box::new(refused(&request, objective, context, refusal)));
+            }
+        };
+        let (objective, key) = (resolved.plan.objective(), resolved.plan.issue.key.clone());
+        let mut refusal = match lease::take(resolved, context).await {
+            Ok(leased) => return Ok(leased),
+            Err(refusal) => refusal,
+        };
+        let waits = request.other_definition == OtherDefinition::Waits;
+        if let Some(run_id) = refusal.other_definition.filter(|_| waits) {
+            match lease::definition::wait(context, (&key, run_id), &observer.signal()).await {
+                Ok(()) => {
+                    request.other_definition = OtherDefinition::BeginsAnew;
+                    continue;
+                }
+                Err(instead) => refusal = instead,
+            }
+        }
+        return Err(Box::new(refused(&request, objective, context, refusal)));
+    }
 }
 
 /// Everything that is decided before anything is made; `--dry-run` ends here.

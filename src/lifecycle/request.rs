@@ -8,6 +8,7 @@ use crate::config::config_file::Publish;
 use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::RepoName;
+use crate::domain::other_definition::OtherDefinition;
 use crate::domain::policy::ActorPermission;
 use crate::domain::remark::Remark;
 use crate::domain::report::ReportFormat;
@@ -55,6 +56,8 @@ pub struct RunRequest {
     pub catches_up: bool,
     /// Whether a run that was cut off is only to be brought to its end: where it has ended by itself, nothing begins.
     pub completes: bool,
+    /// What becomes of it where what it would go on with is of another definition.
+    pub other_definition: OtherDefinition,
     /// Whether only the plan is wanted. Then nothing changes anywhere, so the remote is asked and nothing is fetched.
     pub dry_run: bool,
 }

@@ -16,7 +16,7 @@ use crate::record::{report, seal as files, sinks};
 pub async fn seal(published: Published<'_>) -> Result<RunOutput, JournalError> {
     let Worked { run, stop, workspace } = published.into_worked();
     if run.lease.given_up.is_some() {
-        run.lease.give_up();
+        run.lease.give_up().await;
     }
     if let Some(sandbox) = workspace.and_then(|workspace| workspace.sandbox) {
         sandbox.close();

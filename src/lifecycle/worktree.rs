@@ -5,10 +5,11 @@
 //! is, and sets it up again where that was not finished.
 
 use super::commit::others;
-use super::lease::recovery::Predecessor;
+use super::lease::recovery::{self, Predecessor};
 use super::parked;
 use super::plan::Plan;
 use super::run::Run;
+use super::shared_work;
 use super::stage::{Stage, StageError, Worked};
 use crate::config::config_file::Publish;
 use crate::domain::event::Event;
@@ -20,16 +21,21 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
 use crate::git::merge_base_in::Forward;
-use crate::git::prepare::{WorktreeError, WorktreePlan};
+use crate::git::prepare::WorktreeError;
 use crate::git::remote::RemotePlace;
 use crate::git::worktree::Worktree;
+use crate::git::worktree_plan::{Elsewhere, WorktreePlan};
 use crate::repository::context::RepositoryContext;
 use crate::repository::worktree_setup;
 
 /// Refuses, before anything is made, a branch name that makes the issue's branch impossible, and a place or branch that
 /// is taken (D34). A change after this check is found again when the worktree is made.
 pub async fn check(plan: &Plan, origin: &Origin, context: &RepositoryContext) -> Result<(), Refusal> {
-    let wanted = wanted(plan, origin, context).await?;
+    let mut wanted = wanted(plan, origin, context).await?;
+    if recovery::was_elsewhere(context, plan.lease_record.as_ref()).await {
+        // What is here gives way, and is kept, once the run has the issue.
+        wanted.elsewhere = Some(Elsewhere { unpushed: None, rescue: String::new() });
+    }
     if let Some(conflict) = context.checkout.ref_conflict(&wanted.branch).await? {
         return Err(refusal(&conflict.into()));
     }
@@ -70,6 +76,7 @@ async fn wanted(plan: &Plan, origin: &Origin, context: &RepositoryContext) -> Re
         base: origin.commit.clone(),
         remote: context.authorised_remote().await?,
         population: context.population(),
+        elsewhere: None,
     })
 }
 
@@ -108,10 +115,12 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
         base: origin.commit.clone(),
     })?;
     run.journal.flush().await?;
-    if run.lease.elsewhere {
+    let elsewhere = shared_work::elsewhere(run).await.map_err(not_set_aside)?;
+    if elsewhere.is_some() {
         set_aside(run).await?;
     }
-    let plan = wanted(run.plan, origin, run.context).await.map_err(|refusal| refusal.stop)?;
+    let wanted = wanted(run.plan, origin, run.context).await.map_err(|refusal| refusal.stop)?;
+    let plan = WorktreePlan { elsewhere, ..wanted };
     // What agentd pushed last; others may have pushed since.
     let before = match &plan.remote {
         Some(remote) => run.context.checkout.last_pushed(remote, &plan.branch).await.ok().flatten(),
@@ -151,10 +160,7 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
 
 /// What this node had begun before another went on with the issue is kept on a ref, and gives way to the other's.
 async fn set_aside(run: &Run<'_>) -> Result<(), Stop> {
-    let failed = |error: GitError| {
-        let message = format!("What this node had begun on the issue could not be set aside: {error}.");
-        Stop::new(StopDetail::GitError, message)
-    };
+    let failed = not_set_aside;
     let (checkout, root) = (&run.context.checkout, run.context.worktree_root());
     let found = checkout.find_worktree(&root, &worktree_of(&run.plan.issue.key)).map_err(failed)?;
     let Some(worktree) = found else { return Ok(()) };
@@ -166,6 +172,11 @@ async fn set_aside(run: &Run<'_>) -> Result<(), Stop> {
         );
     }
     Ok(())
+}
+
+fn not_set_aside(error: GitError) -> Stop {
+    let message = format!("What this node had begun on the issue could not be set aside: {error}.");
+    Stop::new(StopDetail::GitError, message)
 }
 
 /// Makes sure that the branch contains the commit that the run's changes are compared with. If the run is to catch up,

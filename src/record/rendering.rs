@@ -110,6 +110,7 @@ fn render(
         by_commands => by_commands(change),
         not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
+        pinned => run.warnings.iter().filter(|warning| warning.code == "pinned_commits").map(|warning| said(&warning.text)).next_back(),
         cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),
         cost_used => amount(totals.cost, totals.cost_unknown),
         cost_cap => facts.started.as_ref().map_or(Money::ZERO, |started| started.budgets.max_cost).to_string(),

@@ -11,9 +11,9 @@ use crate::config::config_file::Auto;
 use crate::domain::canonical::{canonical_sha256, sha256_hex};
 use crate::domain::name::{BranchName, CommitId};
 use crate::engine::stop::StopSignal;
-use crate::git::prepare::WorktreePlan;
 use crate::git::requirements::Population;
 use crate::git::worktree::Worktree;
+use crate::git::worktree_plan::WorktreePlan;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Exit, ProcessError};
@@ -75,6 +75,7 @@ impl BaseTree {
                 lfs: settings.lfs == Auto::Auto,
                 sparse: settings.sparse.clone(),
             },
+            elsewhere: None,
         };
         let worktree = scratch.prepare_worktree(&plan).await.map_err(|error| error.to_string())?.worktree;
         let sandbox = sandbox.map(|sandbox| moved(sandbox, folder, context));

@@ -210,6 +210,13 @@ impl RepositoryContext {
         self.checkout.last_seen(&remote, branch).await
     }
 
+    /// The commit that agentd pushed last to a branch.
+    pub async fn last_pushed(&self, branch: &BranchName) -> Result<Option<CommitId>, GitError> {
+        let Some(url) = &self.remote else { return Ok(None) };
+        let remote = Remote::new(&self.repository.remote, url, RemoteAuth::User);
+        self.checkout.last_pushed(&remote, branch).await
+    }
+
     /// Where [`RepositoryContext::origin_commit`] looks, for messages.
     pub fn origin_place(&self) -> String {
         match &self.remote {

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::domain::event::Bundle;
 use crate::domain::mapping::InstanceId;
-use crate::domain::name::BranchName;
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::Origin;
 use crate::domain::run::RunId;
 
@@ -30,8 +31,28 @@ pub struct MappingRecord {
     /// In a cluster: the labelling that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
+    /// In a cluster: what the runs committed and did not push.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpushed: Option<Unpushed>,
     /// The instance of that run; later ones sort after it (D94).
     pub instance: InstanceId,
+}
+
+/// Commits of the branch that the remote does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unpushed {
+    /// The run that left them.
+    pub run_id: RunId,
+    /// The node that it worked on.
+    pub node: String,
+    /// The branch's commit.
+    pub commit: CommitId,
+    /// What the remote had of the branch, below them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pushed: Option<CommitId>,
+    /// Where other nodes find them; `None` = they are on that node alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<Bundle>,
 }
 
 impl MappingRecord {

@@ -295,5 +295,12 @@ fn models(config: &Config, clock: &Clock, own: Option<Arc<dyn Model>>) -> Result
 }
 
 fn refused(stop: Stop) -> Refusal {
-    Refusal { stop, hints: Vec::new(), technical: None, ended: None, transient: false }
+    Refusal {
+        stop,
+        hints: Vec::new(),
+        technical: None,
+        ended: None,
+        other_definition: None,
+        transient: false,
+    }
 }

@@ -45,6 +45,11 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
         None
     }
 
+    /// The name of this node among those that share it; `None` = nothing is shared.
+    fn node(&self) -> Option<String> {
+        None
+    }
+
     /// How this node's daemon gives runs to those of other nodes, and takes theirs. `None` = there are no others.
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         None

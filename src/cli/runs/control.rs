@@ -17,6 +17,7 @@ use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::event::Asked;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
+use crate::domain::other_definition::OtherDefinition;
 use crate::domain::run::{Principal, RunId};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
@@ -190,6 +191,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         check_reruns: Vec::new(),
         catches_up: false,
         completes: false,
+        other_definition: OtherDefinition::default(),
         dry_run: false,
     }
 }

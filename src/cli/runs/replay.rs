@@ -13,6 +13,7 @@ use crate::cli::repositories::{self, OpenOptions};
 use crate::cli::run_command;
 use crate::config::config_file::Publish;
 use crate::domain::comparison;
+use crate::domain::other_definition::OtherDefinition;
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::RunRecord;
 use crate::issue::reference::IssueSource;
@@ -86,6 +87,7 @@ pub(super) fn replay(
         check_reruns: Vec::new(),
         catches_up: false,
         completes: false,
+        other_definition: OtherDefinition::default(),
         dry_run: false,
     };
     let mut refs = vec![(lease.origin.branch.full(), lease.origin.commit.clone())];

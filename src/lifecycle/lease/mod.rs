@@ -3,6 +3,7 @@
 //! Takes a plan with its origin. Leaves the lease and the first event of the run. After a crash behind it the next run
 //! finds a dead holder, ends that run, and takes its finished visits over.
 
+pub mod definition;
 pub mod recovery;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,13 +58,16 @@ pub struct Lease {
     pub given_up: Option<Stop>,
     /// Whether the run before was another node's: what is here of the issue is older then.
     pub elsewhere: bool,
-    held: Mutex<Box<dyn Held>>,
+    held: Arc<Mutex<Box<dyn Held>>>,
 }
 
 impl Lease {
     /// Gives the lease back; the mapping stays in its file.
     pub fn release(self) {
-        release(self.held.into_inner().unwrap_or_else(PoisonError::into_inner));
+        // Nobody notes anything any more; if somebody did, it is given back with the last who has it.
+        if let Ok(held) = Arc::try_unwrap(self.held) {
+            release(held.into_inner().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Ends once another node has the issue, or may have it; never where no node shares it.
@@ -82,9 +86,31 @@ impl Lease {
 
     /// Notes in the file that these runs are not continued automatically. The next run that a person asks for begins
     /// anew.
-    pub fn give_up(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        given_up(&mut **held, &self.mapping);
+    pub async fn give_up(&self) {
+        if let Err(error) = self.note(|mapping| mapping.given_up = true).await {
+            tracing::warn!(%error, "that a run is given up could not be written into its lease");
+        }
+    }
+
+    /// Changes what the lease records of the issue, off the runtime's threads.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub async fn note(
+        &self,
+        change: impl FnOnce(&mut MappingRecord) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let (held, frozen) = (Arc::clone(&self.held), self.mapping.clone());
+        let noted = tokio::task::spawn_blocking(move || {
+            let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut record = held.record().and_then(mapping_of).unwrap_or(frozen);
+            change(&mut record);
+            held.set_record(serde_json::to_value(&record).unwrap_or_default())
+        });
+        noted.await.unwrap_or_else(|panic| {
+            let words = panic.to_string();
+            Err(StoreError::Failed { action: "write", place: "a lease".to_owned(), words })
+        })
     }
 
     /// Extends the lease from now on, for hosts that cannot see whether this process lives.
@@ -143,8 +169,12 @@ pub struct Leased {
 
 /// Takes the lease, finalises a dead holder's run, opens the journal and writes its first event.
 pub async fn take(resolved: Resolved, context: &RepositoryContext) -> Result<Leased, Refusal> {
-    let Resolved { plan, origin, warnings } = resolved;
+    let Resolved { plan, origin, mut warnings } = resolved;
     let lease = take_for(&plan, origin, context).await?;
+    if let Some(text) = lease.predecessor.as_ref().and_then(|before| before.begun_anew.clone()) {
+        let code = definition::DEFINITION_CHANGED.to_owned();
+        warnings.push(Warning { code, at: context.clock.now_ms(), text });
+    }
     Ok(Leased { plan, lease, warnings })
 }
 
@@ -166,25 +196,15 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     }
     let resumed = plan.request.resume;
     let daemon = plan.request.source != ObjectiveSource::Cli;
-    let predecessor = match (resumed, &last) {
-        (Some(run_id), last) => Some(resumable(context, run_id, last.as_ref()).await?),
-        (None, Some(last)) if !last.given_up => {
-            match recovery::predecessor(context, last.run_id, daemon).await {
-                Ok(found) => found,
-                Err(error) => {
-                    release(held);
-                    let told = format!("The run before, {}, cannot be read here yet: {error}.", last.run_id);
-                    return Err(Refusal::new(StopDetail::BranchBusy, told));
-                }
-            }
+    let predecessor = match gone_on_with(plan, context, last.as_ref()).await {
+        Ok(found) => found,
+        Err(refusal) => {
+            release(held);
+            return Err(refusal);
         }
-        (None, _) => None,
     };
-    let predecessor = match predecessor {
-        Some(before) => Some(recovery::with_its_commits(before, context).await),
-        None => None,
-    };
-    let elsewhere = recovery::was_elsewhere(context, last.as_ref(), held.term()).await;
+    let is_anew = predecessor.as_ref().is_some_and(|before| before.begun_anew.is_some());
+    let elsewhere = is_anew || recovery::was_elsewhere(context, last.as_ref()).await;
     if predecessor.is_none()
         && let Some(answered) = answered(plan, last.as_ref())
     {
@@ -213,6 +233,7 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         _ => 0,
     };
     let run_id = held.holder().and_then(|holder| holder.run_id).unwrap_or_else(|| RunId(Uuid::now_v7()));
+    let in_cluster = last.as_ref().filter(|_| context.state.shared().is_some());
     let mapping = MappingRecord {
         schema_version: MAPPING_SCHEMA.to_owned(),
         branch: branch_of(&plan.issue.key),
@@ -221,10 +242,11 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         instance: instance.clone(),
         successors,
         given_up: false,
+        unpushed: in_cluster.and_then(|last| last.unpushed.clone()),
         answers: context
             .state
             .shared()
-            .and_then(|_| plan.request.answers.max(last.as_ref().and_then(|last| last.answers))),
+            .and_then(|_| plan.request.answers.max(in_cluster.and_then(|last| last.answers))),
     };
     let predecessor = predecessor.filter(|_| continues || given_up.is_some());
     // Written last before there is a run. Otherwise a refused start would look like a working one.
@@ -237,8 +259,36 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     let record = serde_json::to_value(&mapping).unwrap_or_default();
     held.set_record(record)
         .map_err(|error| unusable(context, format!("The lease could not be written: {error}.")))?;
-    let held = Mutex::new(held);
+    let held = Arc::new(Mutex::new(held));
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, elsewhere, held })
+}
+
+/// The run that this one goes on with, as far as its work can be had here. The lease is held.
+async fn gone_on_with(
+    plan: &Plan,
+    context: &RepositoryContext,
+    last: Option<&MappingRecord>,
+) -> Result<Option<Predecessor>, Refusal> {
+    let before = match (plan.request.resume, last) {
+        // A person says that it is to be gone on with here.
+        (Some(run_id), last) => Some(resumable(context, run_id, last).await?),
+        (None, Some(last)) if !last.given_up => {
+            let daemon = plan.request.source != ObjectiveSource::Cli;
+            let found = recovery::predecessor(context, last.run_id, daemon).await.map_err(|error| {
+                let told = format!("The run before, {}, cannot be read here yet: {error}.", last.run_id);
+                Refusal::new(StopDetail::BranchBusy, told)
+            })?;
+            match found {
+                Some(before) => Some(definition::agreed(before, last.run_id, (plan, context)).await?),
+                None => None,
+            }
+        }
+        (None, _) => None,
+    };
+    match before {
+        Some(before) => Ok(Some(recovery::with_its_commits(before, context).await)),
+        None => Ok(None),
+    }
 }
 
 /// A labelling starts one chain of runs, whoever sees it and however late. `last`: the newest run of the issue, which came to an end of
@@ -340,16 +390,12 @@ pub async fn abandon(key: &IssueKey, context: &RepositoryContext) -> bool {
     if !matches!(recovery::predecessor(context, last.run_id, true).await, Ok(Some(_))) {
         return false;
     }
-    given_up(&mut *held, &last);
-    true
-}
-
-/// The run of `last` is not continued automatically. The next run that a person asks for begins anew (D37, D61).
-fn given_up(held: &mut dyn Held, last: &MappingRecord) {
-    let record = MappingRecord { given_up: true, ..last.clone() };
+    // It is not continued automatically. The next run that a person asks for begins anew (D37, D61).
+    let record = MappingRecord { given_up: true, ..last };
     if let Err(error) = held.set_record(serde_json::to_value(&record).unwrap_or_default()) {
         tracing::warn!(%error, "that a run is given up could not be written into its lease");
     }
+    true
 }
 
 /// The end of the run that comes after `last` and its predecessors.

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::domain::budget::Spend;
-use crate::domain::cluster::cells::HeldTerm;
 use crate::domain::cluster::names::node_of;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
@@ -37,6 +36,8 @@ pub struct Predecessor {
     pub lost: Option<Spend>,
     /// Whether it was another node's, so that the branch here may be behind its work.
     pub elsewhere: bool,
+    /// Why none of its work is gone on with, in words, where nodes with its definition were waited for.
+    pub begun_anew: Option<String>,
 }
 
 impl Predecessor {
@@ -87,7 +88,7 @@ async fn has_all(facts: &RunFacts, context: &RepositoryContext) -> bool {
     true
 }
 
-fn without_work(mut facts: RunFacts) -> RunFacts {
+pub(super) fn without_work(mut facts: RunFacts) -> RunFacts {
     facts.visits.clear();
     (facts.checkpoint, facts.flow_end, facts.committed) = (None, None, None);
     facts
@@ -127,13 +128,14 @@ async fn taken_over(before: &Predecessor, context: &RepositoryContext) -> Result
     facts.checkpoint = Some((visit, commit.clone()));
     let stands_on = context.checkout.parent_of(&commit).await.map_err(|error| error.to_string())?;
     let stands_on = stands_on.ok_or("its checkpoint stands on nothing")?;
-    let here = context.checkout.local_branch(&lease.branch).await.map_err(|error| error.to_string())?;
-    for tip in here.iter().chain(&pushed) {
-        let behind = context.checkout.is_ancestor(tip, &stands_on).await.unwrap_or(false);
-        if *tip != stands_on && !behind {
-            return Err(format!("{} has commits that it does not have", lease.branch));
-        }
+    if let Some(tip) = &pushed
+        && *tip != stands_on
+        && !context.checkout.is_ancestor(tip, &stands_on).await.unwrap_or(false)
+    {
+        return Err(format!("{} has commits on the remote that it does not have", lease.branch));
     }
+    // What only this node has of the branch gives way when the worktree is brought back, and is kept.
+    let here = context.checkout.local_branch(&lease.branch).await.map_err(|error| error.to_string())?;
     if here.is_none() {
         let made = context.checkout.update_ref(&lease.branch.full(), None, &stands_on).await;
         made.map_err(|error| error.to_string())?;
@@ -141,17 +143,19 @@ async fn taken_over(before: &Predecessor, context: &RepositoryContext) -> Result
     Ok(facts)
 }
 
-/// Whether the newest run of an issue was another node's. It has been brought here by now.
-pub async fn was_elsewhere(
-    context: &RepositoryContext,
-    last: Option<&MappingRecord>,
-    own: Option<HeldTerm>,
-) -> bool {
-    let (Some(last), Some(own)) = (last, own) else { return false };
+/// Whether the newest run of an issue was another node's: what is here of the issue is older then. A run that this node knows nothing of
+/// was.
+pub async fn was_elsewhere(context: &RepositoryContext, last: Option<&MappingRecord>) -> bool {
+    let (Some(last), Some(own)) = (last, context.state.store().node()) else { return false };
     let dir = context.state.run(&context.repo, last.run_id);
-    let read = tokio::task::spawn_blocking(move || run_facts::read(&dir).ok()?.lease?.held).await;
-    let held = read.ok().flatten();
-    held.is_some_and(|held| node_of(&held.by.node) != node_of(&own.by.node))
+    let read = tokio::task::spawn_blocking(move || {
+        if !dir.events().exists() {
+            return true;
+        }
+        let held = run_facts::read(&dir).ok().and_then(|facts| facts.lease?.held);
+        held.is_some_and(|held| node_of(&held.by.node) != own)
+    });
+    read.await.unwrap_or(false)
 }
 
 /// Ends a dead run, once this node has all of it. The caller holds the lease.
@@ -208,6 +212,7 @@ pub async fn resumed(
             killed: ended.detail == StopDetail::Interrupted,
             lost: None,
             elsewhere: false,
+            begun_anew: None,
         }))
     });
     work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })?
@@ -309,7 +314,14 @@ pub async fn predecessor(
             return Ok(None);
         }
         let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
-        Ok::<_, JournalError>(Some(Predecessor { run_id, facts, killed, lost: None, elsewhere: false }))
+        Ok::<_, JournalError>(Some(Predecessor {
+            run_id,
+            facts,
+            killed,
+            lost: None,
+            elsewhere: false,
+            begun_anew: None,
+        }))
     })
     .await;
     let dir = context.state.run(&context.repo, run_id);

@@ -116,14 +116,23 @@ fn is_published(context: &RepositoryContext) -> Result<(), Refusal> {
     }
 }
 
+fn is_in_the_store(record: &MappingRecord, context: &RepositoryContext) -> bool {
+    let Some(own) = context.state.store().node() else { return false };
+    record.unpushed.as_ref().is_some_and(|left| left.bundle.is_some() && left.node != own)
+}
+
 /// Reads and checks everything a run depends on. Changes nothing anywhere.
 pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Plan, Refusal> {
     is_published(context)?;
     let (issue, snapshot, text) = issue(&request, context).await?;
     let lease_record = last_mapping(&issue, context).await;
     let mapped = match &lease_record {
-        // A mapping lives as long as its branch, here or on the remote.
-        Some(record) if context.branch_commit(&record.branch).await?.is_some() => Some(record.clone()),
+        // A mapping lives as long as its branch, here, on the remote, or in what another node left unpushed.
+        Some(record)
+            if is_in_the_store(record, context) || context.branch_commit(&record.branch).await?.is_some() =>
+        {
+            Some(record.clone())
+        }
         _ => None,
     };
     let agent = request.agent.clone().unwrap_or_else(|| context.repository.agent.clone());

@@ -13,6 +13,7 @@ use super::issue_budget;
 use super::judge::{self, Judged};
 use super::parked;
 use super::run::Run;
+use super::shared_work;
 use super::shown_progress;
 use super::stage::{StageError, Worked, Workspace};
 use crate::config::config_file::Publish;
@@ -78,6 +79,9 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
     {
         end = worse(run, end, error.stop()?);
         pushed = false;
+    }
+    if let Some(workspace) = workspace {
+        shared_work::leave(run, workspace).await;
     }
     answers::prove(run, (workspace.as_ref(), pushed), &end).await?;
     // A start refused with exit code 4 leaves no trace on GitHub (D31).

@@ -4,7 +4,6 @@
 //! checkpointed and recorded: after a crash the next run goes on behind the last finished visit.
 
 mod conflict;
-mod shared;
 pub mod outcomes;
 pub mod polled;
 
@@ -12,6 +11,7 @@ use self::conflict::{After, Conflict};
 use self::polled::Polled;
 use super::instance::Instance;
 use super::run::Run;
+use super::shared_work;
 use super::stage::{StageError, Worked, Workspace};
 use crate::domain::event::Event;
 use crate::domain::stop::{Stop, StopDetail};
@@ -148,7 +148,7 @@ async fn checkpoint(
     };
     match kept {
         Ok(Kept { reference, commit }) => {
-            let bundle = shared::bundle(run, visit, &reference, &commit).await?;
+            let bundle = shared_work::bundle(run, &workspace.worktree, visit, (&reference, &commit)).await?;
             run.journal.record(Event::Checkpoint {
                 visit,
                 reference: reference.clone(),

@@ -14,6 +14,7 @@ mod control;
 mod health;
 mod holders;
 mod log;
+mod messages;
 mod moving;
 mod node;
 mod assignments;
@@ -43,7 +44,7 @@ use super::assignments::Assignments;
 use super::port::{Blobs, Log, Servers, Store, StoreError};
 use super::requests::Requests;
 use super::run_dir::{FindError, RunDir, StateDir};
-use crate::domain::cluster::names::{StreamKind, last_tokens};
+use crate::domain::cluster::names::{StreamKind, last_tokens, node_of};
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 
@@ -95,6 +96,10 @@ impl Store for NatsStore {
 
     fn shared(&self) -> Option<Arc<dyn Store>> {
         Some(Arc::new(self.clone()))
+    }
+
+    fn node(&self) -> Option<String> {
+        Some(node_of(&self.shared.node.name).to_owned())
     }
 
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {

@@ -78,6 +78,10 @@ impl Store for PublishedStore {
         Some(Arc::new(self.nats.clone()))
     }
 
+    fn node(&self) -> Option<String> {
+        self.nats.node()
+    }
+
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         self.nats.assignments()
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::process::{Child, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use serde_json::json;
@@ -255,14 +255,13 @@ async fn h_37_stop_from_another_host_reaches_the_run_once() {
     until("the second visit", || a.has("visit_started", 2) && world.sim.model_requests().len() == 3).await;
     let bare = world.dir.path().join("bare");
     // Rows are up to two seconds behind.
-    let mut tried = 0;
+    let begin = Instant::now();
     loop {
         let stopped = agentd(&world, "cluster.toml", &bare, &["runs", "stop", "latest"]).await;
         if stopped.status.success() {
             break;
         }
-        tried += 1;
-        assert!(tried < 20, "{}", text(&stopped.stderr));
+        assert!(begin.elapsed() < Duration::from_secs(60), "{}", text(&stopped.stderr));
     }
     until("it ended", || a.journal().iter().any(|line| line["kind"] == json!("run_ended"))).await;
     let end = a.journal().into_iter().find(|line| line["kind"] == json!("run_ended")).unwrap();

@@ -16,11 +16,16 @@ mod command;
 #[cfg(feature = "nats")]
 mod daemons;
 #[cfg(feature = "nats")]
+mod definitions;
+#[cfg(feature = "nats")]
 mod draining;
 #[cfg(feature = "nats")]
 mod eater;
 #[cfg(feature = "nats")]
 mod faults;
+mod fronts;
+#[cfg(feature = "nats")]
+mod left_unpushed;
 #[cfg(feature = "nats")]
 mod limits;
 mod model;

@@ -49,8 +49,14 @@ impl Node {
     }
 
     /// `agentd run --issue 7` under way.
-    fn start(&self, world: &World) -> Working {
-        Working(Some(self.command(world, &["run", "--issue", "7"]).spawn().unwrap()))
+    pub fn start(&self, world: &World) -> Working {
+        self.start_with(world, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn start_with(&self, world: &World, more: &[&str]) -> Working {
+        let args = [&["run", "--issue", "7"], more].concat();
+        Working(Some(self.command(world, &args).spawn().unwrap()))
     }
 
     /// Lines of the journal of its last run.
@@ -78,7 +84,7 @@ impl Node {
 }
 
 /// A run as a process; dropped, it is killed.
-struct Working(Option<Child>);
+pub struct Working(Option<Child>);
 
 impl Working {
     fn signal(&self, name: &str) {
@@ -86,14 +92,14 @@ impl Working {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         let mut child = self.0.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     /// Exit code, run output, and what it said.
-    async fn ended(mut self) -> (Option<i32>, Value, String) {
+    pub async fn ended(mut self) -> (Option<i32>, Value, String) {
         let child = self.0.take().unwrap();
         let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
         let said = text(&done.stderr);
@@ -137,7 +143,7 @@ pub fn asked_for(world: &World, words: &str) -> usize {
     world.sim.model_requests().iter().filter(|request| first(&request.body)).count()
 }
 
-async fn git(world: &World, dir: &Path, args: &[&str]) -> String {
+pub async fn git(world: &World, dir: &Path, args: &[&str]) -> String {
     world.git(dir, args).await.trim().to_owned()
 }
 

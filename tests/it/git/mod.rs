@@ -1,6 +1,7 @@
 //! Git as a guest: real repositories in temporary folders, each with its own home and nobody else's configuration.
 
 mod sandbox_git;
+mod elsewhere;
 mod hostile;
 mod maintenance;
 mod pool;
@@ -181,6 +182,7 @@ impl Ground {
             base: self.head("main").await,
             remote: remote.cloned(),
             population: Population::default(),
+            elsewhere: None,
         }
     }
 

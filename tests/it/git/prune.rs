@@ -135,7 +135,7 @@ async fn a_worktree_that_was_made_since_the_plan_stays() {
 }
 
 /// A merged worktree of an issue, with a submodule in it.
-async fn with_submodule() -> (Ground, (Ground, super::Served), agentd::git::worktree::Worktree) {
+pub async fn with_submodule() -> (Ground, (Ground, super::Served), agentd::git::worktree::Worktree) {
     let ground = Ground::new().await;
     let library = Ground::named("library").await;
     let (served, from) = library.served();

@@ -61,6 +61,7 @@ impl Objects {
             base: base.clone(),
             remote: None,
             population: Population::default(),
+            elsewhere: None,
         };
         let (checkout, prepared) = wait(async {
             let checkout = Checkout::open(program, &path, false).await?;
