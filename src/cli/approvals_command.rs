@@ -9,13 +9,15 @@ use super::context::Context;
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::output::Tone;
-use super::{approvals_text, run_command, runs};
+use super::runs::Decided;
+use super::{approvals_text, runs};
+use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::facts::RunFacts;
 use crate::domain::trace::SuspendedProposal;
 use crate::issue::approval::{self, Decision};
+use crate::lifecycle::carry_out::Done;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::Clock;
-use crate::sys::host::Host;
 
 /// Does what was asked.
 pub fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), CommandError> {
@@ -152,10 +154,17 @@ fn documents(state: &StateDir, left: &Left) -> Vec<Value> {
 
 fn deny(context: &Context, left: &Left, asked: &str) -> Result<(), CommandError> {
     let state = runs::state_dir(context)?;
-    let by = run_command::operator(&Host::current());
-    let now = Clock::system().now();
-    let (denial, proposal) =
-        approval::deny(&state, &left.dir, &left.facts, (asked, by), now).map_err(runs::not_decided)?;
+    let decided =
+        runs::decide(context, &state, (&left.dir, &left.facts), asked, |run_id, proposal, instead_of| {
+            PersonAsks::Deny { run_id, proposal, instead_of }
+        })?;
+    let (denial, proposal) = match decided {
+        Decided::Here(Done::Denied(denied)) => *denied,
+        Decided::Here(_) => return Ok(()),
+        Decided::Asked { heard_by, call } => {
+            return runs::told_of_call(context, &left.dir, "denied", (heard_by, &call));
+        }
+    };
     if context.output.json() {
         return context.output.document(&denial);
     }

@@ -1,33 +1,33 @@
 //! `agentd extend N USD`: more money for an issue, by whoever is at agentd's machine.
 
-use uuid::Uuid;
-
+use super::asking::{self, Afar};
 use super::context::Context;
 use super::daemon_command::{daemon_files, open_options};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
+use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
-use crate::engine::shared_cap_format::Extension;
 use crate::issue::spending;
-use crate::sys::host::Host;
+use crate::lifecycle::carry_out::{Done, carry_out};
 use crate::sys::shutdown::Shutdown;
 
 /// Gives the issue `amount` more, and says what goes on.
 pub fn extend(context: &Context, issue: &IssueArg, amount: Money) -> Result<(), CommandError> {
     let context = &context.for_issue(issue)?;
     let key = IssueKey::Number(issue.number);
+    if let Some(afar) = asking::from_afar(context)? {
+        return ask(context, &afar, (&key, amount));
+    }
     context.block_on(async {
         let shutdown = Shutdown::new();
         let options = OpenOptions { fresh: false, needs_github: false, ..open_options(&shutdown) };
         let site = repositories::one(context, &options).await?;
         repositories::check_host(issue, &site)?;
-        let by = format!("local:{}", Host::current().uid);
-        let extension = Extension { by, amount, at: site.clock.now(), by_comment: false };
-        let given = spending::extend(&site, &key, Uuid::new_v4().to_string(), extension).await;
-        let refused = |refusal: crate::domain::refusal::Refusal| CommandError::failed(refusal.stop.message);
-        let Ok(spending) = given.map_err(refused)? else {
+        let request = asking::request(&site.repo, &key, PersonAsks::Extend { amount });
+        let done = carry_out(&site.state, &request, None).await.map_err(|error| asking::not_done(&error))?;
+        let Done::Given(spending) = done else {
             return Err(CommandError::failed("the issue could not be given more"));
         };
         let (spent, cap) = spending::stands(&site, &spending);
@@ -50,6 +50,26 @@ pub fn extend(context: &Context, issue: &IssueArg, amount: Money) -> Result<(), 
             None => Ok(()),
         }
     })?
+}
+
+/// Has the node that polls the repository give it.
+fn ask(context: &Context, afar: &Afar, (key, amount): (&IssueKey, Money)) -> Result<(), CommandError> {
+    let request = asking::request(&afar.repo, key, PersonAsks::Extend { amount });
+    let heard_by = asking::send(&*afar.nodes, &request)?;
+    if context.output.json() {
+        return context.output.document(&serde_json::json!({
+            "issue": key, "given_usd": amount, "heard_by": heard_by,
+        }));
+    }
+    match heard_by {
+        Some(node) => {
+            context.output.line(format!("Issue {key} was given {amount} more: node {node} has heard it."))
+        }
+        None => {
+            context.output.line(format!("Issue {key} is to be given {amount} more."))?;
+            context.output.line(asking::nobody_yet(&afar.repo))
+        }
+    }
 }
 
 /// Whether the daemon goes on by itself with a run that a cap of money ended.

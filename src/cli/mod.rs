@@ -8,6 +8,7 @@ mod agents_command;
 mod answer_command;
 mod approvals_command;
 mod approvals_text;
+mod asking;
 mod chat_command;
 mod config_command;
 mod clones;

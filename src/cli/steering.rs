@@ -1,19 +1,18 @@
 //! `agentd attach · say`: a person beside a run that works.
 
+use super::asking;
 use super::context::Context;
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
 use super::runs;
-use crate::conversation::inbox::Inboxes;
-use crate::conversation::inbox::inbox_format::{Heard, Inbox};
+use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::issue::IssueKey;
-use crate::domain::remark::{Remark, RemarkId, RemarkKind};
 use crate::domain::run_output::RunOutput;
+use crate::lifecycle::carry_out::{Done, carry_out};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::mapping_of;
 use crate::store::run_dir::RunDir;
-use crate::sys::host::Host;
 
 /// An issue's repository, and its run where one works.
 async fn of(
@@ -53,34 +52,28 @@ pub fn say(context: &Context, issue: &IssueArg, text: &str) -> Result<(), Comman
         return Err(CommandError::invalid("there is nothing to say")
             .hint("agentd say 42 \"keep the name of the function\""));
     }
+    let what = PersonAsks::Say { text: text.trim().to_owned() };
+    let key = IssueKey::Number(issue.number);
+    if let Some(afar) = asking::from_afar(context)? {
+        let heard_by = asking::send(&*afar.nodes, &asking::request(&afar.repo, &key, what))?;
+        let place = match &heard_by {
+            Some(node) => {
+                format!("node {node} has heard it: it waits for the run that works, or the next one")
+            }
+            None => asking::nobody_yet(&afar.repo),
+        };
+        if context.output.json() {
+            return context.output.document(&serde_json::json!({ "heard_by": heard_by, "place": place }));
+        }
+        return context.output.line(place);
+    }
     context.block_on(async {
         let (site, run) = of(context, issue).await?;
-        let now = site.clock.now();
-        let host = Host::current();
-        let id = RemarkId::Said(u64::try_from(now.timestamp_micros()).unwrap_or_default());
-        let remark = Remark {
-            kind: RemarkKind::Said,
-            id,
-            node_id: None,
-            number: issue.number,
-            url: None,
-            login: Some(format!("local:{}", host.uid)),
-            bot: false,
-            created: now,
-            edited: None,
-            editor: None,
-            edited_by_bot: false,
-            text: text.trim().to_owned(),
-            minimized: false,
-            thread: None,
-            in_reply_to: None,
-            review: None,
-            state: None,
+        let request = asking::request(&site.repo, &key, what);
+        let done = carry_out(&site.state, &request, None).await.map_err(|error| asking::not_done(&error))?;
+        let Done::Kept(id) = done else {
+            return Err(CommandError::failed("it could not be kept; say it again"));
         };
-        let heard = Heard::said(remark, now);
-        let keep = move |inbox: &mut Inbox| drop(inbox.remarks.insert(id, heard.clone()));
-        let cell = Inboxes::new(&site.state, &site.repo).of(issue.number);
-        cell.update(keep).await.map_err(|error| CommandError::failed(error.to_string()))?;
         let place = match &run {
             Some(dir) => format!("queued for run {}", dir.run_id),
             None => "waits for the next run".to_owned(),

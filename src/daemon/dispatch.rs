@@ -19,7 +19,7 @@ use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
 use crate::git::prune::{PruneOutcome, Pruned};
-use crate::issue::approval::{self, NewApproval, NotApproved};
+use crate::issue::approval::{self, LeftCalls, NewApproval, NotApproved};
 use crate::issue::cut_off_runs;
 use crate::issue::reference::IssueSource;
 use crate::issue::spending;
@@ -194,12 +194,12 @@ pub fn give_backs(repositories: &[RepositoryContext]) -> GiveBack {
 
 /// Looks for approvals of what runs in these repositories left to a person.
 pub fn approved(repositories: &[RepositoryContext]) -> Approved {
-    let repositories = by_name(repositories);
+    let (repositories, left) = (by_name(repositories), Arc::<LeftCalls>::default());
     Arc::new(move |issue: snapshot::IssueRef| {
-        let context = repositories.get(&issue.repo).cloned();
+        let (context, left) = (repositories.get(&issue.repo).cloned(), Arc::clone(&left));
         async move {
             match context {
-                Some(context) => approval::is_granted(&IssueKey::Number(issue.number), &context).await,
+                Some(context) => approval::is_granted(&IssueKey::Number(issue.number), &context, &left).await,
                 None => false,
             }
         }

@@ -15,10 +15,11 @@ use super::assigned_run::Read;
 use super::assignee::AssignedRuns;
 use super::dependencies::Dependencies;
 use super::draining::Draining;
-use super::hints::{Hinted, Hints, woken};
+use super::hints::{Hinted, Hints};
 use super::listen::Ears;
 use super::loading::{DaemonError, DaemonFiles, StateError};
 use super::moves::Moves;
+use super::open_requests::OpenRequests;
 use super::other_definitions::OtherDefinitions;
 use super::outcome::RunSummary;
 use super::own_slots::OwnSlots;
@@ -122,6 +123,8 @@ pub struct Daemon {
     pub(super) draining: Draining,
     /// Runs that are to go on on other nodes.
     pub(super) moves: Moves,
+    /// What people ask who may change nothing themselves.
+    pub(super) requests: OpenRequests,
     /// Runs that some nodes may not go on with.
     pub(super) other_definitions: OtherDefinitions,
     /// In a cluster: limits of GitHub are told and heard.
@@ -220,6 +223,7 @@ impl Daemon {
             kept_ends: Vec::new(),
             draining: Draining::new(&deps.shutdown, None),
             moves: Moves::default(),
+            requests: OpenRequests::default(),
             other_definitions: OtherDefinitions::default(),
             github_fails: false,
             store_health: StoreHealth::default(),
@@ -292,7 +296,7 @@ impl Daemon {
             let next = earliest.max(began + self.deps.poll_interval);
             loop {
                 let shutdown = self.deps.shutdown.clone();
-                let hints = Arc::clone(&self.hints);
+                let (hints, requests) = (Arc::clone(&self.hints), self.requests.clone());
                 let changed = self.deps.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
                 let quiet = self.quiet();
                 let pollers = self.deps.look_at_pollers.map(|every| Instant::now() + every);
@@ -322,6 +326,10 @@ impl Daemon {
                         }
                         continue;
                     }
+                    () = requests.came() => {
+                        self.unless_stopped(Self::heed_requests).await;
+                        continue;
+                    }
                     () = until(looked_at) => {
                         everywhere = false;
                         break;
@@ -333,20 +341,6 @@ impl Daemon {
             }
         }
         self.drain().await
-    }
-
-    /// In a cluster: hears what operators ask of this node and of runs, and has the runs hear of a stop as that needs.
-    fn hear_operators(&mut self) -> Option<[AbortOnDrop; 3]> {
-        let assignments = self.assignments.clone()?;
-        self.draining = Draining::new(&self.deps.shutdown, Some(self.deps.drain_timeout));
-        let serves = self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
-        let passing_on = self.draining.clone().pass_on(Arc::clone(&assignments), serves);
-        let woken = woken(Arc::clone(&assignments), self.hints());
-        let listening = self.moves.clone().listen(assignments, self.draining.clone());
-        let passing_on = tokio::spawn(async move { match passing_on.await {} });
-        let tasks = [passing_on.abort_handle(), tokio::spawn(listening).abort_handle()];
-        let [passing_on, listening] = tasks.map(AbortOnDrop);
-        Some([passing_on, listening, AbortOnDrop(tokio::spawn(woken).abort_handle())])
     }
 
     /// One tick, then waits for what it started; nothing more is started.
@@ -411,6 +405,7 @@ impl Daemon {
         });
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
         self.attend(&looked).await;
+        self.heed_requests().await;
         self.heed_approvals().await;
         self.heed_money().await;
         self.heed_parked().await;

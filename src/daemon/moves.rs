@@ -8,6 +8,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::watch;
 
 use super::draining::Draining;
+use super::open_requests::OpenRequests;
 use super::run_progress::Progress;
 use super::snapshot::IssueRef;
 use super::supervise::{Start, StartRequest};
@@ -26,7 +27,7 @@ impl Moves {
     }
 
     /// Hears what operators ask, for as long as it is polled.
-    pub async fn listen(self, assignments: Arc<dyn Assignments>, draining: Draining) {
+    pub async fn listen(self, assignments: Arc<dyn Assignments>, draining: Draining, requests: OpenRequests) {
         let mut controls = assignments.controls();
         while let Some(control) = controls.next().await {
             match control {
@@ -38,6 +39,7 @@ impl Moves {
                     let issue = IssueRef { repo: asked.repository.clone(), number: asked.issue };
                     self.0.send_modify(|moves| drop(moves.insert(issue, asked)));
                 }
+                Control::Request(message) => requests.hear(*message),
             }
         }
     }

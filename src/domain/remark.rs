@@ -65,7 +65,7 @@ pub enum RemarkId {
     Review(u64),
     /// A comment of a review's thread.
     ReviewComment(u64),
-    /// What the local user said, by its time in microseconds.
+    /// What the local user said, by the beginning of its request's id; earlier ones by their time in microseconds.
     Said(u64),
 }
 

@@ -1,6 +1,8 @@
 //! A person's decision on what a run proposed: found by its hash, granted once and for a while, or denied. Nothing is
 //! executed (P-037).
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -9,7 +11,8 @@ use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
-use crate::domain::run::Principal;
+use crate::domain::name::RepoName;
+use crate::domain::run::{Principal, RunId};
 use crate::domain::stop::Stop;
 use crate::domain::trace::SuspendedProposal;
 use crate::record::run_facts;
@@ -24,6 +27,8 @@ use crate::store::run_dir::{RunDir, StateDir};
 pub const HOLDS: Duration = Duration::from_secs(24 * 3600);
 /// Fewest digits of a hash that name a proposal.
 const LEAST_DIGITS: usize = 8;
+/// Runs whose calls are remembered at a time.
+const MOST_KNOWN: usize = 1000;
 
 /// Why nothing was approved.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +107,17 @@ pub enum Decision {
     Denied(Denial),
 }
 
+impl Decision {
+    /// When it was made; `None` = it was not.
+    pub fn at(&self) -> Option<DateTime<Utc>> {
+        match self {
+            Self::Open => None,
+            Self::Approved(grant) => Some(grant.granted_at),
+            Self::Denied(denial) => Some(denial.decided_at),
+        }
+    }
+}
+
 /// What a run left to a person, each proposal with what was decided on it since. Nothing, where the run reached its objective
 /// all the same. Blocks.
 pub fn waiting<'a>(
@@ -113,26 +129,62 @@ pub fn waiting<'a>(
     if facts.end.as_ref().is_some_and(Stop::success) {
         return Vec::new();
     }
-    let book = Approvals::new(state, &dir.repo);
-    let decided =
-        |hash: &str| match (book.find(hash).filter(|grant| now < grant.expires_at), book.denial(hash)) {
-            (Some(grant), _) => Decision::Approved(grant),
-            (None, Some(denial)) => Decision::Denied(denial),
-            (None, None) => Decision::Open,
-        };
+    let decided = |hash: &str| decision(state, &dir.repo, hash, now);
     summary_text::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash))).collect()
 }
 
+/// What was decided on a proposal. Blocks.
+pub fn decision(state: &StateDir, repo: &RepoName, hash: &str, now: DateTime<Utc>) -> Decision {
+    let book = Approvals::new(state, repo);
+    match (book.find(hash).filter(|grant| now < grant.expires_at), book.denial(hash)) {
+        (Some(grant), _) => Decision::Approved(grant),
+        (None, Some(denial)) => Decision::Denied(denial),
+        (None, None) => Decision::Open,
+    }
+}
+
+/// The calls that runs left to people, by their hashes: the journal of a run that has ended is read once, since that of another node's comes
+/// over the network.
+#[derive(Debug, Default)]
+pub struct LeftCalls(Mutex<BTreeMap<RunId, Arc<[String]>>>);
+
+impl LeftCalls {
+    /// Blocks.
+    fn of(&self, dir: &RunDir) -> Option<Arc<[String]>> {
+        if let Some(known) = self.known().get(&dir.run_id) {
+            return Some(Arc::clone(known));
+        }
+        let facts = run_facts::read_anywhere(dir).ok()??;
+        let left = match facts.end.as_ref().is_some_and(Stop::success) {
+            true => Vec::new(),
+            false => summary_text::pending(&facts).into_iter().map(|one| one.proposal_hash.clone()).collect(),
+        };
+        let left: Arc<[String]> = left.into();
+        if facts.end.is_some() {
+            let mut known = self.known();
+            if known.len() >= MOST_KNOWN {
+                known.clear();
+            }
+            known.insert(dir.run_id, Arc::clone(&left));
+        }
+        Some(left)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<RunId, Arc<[String]>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Whether something that the newest run of an issue left to a person is approved, and the approval is still there.
-pub async fn is_granted(key: &IssueKey, context: &RepositoryContext) -> bool {
-    let lease = context.lease(key);
+pub async fn is_granted(key: &IssueKey, context: &RepositoryContext, left: &Arc<LeftCalls>) -> bool {
+    let (lease, left) = (context.lease(key), Arc::clone(left));
     let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
     let work = tokio::task::spawn_blocking(move || {
         let record = state.store().look(&lease).and_then(|content| content.record);
         let dir = state.run(&repo, record.as_ref().and_then(mapping_of)?.run_id);
-        let facts = run_facts::read(&dir).ok()?;
-        let decided = waiting(&state, &dir, &facts, now);
-        Some(decided.iter().any(|(_, decision)| matches!(decision, Decision::Approved(_))))
+        let book = Approvals::new(&state, &repo);
+        let granted = |hash: &String| book.find(hash).is_some_and(|grant| now < grant.expires_at);
+        Some(left.of(&dir)?.iter().any(granted))
     });
     work.await.ok().flatten().unwrap_or(false)
 }
@@ -186,8 +238,11 @@ pub fn deny(
     Ok((denial, proposal.clone()))
 }
 
-/// The one proposal of a run whose hash begins so.
-fn named<'a>(
+/// The one proposal of a run whose hash begins so, and the run's lease.
+///
+/// # Errors
+/// It left nothing whose hash begins so, or several.
+pub fn named<'a>(
     dir: &RunDir,
     facts: &'a RunFacts,
     asked: &str,
@@ -222,7 +277,9 @@ pub async fn grant_of_issue(
         let last =
             state.store().look(&lease).and_then(|content| content.record).as_ref().and_then(mapping_of);
         let dir = state.run(&repo, last.ok_or(NotApproved::NoRun)?.run_id);
-        let facts = run_facts::read(&dir).map_err(|error| NotApproved::Unreadable(error.to_string()))?;
+        let facts = run_facts::read_anywhere(&dir);
+        let facts =
+            facts.map_err(|error| NotApproved::Unreadable(error.to_string()))?.ok_or(NotApproved::NoRun)?;
         grant(&state, &dir, &facts, &approval, now)
     });
     work.await.unwrap_or_else(|panic| Err(NotApproved::Unreadable(panic.to_string())))

@@ -57,7 +57,7 @@ pub async fn ended_by_cost(context: &RepositoryContext, key: &IssueKey) -> Optio
     let work = tokio::task::spawn_blocking(move || {
         let record = state.store().look(&lease).and_then(|content| content.record)?;
         let run_id = mapping_of(&record)?.run_id;
-        let facts = run_facts::read(&state.run(&repo, run_id)).ok()?;
+        let facts = run_facts::read_anywhere(&state.run(&repo, run_id)).ok()??;
         let ended = facts.end.is_some_and(|end| end.detail == StopDetail::MaxCost);
         Some((run_id, facts.started?.issue_given)).filter(|_| ended)
     });

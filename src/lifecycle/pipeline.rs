@@ -78,7 +78,10 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
             never = shown_progress::show(&run) => match never {},
         };
         said::close(&run).await;
-        stop_request::forget(lease.journal.dir()).await;
+        // Who has taken the issue over hears it.
+        if !lease.is_lost() {
+            stop_request::forget(&run).await;
+        }
         let facts = run.journal.facts();
         let written_back = facts.outcome(Effect::Labels).is_some();
         let given = facts.started.as_ref().map_or(Money::ZERO, |started| started.issue_given);

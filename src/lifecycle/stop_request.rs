@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 
-use futures::StreamExt as _;
+use futures::future::ready;
+use futures::{StreamExt as _, stream};
 
 use super::run::Run;
+use crate::domain::issue::ObjectiveSource;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::taken::TakenOver;
 use crate::engine::stop::StopHandle;
@@ -42,7 +44,12 @@ pub fn ask(dir: &RunDir, request: &StopRequest) -> Result<(), StoreError> {
 /// Passes stop requests on to the run's own signal. Never returns.
 pub(super) async fn listen(run: &Run<'_>, stop: &StopHandle) -> Infallible {
     let dir = run.journal.dir();
-    let mut asked = dir.store().watch(&cell(dir));
+    let own = dir.store().watch(&cell(dir));
+    let unheard = match before(run) {
+        Some(before) => before.store().watch(&cell(&before)).filter(|word| ready(is_end(word))).boxed(),
+        None => stream::pending().boxed(),
+    };
+    let mut asked = stream::select(own, unheard);
     while let Some(word) = asked.next().await {
         match word.as_deref() {
             Some(AT_ONCE) => {
@@ -66,6 +73,19 @@ pub(super) async fn listen(run: &Run<'_>, stop: &StopHandle) -> Infallible {
     std::future::pending().await
 }
 
+/// The run that was cut off and that this one goes on with by itself: what it was asked and did not hear any more is meant for this one.
+/// Whoever goes on with it by hand wants something else.
+fn before(run: &Run<'_>) -> Option<RunDir> {
+    let by_itself = run.plan.request.source != ObjectiveSource::Cli && run.plan.request.resume.is_none();
+    let before = run.lease.predecessor.as_ref().filter(|_| by_itself)?;
+    let dir = run.journal.dir();
+    Some(dir.state().run(&dir.repo, before.run_id))
+}
+
+fn is_end(word: &Option<String>) -> bool {
+    matches!(word.as_deref(), Some(LAST_REPORT | AT_ONCE))
+}
+
 /// How people are told that somebody has the work.
 fn taken(over: &TakenOver, run: &Run<'_>) -> String {
     let number = &run.plan.issue.key;
@@ -77,11 +97,15 @@ fn taken(over: &TakenOver, run: &Run<'_>) -> String {
 }
 
 /// Forgets what was asked of a run that has ended.
-pub(super) async fn forget(dir: &RunDir) {
-    let dir = dir.clone();
-    let forgotten = tokio::task::spawn_blocking(move || match dir.store().get(&cell(&dir))? {
-        (_, None) => Ok(()),
-        (_, Some(_)) => dir.store().put(&cell(&dir), None),
+pub(super) async fn forget(run: &Run<'_>) {
+    let dirs: Vec<RunDir> = before(run).into_iter().chain([run.journal.dir().clone()]).collect();
+    let forgotten = tokio::task::spawn_blocking(move || {
+        for dir in dirs {
+            if dir.store().get(&cell(&dir))?.1.is_some() {
+                dir.store().put(&cell(&dir), None)?;
+            }
+        }
+        Ok::<_, StoreError>(())
     });
     if let Ok(Err(error)) = forgotten.await {
         tracing::warn!(%error, "what was asked of an ended run is left behind");

@@ -13,6 +13,22 @@ pub fn read(dir: &RunDir) -> Result<RunFacts, JournalError> {
     Ok(journal_file::facts_of(&journal_file::read(dir)?.lines))
 }
 
+/// The facts of a run that may be another node's: as its journal here has them where it has ended here, else as that in its cluster has them.
+/// `None` = there is no such run. Blocks.
+pub fn read_anywhere(dir: &RunDir) -> Result<Option<RunFacts>, JournalError> {
+    let here = if dir.events().exists() { Some(read(dir)?) } else { None };
+    let is_whole = here.as_ref().is_some_and(|facts| facts.end.is_some());
+    let Some(shared) = dir.store().shared().filter(|_| !is_whole) else { return Ok(here) };
+    let failed =
+        |message: String| JournalError { path: format!("the journal of run {}", dir.run_id), message };
+    let there = shared.log(dir).and_then(|log| log.read(0)).map_err(|error| failed(error.to_string()))?;
+    if there.0.is_empty() {
+        return Ok(here);
+    }
+    let read = journal_file::parse(&there.0).map_err(|error| failed(error.to_string()))?;
+    Ok(Some(journal_file::facts_of(&read.lines)))
+}
+
 /// Lines that a run's result knows and its journal does not have, in words. The journal is on disk before the result is
 /// written, so somebody has removed lines, and their content cannot be derived from the rest.
 pub fn lines_missing(dir: &RunDir, lines: u64) -> Option<String> {

@@ -9,6 +9,7 @@ use super::error::StoreError;
 use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{RunKey, SessionId};
 use crate::domain::cluster::control::Move;
+use crate::domain::cluster::person_request::RequestMessage;
 use crate::domain::name::RepoName;
 
 /// An assignment's place: one node has one assignment for an issue at a time.
@@ -50,7 +51,7 @@ pub struct CapOfAll {
 }
 
 /// What an operator asks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Control {
     /// This node is to end, and its runs are to go on elsewhere.
     Drain {
@@ -59,6 +60,8 @@ pub enum Control {
     },
     /// A run is to go on elsewhere.
     Move(Move),
+    /// Something of an issue or its run, or what became of that.
+    Request(Box<RequestMessage>),
 }
 
 /// Who had an issue last.
@@ -106,7 +109,8 @@ pub trait Assignments: Send + Sync {
     /// Tells the others at once what this node's daemon has room for.
     fn announce(&self) -> Result<(), StoreError>;
 
-    /// What operators ask: of this life of this node, and of runs. The last message about each is there at first; one may come again.
+    /// What operators ask: of this life of this node, of runs, and of issues. The last message about each is there at first; one may come
+    /// again.
     fn controls(&self) -> BoxStream<'static, Control>;
 
     /// Who had an issue last.

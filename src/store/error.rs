@@ -29,6 +29,13 @@ pub enum StoreError {
     TooNew(String),
 }
 
+impl StoreError {
+    /// Whether it is for want of a right, and the same again comes to the same.
+    pub fn is_for_want_of_a_right(&self) -> bool {
+        matches!(self, Self::Failed { words, .. } if words.starts_with("not permitted"))
+    }
+}
+
 impl From<FileError> for StoreError {
     fn from(error: FileError) -> Self {
         Self::Failed {

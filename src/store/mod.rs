@@ -3,6 +3,7 @@
 // The port, and its implementations.
 pub mod port;
 pub mod assignments;
+pub mod requests;
 mod error;
 mod files;
 #[cfg(feature = "nats")]

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::assignments::Assignments;
 pub use super::error::StoreError;
+use super::requests::Requests;
 use super::run_dir::{FindError, RunDir};
 use crate::domain::artifact::Artifact;
 use crate::domain::cluster::cells::{HeldTerm, SessionId};
@@ -51,6 +52,11 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
 
     /// How this node's daemon gives runs to those of other nodes, and takes theirs. `None` = there are no others.
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
+        None
+    }
+
+    /// How people ask the nodes who may change nothing themselves. `None` = there are no nodes to ask.
+    fn requests(&self) -> Option<Arc<dyn Requests>> {
         None
     }
 

@@ -75,7 +75,7 @@ pub struct AccountArgs {
     /// Who makes the streams (`doctor --create`).
     #[arg(long = "keeper", value_name = "NAME[=KEY]")]
     pub keepers: Vec<String>,
-    /// Who reads everything, drains nodes and moves runs.
+    /// Who reads everything, drains nodes, moves runs, and asks the nodes for what people may decide.
     #[arg(long = "operator", value_name = "NAME[=KEY]")]
     pub operators: Vec<String>,
     /// Who reads everything.

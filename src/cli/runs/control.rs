@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use super::{finished, read};
+use crate::cli::asking;
 use crate::cli::context::Context;
 use crate::cli::daemon_command;
 use crate::cli::error::CommandError;
@@ -10,18 +13,21 @@ use crate::cli::run_command;
 use crate::config::Flag;
 use crate::config::config_file::Publish;
 use crate::domain::budget::Budgets;
+use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::event::Asked;
 use crate::domain::facts::RunFacts;
+use crate::domain::issue::IssueKey;
 use crate::domain::other_definition::OtherDefinition;
-use crate::domain::run::Principal;
+use crate::domain::run::{Principal, RunId};
 use crate::domain::run_output::RunOutput;
-use crate::domain::stop::StopDetail;
-use crate::issue::approval::{self, NewApproval, NotApproved};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::trace::SuspendedProposal;
+use crate::issue::approval::{self, NotApproved};
 use crate::issue::reference::IssueSource;
+use crate::lifecycle::carry_out::{Done, NotDone, carry_out};
 use crate::lifecycle::request::RunRequest;
-use crate::lifecycle::stop_request::{self, StopRequest};
 use crate::record::finish::Standing;
-use crate::store::run_dir::RunDir;
+use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::{Clock, Stopwatch};
 use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
@@ -32,20 +38,38 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Asks a live run to stop, and waits for its end for a while.
 pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), CommandError> {
-    if finished(dir)?.1 == Standing::Ended {
+    let (facts, standing) = finished(dir)?;
+    if standing == Standing::Ended {
         return Err(CommandError::invalid(format!("run {} has ended already", dir.run_id))
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
-    let request = if abort { StopRequest::AtOnce } else { StopRequest::LastReport };
     // Where its node looks.
-    let asked = super::state_dir(context)?.run(&dir.repo, dir.run_id);
-    stop_request::ask(&asked, &request).map_err(|error| {
-        let words = error.to_string();
-        match words.contains("not permitted") {
-            true => CommandError::invalid(words),
-            false => CommandError::failed(words),
+    let state = super::state_dir(context)?;
+    let nodes = asking::nodes_to_ask(&state)?;
+    let issue = match facts.lease.map(|lease| lease.issue.key) {
+        Some(issue) => issue,
+        None if nodes.is_some() => {
+            return Err(CommandError::failed(format!("run {} has only just begun; ask again", dir.run_id)));
         }
-    })?;
+        // Where it is not sent, the run alone counts.
+        None => IssueKey::Word(String::new()),
+    };
+    let what = PersonAsks::Stop { run_id: dir.run_id, at_once: abort };
+    let request = asking::request(&dir.repo, &issue, what);
+    let heard_by = match &nodes {
+        Some(nodes) => asking::send(&**nodes, &request)?,
+        None => {
+            let done = context.block_on(carry_out(&state, &request, None))?;
+            done.map(|_| None).map_err(|error| asking::not_done(&error))?
+        }
+    };
+    if nodes.is_some() && heard_by.is_none() {
+        if context.output.json() {
+            return context.output.document(&stop_document(dir, abort, None, Some(None)));
+        }
+        context.output.line(format!("Run {} is asked to end.", dir.run_id))?;
+        return context.output.line(asking::nobody_yet(&dir.repo));
+    }
     let watch = Stopwatch::start();
     let (facts, standing) = context.block_on(async {
         loop {
@@ -59,11 +83,11 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
     })??;
     let end = facts.end.as_ref().filter(|_| standing == Standing::Ended);
     if context.output.json() {
-        return context.output.document(&serde_json::json!({
-            "run_id": dir.run_id, "asked": if abort { "abort" } else { "stop" },
-            "ended": end.is_some(),
-            "stop_reason": end.map(|stop| stop.reason()), "stop_detail": end.map(|stop| stop.detail),
-        }));
+        let heard = nodes.is_some().then_some(heard_by);
+        return context.output.document(&stop_document(dir, abort, end, heard));
+    }
+    if let Some(node) = heard_by {
+        context.output.line(format!("Node {node} has heard it."))?;
     }
     match end {
         Some(stop) => context.output.line(format!(
@@ -82,6 +106,24 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
             dir.run_id, dir.run_id
         )),
     }
+}
+
+/// What became of asking a run to end; `heard`: of a message, by which node.
+fn stop_document(
+    dir: &RunDir,
+    abort: bool,
+    end: Option<&Stop>,
+    heard: Option<Option<String>>,
+) -> serde_json::Value {
+    let mut told = serde_json::json!({
+        "run_id": dir.run_id, "asked": if abort { "abort" } else { "stop" },
+        "ended": end.is_some(),
+        "stop_reason": end.map(Stop::reason), "stop_detail": end.map(|stop| stop.detail),
+    });
+    if let Some(heard) = heard {
+        told["heard_by"] = serde_json::json!(heard);
+    }
+    told
 }
 
 /// Continues a run that was stopped or killed, as a new run on the same branch (D61).
@@ -193,11 +235,18 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
             .hint("write how long it holds, for example --expires 24h"));
     }
     let (facts, _) = finished(dir)?;
-    let approver = run_command::operator(&Host::current());
-    let approval = NewApproval { proposal: asked.to_owned(), approver, holds };
     let state = super::state_dir(context)?;
-    let granted = approval::grant(&state, dir, &facts, &approval, Clock::system().now());
-    let (grant, proposal) = granted.map_err(not_decided)?;
+    let decided = decide(context, &state, (dir, &facts), asked, |run_id, proposal, instead_of| {
+        let holds_ms = u64::try_from(holds.as_millis()).unwrap_or(u64::MAX);
+        PersonAsks::Approve { run_id, proposal, holds_ms, instead_of }
+    })?;
+    let (grant, proposal) = match decided {
+        Decided::Here(Done::Approved(approved)) => *approved,
+        Decided::Here(_) => return Ok(()),
+        Decided::Asked { heard_by, call } => {
+            return told_of_call(context, dir, "approved", (heard_by, &call));
+        }
+    };
     if context.output.json() {
         return context.output.document(&grant);
     }
@@ -210,6 +259,65 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
         true => "The daemon goes on with it at its next look.".to_owned(),
         false => format!("Go on: agentd runs resume {}", dir.run_id),
     })
+}
+
+/// What became of a decision.
+pub enum Decided {
+    /// It was made here.
+    Here(Done),
+    /// A node is asked to make it.
+    Asked {
+        /// The node that has; `None` = none has yet.
+        heard_by: Option<String>,
+        /// What it is about.
+        call: SuspendedProposal,
+    },
+}
+
+/// Decides on what a run left to people, or has the node decide that polls the repository.
+pub fn decide(
+    context: &Context,
+    state: &StateDir,
+    (dir, facts): (&RunDir, &RunFacts),
+    asked: &str,
+    what: impl FnOnce(RunId, String, Option<DateTime<Utc>>) -> PersonAsks,
+) -> Result<Decided, CommandError> {
+    let (lease, call) = approval::named(dir, facts, asked).map_err(not_decided)?;
+    let hash = call.proposal_hash.clone();
+    let instead_of = approval::decision(state, &dir.repo, &hash, Clock::system().now()).at();
+    let request = asking::request(&dir.repo, &lease.issue.key, what(dir.run_id, hash, instead_of));
+    if let Some(nodes) = asking::nodes_to_ask(state)? {
+        let heard_by = asking::send(&*nodes, &request)?;
+        return Ok(Decided::Asked { heard_by, call: call.clone() });
+    }
+    let done = context.block_on(carry_out(state, &request, Some((dir.clone(), facts.clone()))))?;
+    match done {
+        Ok(done) => Ok(Decided::Here(done)),
+        Err(NotDone::NotApproved(refused)) => Err(not_decided(refused)),
+        Err(error) => Err(asking::not_done(&error)),
+    }
+}
+
+/// Says what became of a decision that a node was asked to make.
+pub fn told_of_call(
+    context: &Context,
+    dir: &RunDir,
+    done: &str,
+    (heard_by, call): (Option<String>, &SuspendedProposal),
+) -> Result<(), CommandError> {
+    if context.output.json() {
+        return context.output.document(&serde_json::json!({
+            "run_id": dir.run_id, "repo": dir.repo, "proposal_hash": call.proposal_hash, "asked": done, "heard_by": heard_by,
+        }));
+    }
+    let call = format!("{} {}", call.resource.name, call.canonical_json);
+    match heard_by {
+        Some(node) => context.output.line(format!("Node {node} has heard that it is {done}: {call}")),
+        None => {
+            context.output.line(format!("It is to be {done}: {call}"))?;
+            context.output.line(asking::nobody_yet(&dir.repo))
+        }
+    }
 }
 
 /// Why nothing was decided, with what can be.

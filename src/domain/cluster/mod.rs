@@ -12,6 +12,7 @@ pub mod lease;
 pub mod names;
 pub mod assignment;
 pub mod outcome;
+pub mod person_request;
 pub mod poller;
 pub mod quota;
 pub mod rights;

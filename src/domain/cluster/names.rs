@@ -1,5 +1,8 @@
 //! How the streams and subjects of a cluster are called. Everything of a cluster has its name in it.
 
+use uuid::Uuid;
+
+use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 
 /// Most characters of a cluster's name.
@@ -16,7 +19,7 @@ pub enum StreamKind {
     Log,
     /// A row a run.
     Runs,
-    /// What people ask of runs.
+    /// What people ask of nodes, issues and runs.
     Ctl,
     /// What each node last said of itself.
     Status,
@@ -135,6 +138,12 @@ impl Names {
         format!("agentd.{}.ctl.{}.{}.{issue}", self.cluster, token(repo.owner()), token(repo.name()))
     }
 
+    /// The subject of what a person asks of an issue or its run. It is among the issues, with an id behind the issue's key.
+    pub fn request(&self, repo: &RepoName, issue: &IssueKey, id: Uuid) -> String {
+        let rest = token(&format!("{issue}-{id}"));
+        format!("agentd.{}.ctl.{}.{}.{rest}", self.cluster, token(repo.owner()), token(repo.name()))
+    }
+
     /// The subject of a chain of seals, by the hash of its first line. It is among the journals, of no repository.
     pub fn seals(&self, first: &str) -> String {
         let nobody = token("");
@@ -231,6 +240,8 @@ mod tests {
         assert_eq!(names.stream(StreamKind::Blobs), "OBJ_agentd_main_blobs");
         assert_eq!(names.log(&repo, "0199"), "agentd.main.log.octo.hello=2Eworld.0199");
         assert_eq!(names.cell_of("issue", &repo, &["7"]), "agentd.main.cell.issue.octo.hello=2Eworld.7");
+        let asked = names.request(&repo, &IssueKey::Number(7), Uuid::nil());
+        assert_eq!(asked, "agentd.main.ctl.octo.hello=2Eworld.7-00000000-0000-0000-0000-000000000000");
         let [owner, name, run] = last_tokens("agentd.main.log.octo.hello=2Eworld.0199").unwrap();
         assert_eq!((owner.as_str(), name.as_str(), run.as_str()), ("octo", "hello.world", "0199"));
         for bad in ["", "Main", "a.b", "a b", "a*", &"a".repeat(33)] {

@@ -12,7 +12,7 @@ words! {
         Keeper = "keeper",
         /// A daemon, or a command that runs issues.
         Node = "node",
-        /// Reads everything, drains nodes and moves runs.
+        /// Reads everything, drains nodes, moves runs, and asks the nodes for what people may decide.
         Operator = "operator",
         /// Reads everything.
         Reader = "reader",

@@ -8,6 +8,7 @@ use futures::stream::BoxStream;
 use serde_json::Value;
 
 use super::cell_stream::{Write, Written};
+use super::control::Heard;
 use super::holders::{session, session_lives};
 use super::node::{document, failed, issue_cell, node_cell, text_of};
 use super::session::Session;
@@ -186,9 +187,13 @@ impl Assignments for NatsStore {
 
     fn controls(&self) -> BoxStream<'static, Control> {
         let shared = Arc::clone(&self.shared);
-        let heard = self.control_messages().filter_map(move |ControlMessage { by, asked, .. }| {
+        let heard = self.control_messages().filter_map(move |heard| {
             let shared = Arc::clone(&shared);
             async move {
+                let ControlMessage { by, asked, .. } = match heard {
+                    Heard::Control(message) => message,
+                    Heard::Request(message) => return Some(Control::Request(message)),
+                };
                 match asked {
                     Asked::Move(asked) => Some(Control::Move(asked)),
                     Asked::Drain { session } => {

@@ -19,6 +19,7 @@ mod moving;
 mod node;
 mod assignments;
 mod pollers;
+mod requests;
 mod rows;
 mod seen;
 mod session;
@@ -41,6 +42,7 @@ pub(super) use self::session::Session;
 pub use self::shared::NatsStore;
 use super::assignments::Assignments;
 use super::port::{Blobs, Log, Servers, Store, StoreError};
+use super::requests::Requests;
 use super::run_dir::{FindError, RunDir, StateDir};
 use crate::domain::cluster::names::{StreamKind, last_tokens, node_of};
 use crate::domain::name::RepoName;
@@ -101,6 +103,10 @@ impl Store for NatsStore {
     }
 
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
+        Some(Arc::new(self.clone()))
+    }
+
+    fn requests(&self) -> Option<Arc<dyn Requests>> {
         Some(Arc::new(self.clone()))
     }
 

@@ -24,6 +24,7 @@ use super::port::{
     Blobs, Cell, Cells, Change, Committed, Held, Holders, LeaseKey, Log, NotTaken, Revision, Servers, Store,
     StoreError,
 };
+use super::requests::Requests;
 use super::run_dir::{FindError, RunDir, StateDir};
 use crate::domain::cluster::cells::HeldTerm;
 use crate::domain::name::RepoName;
@@ -83,6 +84,10 @@ impl Store for PublishedStore {
 
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         self.nats.assignments()
+    }
+
+    fn requests(&self) -> Option<Arc<dyn Requests>> {
+        self.nats.requests()
     }
 
     fn servers(&self) -> Result<Option<Servers>, StoreError> {

@@ -38,6 +38,8 @@ mod polling;
 #[cfg(feature = "nats")]
 mod reading;
 #[cfg(feature = "nats")]
+mod requests;
+#[cfg(feature = "nats")]
 mod roles;
 #[cfg(feature = "nats")]
 mod running;

@@ -473,7 +473,11 @@ async fn h_35_a_reader_sees_runs_and_status_and_stops_nothing() {
     }
     let stop = as_user(&world, "page", &["runs", "stop", &run]).await;
     assert_eq!(stop.status.code(), Some(4), "{} {}", text(&stop.stdout), text(&stop.stderr));
-    assert!(text(&stop.stderr).contains("not permitted: agentd.test.cell.stop."), "{}", text(&stop.stderr));
+    assert!(
+        text(&stop.stderr).contains("not permitted: agentd.test.ctl.demo.shop.7-"),
+        "{}",
+        text(&stop.stderr)
+    );
     let asked = Cell::Stop { repo: dir.repo.clone(), run_id: dir.run_id };
     assert_eq!(store.store().get(&asked).unwrap().1, None);
     world.finish().await;

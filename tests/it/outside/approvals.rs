@@ -6,7 +6,8 @@ use super::daemons::{Running, until};
 use super::solo::{calls, left, newest, reports, run, solo};
 use super::world::{World, text};
 
-const ASK: &str = r#"
+/// A person decides on what is written below `release`.
+pub const ASK: &str = r#"
 [[rule]]
 id = "never"
 kind = "tool"
@@ -32,7 +33,7 @@ effect = "allow"
 reason = "everything else"
 "#;
 
-fn write(path: &str) -> (&'static str, Value) {
+pub fn write(path: &str) -> (&'static str, Value) {
     ("write_file", json!({ "path": path, "content": "made\n" }))
 }
 

@@ -5,7 +5,7 @@
 )]
 
 mod aftermath;
-mod approvals;
+pub mod approvals;
 mod attacks;
 mod bad_input;
 mod budgets;

@@ -1,0 +1,295 @@
+//! Carries out what a person asks of an issue or its run: by the command itself where it may change what the nodes share, else by the node
+//! that heard it as a message. Carried out again, a request changes nothing more.
+
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
+
+use super::stop_request::{self, StopRequest};
+use crate::conversation::inbox::Inboxes;
+use crate::conversation::inbox::inbox_format::{Heard, Inbox};
+use crate::domain::approval::{Approval, Denial};
+use crate::domain::cluster::person_request::{PersonAsks, PersonRequest};
+use crate::domain::facts::RunFacts;
+use crate::domain::issue::IssueKey;
+use crate::domain::mapping::worktree_of;
+use crate::domain::money::Money;
+use crate::domain::name::RepoName;
+use crate::domain::remark::{Remark, RemarkId, RemarkKind};
+use crate::domain::run::RunId;
+use crate::domain::stop::StopDetail;
+use crate::domain::trace::SuspendedProposal;
+use crate::engine::journal::JournalError;
+use crate::engine::shared_cap::{self, SharedCapError};
+use crate::engine::shared_cap_format::{Extension, Spending};
+use crate::issue::approval::{self, Decision, NewApproval, NotApproved};
+use crate::record::run_facts;
+use crate::repository::mapping_format::mapping_of;
+use crate::store::port::{LeaseKey, StoreError};
+use crate::store::run_dir::{RunDir, StateDir};
+use crate::sys::host::Host;
+
+/// What was done.
+#[derive(Debug)]
+pub enum Done {
+    /// The run was asked to end.
+    Asked,
+    /// What the issue has cost, and what people gave it.
+    Given(Spending),
+    /// What was said waits to be told.
+    Kept(RemarkId),
+    /// A call may run once.
+    Approved(Box<(Approval, SuspendedProposal)>),
+    /// A call may not run.
+    Denied(Box<(Denial, SuspendedProposal)>),
+    /// It was done before.
+    Already,
+}
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDone {
+    /// The store failed: the same again may succeed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What the issue has cost is not known at the moment.
+    #[error(transparent)]
+    Money(#[from] SharedCapError),
+    /// A journal is not readable at the moment.
+    #[error("{}: {}", .0.path, .0.message)]
+    Journal(JournalError),
+    /// There is no such call, or nothing can be decided on it.
+    #[error(transparent)]
+    NotApproved(#[from] NotApproved),
+    /// It cannot be done, now or later.
+    #[error("{0}")]
+    Refused(String),
+    /// The run that is to end was cut off. Where another one goes on with it, that one is meant.
+    #[error("the run was cut off")]
+    CutOff,
+    /// The work on it was cut off.
+    #[error("it was not carried out to its end: {0}")]
+    Panic(String),
+}
+
+impl From<JournalError> for NotDone {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl NotDone {
+    /// Whether the same may be done later.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Store(error) => !error.is_for_want_of_a_right(),
+            Self::Money(_) | Self::Journal(_) | Self::CutOff | Self::Panic(_) => true,
+            Self::NotApproved(NotApproved::Store(_)) => true,
+            Self::NotApproved(_) | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// Carries a request out. What is decided on calls is about what this run left.
+///
+/// # Errors
+/// Nothing was done; with a store that fails, it may have been.
+pub async fn carry_out(
+    state: &StateDir,
+    request: &PersonRequest,
+    left: Option<(RunDir, RunFacts)>,
+) -> Result<Done, NotDone> {
+    let PersonRequest { id, repository, issue, by, at, what } = request.clone();
+    let login = by.login(&Host::current().name);
+    match what {
+        PersonAsks::Stop { run_id, at_once } => {
+            let asked = if at_once { StopRequest::AtOnce } else { StopRequest::LastReport };
+            let dir = state.run(&repository, run_id);
+            blocking(move || Ok(stop_request::ask(&dir, &asked).map(|()| Done::Asked)?)).await
+        }
+        PersonAsks::Extend { amount } => {
+            let extension = Extension { by: login, amount, at, by_comment: false };
+            let store = state.store().clone();
+            let given = move || {
+                let of = (&repository, &issue);
+                let given = shared_cap::extend_issue(&store, of, (&id.to_string(), &extension), Money::ZERO)?;
+                given.map(Done::Given).map_err(|_| NotDone::Refused("nothing may be given".to_owned()))
+            };
+            blocking(given).await
+        }
+        PersonAsks::Say { text } => {
+            let Some(number) = issue.number() else {
+                return Err(NotDone::Refused(format!("{issue} is no issue's number")));
+            };
+            // As good as unique: two people who speak in the same moment are both heard.
+            let id = RemarkId::Said(id.as_u64_pair().0);
+            let heard = Heard::said(said((id, number), login, &text, at), at);
+            let keep = move |inbox: &mut Inbox| {
+                inbox.remarks.entry(id).or_insert_with(|| heard.clone());
+            };
+            Inboxes::new(state, &repository).of(number).update(keep).await?;
+            Ok(Done::Kept(id))
+        }
+        PersonAsks::Approve { proposal, holds_ms, .. } => {
+            let (dir, facts) = left.ok_or(NotApproved::NoRun)?;
+            let holds = std::time::Duration::from_millis(holds_ms);
+            let approval = NewApproval { proposal, approver: by.principal(), holds };
+            let state = state.clone();
+            let grant = move || Ok(approval::grant(&state, &dir, &facts, &approval, at)?);
+            Ok(Done::Approved(Box::new(blocking(grant).await?)))
+        }
+        PersonAsks::Deny { proposal, .. } => {
+            let (dir, facts) = left.ok_or(NotApproved::NoRun)?;
+            let state = state.clone();
+            let deny = move || Ok(approval::deny(&state, &dir, &facts, (&proposal, by.principal()), at)?);
+            Ok(Done::Denied(Box::new(blocking(deny).await?)))
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, NotDone> + Send + 'static,
+) -> Result<T, NotDone> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(NotDone::Panic(panic.to_string())))
+}
+
+fn said((id, number): (RemarkId, u64), login: String, text: &str, at: DateTime<Utc>) -> Remark {
+    Remark {
+        kind: RemarkKind::Said,
+        id,
+        node_id: None,
+        number,
+        url: None,
+        login: Some(login),
+        bot: false,
+        created: at,
+        edited: None,
+        editor: None,
+        edited_by_bot: false,
+        text: text.trim().to_owned(),
+        minimized: false,
+        thread: None,
+        in_reply_to: None,
+        review: None,
+        state: None,
+    }
+}
+
+/// Carries out a request that came as a message. What it says is data: it is looked at first, and also whether it still fits what it
+/// is about. Heard a second time, by another node too, it changes nothing.
+///
+/// # Errors
+/// Nothing was done; with a store that fails, it may have been.
+pub async fn hear(state: &StateDir, request: &PersonRequest, now: DateTime<Utc>) -> Result<Done, NotDone> {
+    if let Some(fault) = request.fault(now) {
+        return Err(NotDone::Refused(fault));
+    }
+    let (own, asked) = (state.clone(), request.clone());
+    match &request.what {
+        PersonAsks::Extend { .. } | PersonAsks::Say { .. } => carry_out(state, request, None).await,
+        PersonAsks::Stop { at_once, .. } => {
+            let run_id = blocking(move || at_work(&own, &asked)).await?;
+            let what = PersonAsks::Stop { run_id, at_once: *at_once };
+            carry_out(state, &PersonRequest { what, ..request.clone() }, None).await
+        }
+        PersonAsks::Approve { .. } | PersonAsks::Deny { .. } => {
+            match blocking(move || undecided(&own, &asked, now)).await? {
+                Some(left) => carry_out(state, request, Some(left)).await,
+                None => Ok(Done::Already),
+            }
+        }
+    }
+}
+
+/// The newest run of an issue, as its lease knows it, whoever has it. Blocks.
+pub fn newest_run(state: &StateDir, repo: &RepoName, issue: &IssueKey) -> Option<RunId> {
+    // Nodes tell issues apart by the name of the file alone.
+    let lease =
+        LeaseKey::Issue { repo: repo.clone(), file: PathBuf::from(format!("{}.json", worktree_of(issue))) };
+    let record = state.store().look(&lease)?.record?;
+    Some(mapping_of(&record)?.run_id)
+}
+
+/// The run that is to end: the one that was named, or the one that goes on with it.
+fn at_work(state: &StateDir, request: &PersonRequest) -> Result<RunId, NotDone> {
+    let PersonAsks::Stop { run_id, .. } = request.what else {
+        return Err(NotDone::Refused("no run is to end".to_owned()));
+    };
+    let facts_of = |run_id| {
+        let facts = run_facts::read_anywhere(&state.run(&request.repository, run_id))?;
+        facts.ok_or_else(|| NotDone::Refused(format!("there is no run {run_id} of {}", request.repository)))
+    };
+    let over = |run_id| NotDone::Refused(format!("run {run_id} has ended already"));
+    let facts = facts_of(run_id)?;
+    if facts.lease.as_ref().is_some_and(|lease| lease.issue.key != request.issue) {
+        return Err(NotDone::Refused(format!("run {run_id} is none of issue {}", request.issue)));
+    }
+    let Some(end) = &facts.end else { return Ok(run_id) };
+    if !is_gone_on_with(end.detail) {
+        return Err(over(run_id));
+    }
+    let newest = newest_run(state, &request.repository, &request.issue).ok_or_else(|| over(run_id))?;
+    if newest == run_id {
+        return Err(NotDone::CutOff);
+    }
+    let mut at = facts_of(newest)?;
+    if at.end.is_some() {
+        let cut_off = at.end.as_ref().is_some_and(|end| is_gone_on_with(end.detail));
+        return Err(if cut_off { NotDone::CutOff } else { over(run_id) });
+    }
+    loop {
+        let before = at.lease.as_ref().and_then(|lease| lease.previous_run);
+        match before {
+            Some(before) if before == run_id => return Ok(newest),
+            Some(before) => at = facts_of(before)?,
+            None => return Err(over(run_id)),
+        }
+        if at.end.as_ref().is_some_and(|end| !is_gone_on_with(end.detail)) {
+            return Err(over(run_id));
+        }
+    }
+}
+
+/// Whether another run goes on by itself with one that ended so.
+fn is_gone_on_with(detail: StopDetail) -> bool {
+    matches!(detail, StopDetail::Interrupted | StopDetail::Shutdown | StopDetail::Overtaken)
+}
+
+/// What the newest run of an issue left to people, where nobody decided otherwise on the call since the person looked at it; `None` = the
+/// request's decision stands already.
+fn undecided(
+    state: &StateDir,
+    request: &PersonRequest,
+    now: DateTime<Utc>,
+) -> Result<Option<(RunDir, RunFacts)>, NotDone> {
+    let (PersonAsks::Approve { run_id, proposal, instead_of, .. }
+    | PersonAsks::Deny { run_id, proposal, instead_of }) = &request.what
+    else {
+        return Err(NotDone::Refused("nothing is to be decided".to_owned()));
+    };
+    let newest = newest_run(state, &request.repository, &request.issue).ok_or(NotApproved::NoRun)?;
+    if newest != *run_id {
+        let words = format!("run {run_id} is not the newest one of issue {} any more", request.issue);
+        return Err(NotDone::Refused(words));
+    }
+    let dir = state.run(&request.repository, newest);
+    let facts = run_facts::read_anywhere(&dir)?.ok_or(NotApproved::NoRun)?;
+    let hash = approval::named(&dir, &facts, proposal)?.1.proposal_hash.clone();
+    let (approves, at, by) = match approval::decision(state, &request.repository, &hash, now) {
+        Decision::Open => return Ok(Some((dir, facts))),
+        Decision::Approved(grant) => (true, grant.granted_at, grant.approver),
+        Decision::Denied(denial) => (false, denial.decided_at, denial.decided_by),
+    };
+    let asks = matches!(request.what, PersonAsks::Approve { .. });
+    if (approves, at) == (asks, request.at) && by == request.by.principal() {
+        return Ok(None);
+    }
+    match *instead_of == Some(at) {
+        true => Ok(Some((dir, facts))),
+        false => {
+            let who = by.login.unwrap_or_else(|| "somebody".to_owned());
+            let done = if approves { "approved" } else { "denied" };
+            Err(NotDone::Refused(format!("{who} has {done} the call meanwhile")))
+        }
+    }
+}
