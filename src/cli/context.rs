@@ -13,6 +13,8 @@ use super::transcript::Detail;
 use crate::config::{Config, ConfigError, Env, Flag, Request};
 #[cfg(feature = "nats")]
 use crate::record::mirror::Mirror;
+#[cfg(feature = "nats")]
+use crate::store::nats::NatsStore;
 use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
 use crate::sys::private_place;
@@ -35,9 +37,9 @@ pub struct Context {
     /// What this host shows of its cluster, once somebody asked.
     #[cfg(feature = "nats")]
     pub(super) mirror: Arc<OnceLock<Option<Arc<Mirror>>>>,
-    /// The state directory of this host as a node's, once somebody asked.
+    /// The state directory of this host as a node's, and the store that it is on, once somebody asked.
     #[cfg(feature = "nats")]
-    pub(super) node: Arc<OnceLock<StateDir>>,
+    pub(super) node: Arc<OnceLock<(StateDir, NatsStore)>>,
 }
 
 impl Context {

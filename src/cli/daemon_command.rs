@@ -148,6 +148,8 @@ fn daemon_front(
         hints: daemon.hints(),
         webhook_secret: secrets.webhook,
         chat,
+        #[cfg(feature = "nats")]
+        others: elsewhere::other_nodes(context)?,
     })
 }
 

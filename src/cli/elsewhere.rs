@@ -7,18 +7,20 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
 use super::args::ListArgs;
-use super::cluster::access;
+use super::cluster::{access, node};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::daemon::DaemonFiles;
+use crate::daemon::cluster_status::{Word, of_all};
 use crate::daemon::status_format::Status;
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::run::RunId;
 use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
 use crate::domain::stop::{Stop, StopDetail};
+use crate::http::{OtherNodes, word};
 use crate::record::mirror::mirror_format::{KnownRow, KnownStatus};
 use crate::record::mirror::{Mirror, NotShown, Shown};
 use crate::store::nats::{Access, Caps, NatsStore};
@@ -58,7 +60,7 @@ const AT_EACH_TRY: Duration = Duration::from_secs(5);
 
 /// The state directory of this host as that of a node: what a run of this process writes is published. It connects once. Blocks.
 pub fn node_state(context: &Context, config: &Config) -> Result<StateDir, CommandError> {
-    if let Some(known) = context.node.get() {
+    if let Some((known, _)) = context.node.get() {
         return Ok(known.clone());
     }
     let state = context.state_dir()?.as_path().to_owned();
@@ -76,7 +78,14 @@ pub fn node_state(context: &Context, config: &Config) -> Result<StateDir, Comman
         ..CommandError::failed(format!("The cluster's store cannot be used: {error}"))
             .hint("`agentd cluster doctor` says what the cluster needs")
     })?;
-    Ok(context.node.get_or_init(|| StateDir::of_node(state, &store)).clone())
+    Ok(context.node.get_or_init(|| (StateDir::of_node(state, &store), store)).0.clone())
+}
+
+/// The other nodes, for the front of this one's daemon; `None` = there is no cluster.
+pub fn other_nodes(context: &Context) -> Result<Option<Arc<OtherNodes>>, CommandError> {
+    let Some((_, store)) = context.node.get() else { return Ok(None) };
+    let mirror = Mirror::on(store.clone(), context.state_dir()?.as_path().to_owned());
+    Ok(Some(Arc::new(OtherNodes::new(mirror, &node(&context.config()?)))))
 }
 
 /// A run that was found, and from when that is.
@@ -293,9 +302,12 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
         (Err(error), None) => return Err(error),
     };
     tell_stale(context, &nodes);
+    let words: Vec<Word> = nodes.items.iter().map(word).collect();
+    let newest = words.iter().filter(|word| word.status.is_some()).max_by_key(|word| word.as_of);
+    let all = newest.and_then(|word| word.status.clone()).map(|status| of_all(status, &words));
     let works: Vec<&KnownRow> = runs.items.iter().filter(|known| !known.row.ended()).collect();
     if context.output.json() {
-        let mut document = status_document(&nodes, &runs, &works);
+        let mut document = status_document(all.as_ref(), &nodes, &runs, &works);
         document["store_unavailable"] = json!(here.and_then(|status| status.store_unavailable));
         return context.output.document(&document);
     }
@@ -304,22 +316,20 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
         tell_without_store(context, status)?;
     }
     let mut rows = Vec::new();
-    for known in &nodes.items {
-        let (word, tone) = if known.lives { ("running", Tone::Good) } else { ("not running", Tone::Warn) };
-        let text = |member: &str| known.status[member].as_str().unwrap_or_default().to_owned();
+    for (known, word) in nodes.items.iter().zip(&words) {
+        let (said, tone) = if known.lives { ("running", Tone::Good) } else { ("not running", Tone::Warn) };
         let ago = (nodes.now - known.as_of).num_seconds().max(0);
-        let (word, version) = (out.toned(word, tone), text("version"));
-        out.line(format!("node {} {word} (agentd {version}), last word {ago} s ago", known.node))?;
-        for told in not_well(known) {
-            out.line(out.toned(&told, Tone::Bad))?;
+        let version = known.status["version"].as_str().unwrap_or_default();
+        let said = out.toned(said, tone);
+        out.line(format!("node {} {said} (agentd {version}), last word {ago} s ago", known.node))?;
+        for told in word.troubles() {
+            out.line(out.toned(&format!("node {}: {told}", word.node), Tone::Bad))?;
         }
-        for state in ["waiting", "parked"] {
-            for issue in known.status[state].as_array().into_iter().flatten() {
-                let member = |name: &str| issue[name].as_str().unwrap_or_default().to_owned();
-                let place = format!("{}#{}", member("repo"), issue["issue"]);
-                rows.push(vec![place, member("code"), known.node.clone(), member("text")]);
-            }
-        }
+    }
+    for issue in all.iter().flat_map(|all| all.waiting.iter().chain(&all.parked)) {
+        let place = format!("{}#{}", issue.repo, issue.issue);
+        let node = issue.node.clone().unwrap_or_default();
+        rows.push(vec![place, issue.code.clone(), node, issue.text.clone()]);
     }
     for known in &works {
         let row = &known.row;
@@ -339,30 +349,6 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
     out.table(&["ISSUE", "STATE", "NODE", "WHY"], &rows)
 }
 
-/// What a living node says is not well with the store, as it sees it.
-fn not_well(known: &KnownStatus) -> Vec<String> {
-    if !known.lives {
-        return Vec::new();
-    }
-    let (skew, full) = (&known.status["clock_skew"], &known.status["store_full"]);
-    let skew = skew["seconds"].as_i64().map(|seconds| {
-        format!("clock_skew: its clock is {seconds:+} s off the store's, and it begins nothing")
-    });
-    let full = full["error"].as_str().map(|error| format!("store_full: {error}; it begins nothing"));
-    let slow = known.status["store_slow"]["p99_ms"].as_u64();
-    let slow = slow.map(|ms| format!("store_slow: a write takes up to {ms} ms (p99 of the last minute)"));
-    let told = [skew, full, slow].into_iter().flatten();
-    told.map(|told| format!("node {}: {told}", known.node)).collect()
-}
-
-/// Whether the daemon of a node tells of the same issue's run as its own.
-fn works_on(node: &KnownStatus, item: &Value) -> bool {
-    let mut running = node.status["running"].as_array().into_iter().flatten();
-    running.any(|own| {
-        own["repo"] == item["repo"] && own["issue"] == item["issue"] && own.get("placed_on").is_none()
-    })
-}
-
 /// What a living daemon of this state directory says while it cannot use the store; `None` = it can, or there is none.
 fn without_store(context: &Context) -> Result<Option<Status>, CommandError> {
     let files = DaemonFiles::of(&context.state()?);
@@ -379,34 +365,21 @@ fn tell_without_store(context: &Context, status: &Status) -> Result<(), CommandE
 }
 
 /// What the daemons say, each item with its node; runs without a daemon that tells of them are in the foreground.
-fn status_document(nodes: &Shown<KnownStatus>, runs: &Shown<KnownRow>, works: &[&KnownRow]) -> Value {
-    let newest = nodes.items.iter().max_by_key(|known| known.as_of);
-    let mut status = newest.map(|known| known.status.clone()).unwrap_or_default();
-    for list in ["repositories", "running", "waiting", "parked"] {
-        let mut all = Vec::new();
-        for known in &nodes.items {
-            for item in known.status[list].as_array().into_iter().flatten() {
-                // The node that works on it tells more.
-                if nodes
-                    .items
-                    .iter()
-                    .any(|other| json!(other.node) == item["placed_on"] && works_on(other, item))
-                {
-                    continue;
-                }
-                let mut item = item.clone();
-                item["node"] = json!(known.node);
-                all.push(item);
-            }
-        }
-        if status.is_object() {
-            status[list] = Value::Array(all);
-        }
+fn status_document(
+    all: Option<&Status>,
+    nodes: &Shown<KnownStatus>,
+    runs: &Shown<KnownRow>,
+    works: &[&KnownRow],
+) -> Value {
+    let mut status = json!(all);
+    if let Value::Object(members) = &mut status {
+        // They stand beside it.
+        members.remove("nodes");
     }
     let told = |known: &KnownRow| {
-        let running = status["running"].as_array().into_iter().flatten();
         let run = RunId(known.row.run_id).to_string();
-        running.into_iter().any(|item| item["progress"]["run_id"] == json!(run))
+        let mut running = all.into_iter().flat_map(|all| &all.running);
+        running.any(|item| item.progress.as_ref().is_some_and(|progress| progress.run_id == run))
     };
     let foreground = works.iter().filter(|known| !told(known)).map(|known| {
         let row = &known.row;

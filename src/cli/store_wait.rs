@@ -101,5 +101,7 @@ fn answering(context: &Context, waiting: &Waiting, secrets: &Secrets) -> Result<
         hints: Arc::<Hints>::default(),
         webhook_secret: secrets.webhook.clone(),
         chat: watch::channel(None).1,
+        #[cfg(feature = "nats")]
+        others: None,
     })
 }

@@ -53,6 +53,7 @@ mod troubles;
 mod waiting;
 mod why;
 
+pub mod cluster_status;
 pub mod state_format;
 pub mod status_format;
 
@@ -67,7 +68,7 @@ pub use hints::Hints;
 pub use loading::{DaemonError, DaemonFiles, StateError};
 pub use main_loop::{Daemon, DaemonReport};
 pub use outcome::{Afterwards, RunSummary, afterwards};
-pub use run_progress::Progress;
+pub use run_progress::{Progress, said};
 pub use schedule::{Action, schedule};
 pub use snapshot::{
     Asked, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection, Snapshot, WaitsForPerson,

@@ -127,14 +127,7 @@ impl Progress {
         };
         self.changed();
         if let Some(text) = text {
-            let told = Arc::new(LogLine {
-                at: line.ts,
-                repo: issue.repo.clone(),
-                issue: issue.number,
-                run_id: line.run_id.to_string(),
-                kind: line.kind.clone(),
-                text: text.chars().take(LONGEST_LINE).collect(),
-            });
+            let told = Arc::new(log_line(issue, line, &text));
             let mut recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
             recent.push_back(Arc::clone(&told));
             if recent.len() > RECENT {
@@ -142,6 +135,23 @@ impl Progress {
             }
             let _nobody_listens = self.0.lines.send(told);
         }
+    }
+}
+
+/// What a line of the journal of an issue's run says to people; `None` = nothing.
+pub fn said(issue: &IssueRef, line: &JournalLine) -> Option<LogLine> {
+    let text = fold(&mut RunProgress::default(), &line.event()?)?;
+    Some(log_line(issue, line, &text))
+}
+
+fn log_line(issue: &IssueRef, line: &JournalLine, text: &str) -> LogLine {
+    LogLine {
+        at: line.ts,
+        repo: issue.repo.clone(),
+        issue: issue.number,
+        run_id: line.run_id.to_string(),
+        kind: line.kind.clone(),
+        text: text.chars().take(LONGEST_LINE).collect(),
     }
 }
 

@@ -40,6 +40,7 @@ impl Daemon {
                 failing_since: watch.health.failing_since,
                 error: watch.health.error.clone(),
                 next_sweep: next,
+                node: None,
             }
         });
         let unopened = self.deps.unopened.iter().map(|(repo, why)| RepositoryStatus {
@@ -48,6 +49,7 @@ impl Daemon {
             failing_since: Some(self.started_at),
             error: Some(format!("cannot be opened yet, and is tried again: {why}")),
             next_sweep: None,
+            node: None,
         });
         let running = |issue: &IssueRef, since, control: &RunHandle| RunningStatus {
             repo: issue.repo.clone(),
@@ -56,6 +58,7 @@ impl Daemon {
             stopping: control.shutdown.stopping().then(|| control.why().as_str().to_owned()),
             placed_on: control.node(),
             progress: self.deps.progress.of(issue),
+            node: None,
         };
         let assigned = self.assigned.all();
         let own = self.supervisor.runs().filter(|(issue, _)| !assigned.contains_key(issue));
@@ -68,6 +71,7 @@ impl Daemon {
             code: code.to_owned(),
             text,
             asked: None,
+            node: None,
         };
         let waiting = self
             .waiting
@@ -121,6 +125,8 @@ impl Daemon {
                 counted: limits.counted,
                 unchanged: limits.unchanged,
             },
+            nodes: Vec::new(),
+            stale_since: None,
         }
     }
 }

@@ -52,6 +52,26 @@ pub struct Status {
     pub parked: Vec<IssueStatus>,
     /// GitHub's limits.
     pub limits: LimitsStatus,
+    /// In a cluster, where it is asked for: every node, this one too, as they last said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeStatus>,
+    /// Since when nothing newer is known of the other nodes; absent = it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale_since: Option<DateTime<Utc>>,
+}
+
+/// See [`Status::nodes`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub node: String,
+    /// Whether it works.
+    pub lives: bool,
+    /// When it said what is told of it, by the store's clock.
+    pub as_of: DateTime<Utc>,
+    /// What is not well there: words that a person looks at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
 }
 
 /// See [`Status::store_unavailable`] and [`Status::store_full`].
@@ -116,6 +136,9 @@ pub struct RepositoryStatus {
     /// Next sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_sweep: Option<DateTime<Utc>>,
+    /// In a cluster, where all nodes are told of: the one that polls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// See [`Status::running`].
@@ -136,6 +159,9 @@ pub struct RunningStatus {
     /// How far it is; absent before its journal begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<RunProgress>,
+    /// In a cluster, where all nodes are told of: the one that says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// How far a run is.
@@ -196,6 +222,9 @@ pub struct IssueStatus {
     /// What a person is asked; absent = nothing is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<AskedStatus>,
+    /// In a cluster, where all nodes are told of: the one that says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// What a person is asked on an issue that waits for them.

@@ -55,6 +55,8 @@ impl Waiting {
             waiting: Vec::new(),
             parked: Vec::new(),
             limits: LimitsStatus::default(),
+            nodes: Vec::new(),
+            stale_since: None,
         })?;
         Ok(waiting)
     }

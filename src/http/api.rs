@@ -11,9 +11,11 @@ use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
 use super::reply::failure;
-use super::run_index::{self, Row};
-use super::shared::Shared;
+use super::run_index;
+use super::shared::{NotTold, Shared, live_cost};
 use crate::daemon::status_format::Status;
+#[cfg(feature = "nats")]
+use crate::record::mirror::NotShown;
 use crate::store::run_dir::RunDir;
 
 type Of = State<Arc<Shared>>;
@@ -35,7 +37,9 @@ pub async fn health(State(shared): Of, headers: HeaderMap) -> Response {
     if !shared.access.admits(&headers) {
         return Json(json!({ "status": "ok" })).into_response();
     }
-    let Some(status) = shared.status() else { return Json(json!({ "status": "starting" })).into_response() };
+    let Some(status) = shared.own_status() else {
+        return Json(json!({ "status": "starting" })).into_response();
+    };
     let failing: Vec<&Status> = Some(&status)
         .filter(|status| {
             status.reload_error.is_some()
@@ -61,26 +65,26 @@ pub async fn health(State(shared): Of, headers: HeaderMap) -> Response {
 
 /// `GET /api/v1/status`: everything at once.
 pub async fn status(State(shared): Of) -> Response {
-    shared.status().map_or_else(not_yet, |status| Json(status).into_response())
+    shared.status().await.map_or_else(not_yet, |status| Json(status).into_response())
 }
 
 /// `GET /api/v1/queue`: what runs, waits and is parked, with the reason code of each.
 pub async fn queue(State(shared): Of) -> Response {
-    let Some(status) = shared.status() else { return not_yet() };
+    let Some(status) = shared.status().await else { return not_yet() };
     Json(json!({ "running": status.running, "waiting": status.waiting, "parked": status.parked }))
         .into_response()
 }
 
 /// `GET /api/v1/limits`: GitHub's limits as they were last seen.
 pub async fn limits(State(shared): Of) -> Response {
-    shared.status().map_or_else(not_yet, |status| Json(status.limits).into_response())
+    shared.own_status().map_or_else(not_yet, |status| Json(status.limits).into_response())
 }
 
 /// `GET /api/v1/cost`: what runs cost, by day (UTC) and by repository; runs under way included.
 pub async fn cost(State(shared): Of) -> Response {
-    let live = shared.live_cost();
-    let rows = shared.run_index.rows().await;
-    Json(run_index::cost(&rows, live)).into_response()
+    let live = live_cost(shared.status().await.as_ref());
+    let rows = shared.rows().await;
+    Json(run_index::cost(&rows.all, live)).into_response()
 }
 
 /// `GET /api/v1/runs?limit=N`: the newest runs first.
@@ -91,18 +95,18 @@ pub async fn runs(State(shared): Of, Query(asked): Query<Vec<(String, String)>>)
         Some(Ok(limit)) => limit.min(MOST),
         None => USUAL,
     };
-    let rows = shared.run_index.rows().await;
-    let told: Vec<Value> = rows.iter().take(limit).map(Row::document).collect();
-    Json(json!({ "total": rows.len(), "runs": told })).into_response()
+    let rows = shared.rows().await;
+    let told: Vec<Value> = rows.all.iter().take(limit).map(|row| row.document(rows.now)).collect();
+    Json(json!({ "total": rows.all.len(), "runs": told })).into_response()
 }
 
 /// `GET /api/v1/runs/RUN`: the run output; of a run under way what is known.
 pub async fn run(State(shared): Of, Path(asked): Path<String>) -> Response {
-    match shared.run_index.find(&asked).await {
-        None => no_run(&asked),
-        Some((dir, row)) => match file(&dir.result()).await {
+    match shared.run(&asked).await {
+        Err(why) => not_told(&asked, &why),
+        Ok((dir, row, now)) => match file(&dir.result()).await {
             Some(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-            None => Json(row.document()).into_response(),
+            None => Json(row.document(now)).into_response(),
         },
     }
 }
@@ -123,7 +127,10 @@ async fn kept(
     place: fn(&RunDir) -> std::path::PathBuf,
     kind: &'static str,
 ) -> Response {
-    let Some((dir, _)) = shared.run_index.find(asked).await else { return no_run(asked) };
+    let dir = match shared.run(asked).await {
+        Ok((dir, ..)) => dir,
+        Err(why) => return not_told(asked, &why),
+    };
     match file(&place(&dir)).await {
         Some(body) => ([(header::CONTENT_TYPE, kind)], body).into_response(),
         None => failure(StatusCode::NOT_FOUND, "not_written", "the run has not written it yet"),
@@ -136,13 +143,28 @@ async fn file(path: &std::path::Path) -> Option<Body> {
     Some(Body::from_stream(ReaderStream::with_capacity(file, AT_ONCE)))
 }
 
-fn no_run(asked: &str) -> Response {
-    failure(StatusCode::NOT_FOUND, "not_found", &format!("there is no run \"{asked}\""))
+fn not_told(asked: &str, why: &NotTold) -> Response {
+    match why {
+        NotTold::NoRun => {
+            failure(StatusCode::NOT_FOUND, "not_found", &format!("there is no run \"{asked}\""))
+        }
+        #[cfg(feature = "nats")]
+        NotTold::NotShown(why) => {
+            let (status, code) = match why {
+                NotShown::Expired { .. } => (StatusCode::GONE, "expired"),
+                NotShown::Broken { .. } => (StatusCode::BAD_GATEWAY, "not_as_written"),
+                NotShown::NothingKnown(_) | NotShown::OutOfReach { .. } => {
+                    (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable")
+                }
+            };
+            failure(status, code, &why.to_string())
+        }
+    }
 }
 
 /// `GET /api/v1/issues/OWNER/NAME/N`: where one issue stands; 404 where nothing asks for it.
 pub async fn issue(State(shared): Of, Path((owner, name, number)): Path<(String, String, u64)>) -> Response {
-    let Some(status) = shared.status() else { return not_yet() };
+    let Some(status) = shared.status().await else { return not_yet() };
     let repo = format!("{owner}/{name}");
     let is = |of: &crate::domain::name::RepoName, issue: u64| {
         of.to_string().eq_ignore_ascii_case(&repo) && issue == number

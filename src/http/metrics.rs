@@ -8,17 +8,17 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 
-use super::shared::Shared;
+use super::shared::{Shared, live_cost};
 
 /// Every metric, with its help.
 pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let rows = shared.run_index.ended().await;
+    let (rows, status) = (shared.ended().await, shared.status().await);
     let mut text = Text(String::new());
     let mut runs: BTreeMap<(String, String), u64> = BTreeMap::new();
     let mut costs: BTreeMap<String, f64> = BTreeMap::new();
     for row in rows.iter() {
-        *runs.entry((row.dir.repo.to_string(), row.reason().to_owned())).or_default() += 1;
-        *costs.entry(row.dir.repo.to_string()).or_default() += row.cost();
+        *runs.entry((row.repo.to_string(), row.reason().to_owned())).or_default() += 1;
+        *costs.entry(row.repo.to_string()).or_default() += row.cost();
     }
     text.head("agentd_runs_total", "counter", "Runs that ended, by stop reason.");
     for ((repo, reason), count) in &runs {
@@ -29,8 +29,8 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         text.line("agentd_cost_usd_total", &[("repository", repo)], cost);
     }
     text.head("agentd_cost_usd_under_way", "gauge", "US dollars that runs under way have cost so far.");
-    text.line("agentd_cost_usd_under_way", &[], shared.live_cost());
-    if let Some(status) = shared.status() {
+    text.line("agentd_cost_usd_under_way", &[], live_cost(status.as_ref()));
+    if let Some(status) = status {
         let mut running: BTreeMap<String, u64> =
             status.repositories.iter().map(|of| (of.repo.to_string(), 0)).collect();
         for run in &status.running {

@@ -5,6 +5,8 @@ mod body;
 mod status_page;
 mod access;
 mod run_index;
+#[cfg(feature = "nats")]
+mod other_nodes;
 mod deliveries;
 mod chat;
 mod shared;
@@ -18,6 +20,8 @@ mod connections;
 mod server;
 
 pub use chat::Chat;
+#[cfg(feature = "nats")]
+pub use other_nodes::{OtherNodes, word};
 pub use server::{Listening, listen};
 pub use shared::Front;
 #[doc(hidden)]

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
+use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
+use crate::domain::run_output::rfc3339;
 use crate::record::run_facts;
 use crate::store::run_dir::{RunDir, StateDir};
 
@@ -18,19 +21,35 @@ const DAYS: usize = 31;
 /// One run, in a line.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
-    pub dir: RunDir,
+    pub run_id: RunId,
+    pub repo: RepoName,
     /// Members of the run output that a list shows; `None` while the run is under way.
     pub ended: Option<Arc<Value>>,
     /// The issue and its title, of a run under way.
     pub begun: Option<Arc<Value>>,
+    /// In a cluster: the node that it is on, and when that said so, by the store's clock.
+    pub seen: Option<(String, DateTime<Utc>)>,
+}
+
+/// Runs, newest first.
+#[derive(Debug, Clone)]
+pub(super) struct Rows {
+    pub all: Arc<[Row]>,
+    /// To when ages count: in a cluster now, by the store's clock.
+    pub now: DateTime<Utc>,
 }
 
 impl Row {
-    /// As the API lists it.
-    pub fn document(&self) -> Value {
+    /// As the API lists it. `now`: see [`Rows::now`].
+    pub fn document(&self, now: DateTime<Utc>) -> Value {
         let mut line = json!({
-            "run_id": self.dir.run_id, "repo": self.dir.repo, "state": if self.ended.is_some() { "ended" } else { "under way" },
+            "run_id": self.run_id, "repo": self.repo, "state": if self.ended.is_some() { "ended" } else { "under way" },
         });
+        if let Some((node, as_of)) = &self.seen {
+            line["node"] = json!(node);
+            line["as_of"] = json!(rfc3339(*as_of));
+            line["age_ms"] = json!((now - *as_of).num_milliseconds().max(0));
+        }
         for (name, value) in
             [&self.ended, &self.begun].into_iter().flatten().flat_map(|known| known.as_object()).flatten()
         {
@@ -84,14 +103,14 @@ impl Known {
     fn row(&mut self, dir: RunDir) -> Row {
         let ended = self.ended(&dir);
         if ended.is_some() {
-            return Row { dir, ended, begun: None };
+            return Row { run_id: dir.run_id, repo: dir.repo, ended, begun: None, seen: None };
         }
         let begun = self.begun.get(&dir.run_id).cloned().or_else(|| {
             let read = Arc::new(begun(&dir)?);
             self.begun.insert(dir.run_id, Arc::clone(&read));
             Some(read)
         });
-        Row { dir, ended, begun }
+        Row { run_id: dir.run_id, repo: dir.repo, ended, begun, seen: None }
     }
 }
 
@@ -101,14 +120,14 @@ impl RunIndex {
     }
 
     /// Every run, newest first.
-    pub async fn rows(&self) -> Vec<Row> {
+    pub async fn rows(&self) -> Arc<[Row]> {
         let (state, known) = (self.state.clone(), Arc::clone(&self.known));
         let read = move || {
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             let dirs = state.runs(None).unwrap_or_default();
             dirs.into_iter().map(|dir| known.row(dir)).collect()
         };
-        tokio::task::spawn_blocking(read).await.unwrap_or_default()
+        tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| Arc::default())
     }
 
     /// The runs that ended, as they were within the last second. Who asks often waits for one reading, and of a run under way
@@ -123,10 +142,10 @@ impl RunIndex {
         let (state, known) = (self.state.clone(), Arc::clone(&self.known));
         let read = move || -> Vec<Row> {
             let dirs = state.runs(None).unwrap_or_default();
-            let ended = |dir| {
+            let ended = |dir: RunDir| {
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-                let ended = known.ended(&dir)?;
-                Some(Row { dir, ended: Some(ended), begun: None })
+                let ended = Some(known.ended(&dir)?);
+                Some(Row { run_id: dir.run_id, repo: dir.repo, ended, begun: None, seen: None })
             };
             dirs.into_iter().filter_map(ended).collect()
         };
@@ -135,17 +154,17 @@ impl RunIndex {
         rows
     }
 
-    /// A run by its id, a unique prefix of it, or `latest`.
-    pub async fn find(&self, asked: &str) -> Option<(RunDir, Row)> {
-        let mut rows = self.rows().await;
-        if asked != "latest" {
-            rows.retain(|row| row.dir.run_id.to_string().starts_with(asked));
-            if rows.len() > 1 {
-                return None;
-            }
-        }
-        rows.into_iter().next().map(|row| (row.dir.clone(), row))
+    /// The directory of a run.
+    pub fn directory(&self, row: &Row) -> RunDir {
+        self.state.run(&row.repo, row.run_id)
     }
+}
+
+/// A run by its id, a unique prefix of it, or `latest`.
+pub(super) fn chosen<'r>(rows: &'r [Row], asked: &str) -> Option<&'r Row> {
+    let mut named = rows.iter().filter(|row| asked == "latest" || row.run_id.to_string().starts_with(asked));
+    let first = named.next()?;
+    (asked == "latest" || named.next().is_none()).then_some(first)
 }
 
 fn brief(dir: &RunDir) -> Option<Value> {
@@ -171,7 +190,7 @@ pub(super) fn cost(rows: &[Row], live: f64) -> Value {
     for row in rows.iter().filter(|row| row.ended.is_some()) {
         let day = row.text("started_at").get(..10).unwrap_or_default().to_owned();
         *days.entry(day).or_default() += row.cost();
-        *repositories.entry(row.dir.repo.to_string()).or_default() += row.cost();
+        *repositories.entry(row.repo.to_string()).or_default() += row.cost();
     }
     // A sum over nothing begins with -0.0.
     let total = days.values().fold(0.0, |sum, cost| sum + cost);

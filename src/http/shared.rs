@@ -2,17 +2,22 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use secrecy::SecretString;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, broadcast, watch};
 
 use super::access::Access;
 use super::chat::Chat;
 use super::deliveries::Deliveries;
-use super::run_index::RunIndex;
-use crate::daemon::status_format::Status;
+#[cfg(feature = "nats")]
+use super::other_nodes::OtherNodes;
+use super::run_index::{Row, Rows, RunIndex, chosen};
+use crate::daemon::status_format::{LogLine, Status};
 use crate::daemon::{Hints, IssueRef, Progress};
 use crate::domain::money::Money;
-use crate::store::run_dir::StateDir;
+#[cfg(feature = "nats")]
+use crate::record::mirror::NotShown;
+use crate::store::run_dir::{RunDir, StateDir};
 
 /// What the front shows and may change: it can only give the daemon a hint.
 #[derive(Clone)]
@@ -33,6 +38,9 @@ pub struct Front {
     pub hosts: Vec<String>,
     /// The chat endpoint of the moment; `None` = there is none.
     pub chat: watch::Receiver<Option<Arc<Chat>>>,
+    /// In a cluster: the other nodes.
+    #[cfg(feature = "nats")]
+    pub others: Option<Arc<OtherNodes>>,
 }
 
 /// What the handlers share.
@@ -45,9 +53,18 @@ pub(super) struct Shared {
     pub streams: Arc<Semaphore>,
 }
 
+/// Why nothing of a run is told.
+pub(super) enum NotTold {
+    /// There is no such run, or there are several.
+    NoRun,
+    /// In a cluster: it cannot be brought here.
+    #[cfg(feature = "nats")]
+    NotShown(NotShown),
+}
+
 impl Shared {
-    /// The daemon's last word, with the runs' progress of now.
-    pub fn status(&self) -> Option<Status> {
+    /// The daemon's last word, with its runs' progress of now.
+    pub fn own_status(&self) -> Option<Status> {
         let mut status = self.front.status.borrow().as_deref().cloned()?;
         for run in &mut status.running {
             let issue = IssueRef { repo: run.repo.clone(), number: run.issue };
@@ -56,10 +73,59 @@ impl Shared {
         Some(status)
     }
 
-    /// What the runs under way have cost, in US dollars.
-    pub fn live_cost(&self) -> f64 {
-        let running = self.status().map(|status| status.running).unwrap_or_default();
-        let costs = running.iter().filter_map(|run| run.progress.as_ref()).map(|run| run.cost_usd);
-        costs.sum::<Money>().dollars()
+    /// The same; in a cluster with what the other nodes say.
+    pub async fn status(&self) -> Option<Status> {
+        let own = self.own_status()?;
+        #[cfg(feature = "nats")]
+        if let Some(others) = &self.front.others {
+            return Some(others.with_others(own).await);
+        }
+        Some(own)
     }
+
+    /// Every run that is known, in a cluster those of all nodes.
+    pub async fn rows(&self) -> Rows {
+        #[cfg(feature = "nats")]
+        if let Some(others) = &self.front.others {
+            return others.rows().await;
+        }
+        Rows { all: self.run_index.rows().await, now: Utc::now() }
+    }
+
+    /// Those that ended, as they were within the last second.
+    pub async fn ended(&self) -> Arc<[Row]> {
+        #[cfg(feature = "nats")]
+        if let Some(others) = &self.front.others {
+            return others.rows().await.all.iter().filter(|row| row.ended.is_some()).cloned().collect();
+        }
+        self.run_index.ended().await
+    }
+
+    /// A run by its id, a unique prefix of it, or `latest`.
+    pub async fn run(&self, asked: &str) -> Result<(RunDir, Row, DateTime<Utc>), NotTold> {
+        let rows = self.rows().await;
+        let row = chosen(&rows.all, asked).cloned().ok_or(NotTold::NoRun)?;
+        #[cfg(feature = "nats")]
+        if let Some(others) = &self.front.others {
+            let brought = others.directory(row.run_id).await.ok_or(NotTold::NoRun)?;
+            return Ok((brought.map_err(NotTold::NotShown)?, row, rows.now));
+        }
+        Ok((self.run_index.directory(&row), row, rows.now))
+    }
+
+    /// In a cluster: what runs on other nodes say from now on; `None` = there are none.
+    pub fn lines_elsewhere(&self) -> Option<broadcast::Receiver<Arc<LogLine>>> {
+        #[cfg(feature = "nats")]
+        if let Some(others) = &self.front.others {
+            return Some(others.lines());
+        }
+        None
+    }
+}
+
+/// What the runs under way have cost, in US dollars.
+pub(super) fn live_cost(status: Option<&Status>) -> f64 {
+    let running = status.map(|status| status.running.as_slice()).unwrap_or_default();
+    let costs = running.iter().filter_map(|run| run.progress.as_ref()).map(|run| run.cost_usd);
+    costs.sum::<Money>().dollars()
 }

@@ -11,6 +11,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, watch};
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::reply::failure;
 use super::shared::Shared;
@@ -18,6 +19,8 @@ use crate::daemon::status_format::{LogLine, Status};
 
 /// Changes in this time become one event.
 const TOGETHER: Duration = Duration::from_millis(150);
+/// What other nodes say is looked at this often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A sign of life for proxies in between.
 const ALIVE: Duration = Duration::from_secs(15);
 
@@ -27,6 +30,11 @@ struct Listener {
     progress: watch::Receiver<u64>,
     recent: VecDeque<Arc<LogLine>>,
     lines: broadcast::Receiver<Arc<LogLine>>,
+    /// In a cluster: what runs on other nodes say.
+    elsewhere: Option<broadcast::Receiver<Arc<LogLine>>>,
+    looks: Interval,
+    /// What was told last, where it is looked again and again.
+    told: Option<Status>,
     first: bool,
     _place: OwnedSemaphorePermit,
 }
@@ -38,9 +46,14 @@ pub async fn stream(State(shared): State<Arc<Shared>>) -> Response {
         return failure(StatusCode::SERVICE_UNAVAILABLE, "too_many_listeners", words);
     };
     let (recent, lines) = shared.front.progress.lines();
+    let mut looks = tokio::time::interval(LOOK_AGAIN);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let listener = Listener {
+        looks,
         recent,
         lines,
+        elsewhere: shared.lines_elsewhere(),
+        told: None,
         status: shared.front.status.clone(),
         progress: shared.front.progress.changes(),
         first: true,
@@ -59,13 +72,14 @@ impl Listener {
     async fn next(&mut self) -> Option<Event> {
         loop {
             if std::mem::take(&mut self.first)
-                && let Some(event) = self.status_now()
+                && let Some(event) = self.status_now().await
             {
                 return Some(event);
             }
             if let Some(line) = self.recent.pop_front() {
                 return Event::default().event("log").json_data(line.as_ref()).ok();
             }
+            let has_others = self.elsewhere.is_some();
             tokio::select! {
                 biased;
                 line = self.lines.recv() => match line {
@@ -73,6 +87,11 @@ impl Listener {
                     Err(RecvError::Lagged(_)) => continue,
                     Err(RecvError::Closed) => return None,
                 },
+                line = heard(&mut self.elsewhere) => match line {
+                    Ok(line) => return Event::default().event("log").json_data(line.as_ref()).ok(),
+                    Err(_) => continue,
+                },
+                () = again(has_others, &mut self.looks) => {}
                 changed = self.status.changed() => changed.ok()?,
                 changed = self.progress.changed() => {
                     changed.ok()?;
@@ -83,9 +102,33 @@ impl Listener {
         }
     }
 
-    fn status_now(&mut self) -> Option<Event> {
+    /// The status of now; `None` = it was told already.
+    async fn status_now(&mut self) -> Option<Event> {
         self.status.mark_unchanged();
         self.progress.mark_unchanged();
-        Event::default().event("status").json_data(self.shared.status()?).ok()
+        let status = self.shared.status().await?;
+        if self.elsewhere.is_some() {
+            if self.told.as_ref() == Some(&status) {
+                return None;
+            }
+            self.told = Some(status.clone());
+        }
+        Event::default().event("status").json_data(status).ok()
     }
+}
+
+/// What runs on other nodes say; never an answer where there are none.
+async fn heard(elsewhere: &mut Option<broadcast::Receiver<Arc<LogLine>>>) -> Result<Arc<LogLine>, RecvError> {
+    match elsewhere {
+        Some(lines) => lines.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// When it is looked again what other nodes say.
+async fn again(has_others: bool, looks: &mut Interval) {
+    if !has_others {
+        std::future::pending().await
+    }
+    looks.tick().await;
 }

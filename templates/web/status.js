@@ -54,7 +54,8 @@ function drawRunning() {
     const head = make("p", `${run.repo}#${run.issue}`, "title");
     card.append(head, make("p", progress.title || "starting", progress.title ? "" : "empty"));
     const doing = run.stopping ? `stopping: ${run.stopping}` : [progress.step, progress.turn ? `turn ${progress.turn}` : "", progress.doing].filter(Boolean).join(" · ");
-    const place = run.placed_on ? `on ${run.placed_on}, whose page tells more` : "";
+    const on = run.placed_on || run.node;
+    const place = run.placed_on ? `given to ${run.placed_on}` : on ? `on ${on}` : "";
     card.append(make("p", [doing, place].filter(Boolean).join(" · ") || "preparing", run.stopping ? "warn" : "empty"));
     if (run.placed_on) {
       card.append(make("p", span(run.since), "facts"));
@@ -79,7 +80,9 @@ function issueRow(issue, state, style) {
   const row = make("tr");
   const code = make("td", state, "tight");
   code.append(make("small", issue.code, style));
-  row.append(make("td", `${issue.repo}#${issue.issue}`), code, make("td", issue.text));
+  const place = make("td", `${issue.repo}#${issue.issue}`);
+  if (issue.node) place.append(make("small", `on ${issue.node}`));
+  row.append(place, code, make("td", issue.text));
   return row;
 }
 
@@ -88,10 +91,17 @@ function draw() {
   const word = status.stopping ? "stopping" : failing.length || status.reload_error || status.store_unavailable ? "degraded" : "working";
   at("state").textContent = word;
   at("state").className = "pill " + (word === "working" ? "good" : word === "degraded" ? "bad" : "warn");
-  at("about").textContent = `version ${status.version}, process ${status.pid}, up ${span(status.started_at)}`;
+  const named = (lives) => (status.nodes || []).filter((node) => node.lives === lives).map((node) => node.node).join(", ");
+  const gone = named(false);
+  const cluster = named(true) ? `, nodes at work: ${named(true)}${gone ? `, not at work: ${gone}` : ""}` : "";
+  at("about").textContent = `version ${status.version}, process ${status.pid}, up ${span(status.started_at)}${cluster}`;
   const problems = failing.map((of) => `${of.repo} cannot be polled: ${of.error}`);
   if (status.reload_error) problems.push(`The configuration on disk is not in force: ${status.reload_error}`);
   if (status.store_unavailable) problems.push(`store_unavailable since ${time(status.store_unavailable.since)}: ${status.store_unavailable.error}`);
+  for (const node of status.nodes || []) {
+    for (const trouble of node.troubles || []) problems.push(`Node ${node.node}: ${trouble}`);
+  }
+  if (status.stale_since) problems.push(`Of the other nodes nothing newer is known than of ${time(status.stale_since)}.`);
   if (status.limits.held_by) problems.push(`GitHub's ${status.limits.held_by} limit holds requests back${status.limits.held_until ? " until " + time(status.limits.held_until) : ""}.`);
   at("problem").hidden = problems.length === 0;
   at("problem").textContent = problems.join("\n");
@@ -105,7 +115,9 @@ function draw() {
   fill(at("queue"), [...status.parked.map((issue) => issueRow(issue, "needs a person", "bad")), ...status.waiting.map((issue) => issueRow(issue, "waits", "warn"))], 3, "Nothing waits.");
   fill(at("repositories"), status.repositories.map((of) => {
     const row = make("tr");
-    row.append(make("td", of.repo), make("td", time(of.polled_at), "tight"), make("td", of.next_sweep ? time(of.next_sweep) : "–", "tight"), of.failing_since ? make("td", of.error, "bad") : make("td", "ok", "good"));
+    const repo = make("td", of.repo);
+    if (of.node) repo.append(make("small", `polled by ${of.node}`));
+    row.append(repo, make("td", time(of.polled_at), "tight"), make("td", of.next_sweep ? time(of.next_sweep) : "–", "tight"), of.failing_since ? make("td", of.error, "bad") : make("td", "ok", "good"));
     return row;
   }), 4, "No repositories.");
 }
@@ -118,7 +130,7 @@ async function drawRuns() {
   fill(at("runs"), runs.runs.filter((run) => run.state === "ended").map((run) => {
     const row = make("tr");
     const issue = make("td", run.issue === null || run.issue === undefined ? run.repo : `${run.repo}#${run.issue}`);
-    issue.append(make("small", run.title));
+    issue.append(make("small", run.node ? `${run.title} · on ${run.node}` : run.title));
     const outcome = make("td", run.success ? "achieved" : String(run.stop_reason || "").toLowerCase().replaceAll("_", " "), run.success ? "good tight" : "bad tight");
     outcome.append(make("small", run.stop_detail));
     const links = make("td", null, "tight");

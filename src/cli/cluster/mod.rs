@@ -116,7 +116,7 @@ fn names(config: &Config) -> Result<Names, CommandError> {
 }
 
 /// This node's name: as configured, else the host's in lower case.
-fn node(config: &Config) -> String {
+pub(super) fn node(config: &Config) -> String {
     match config.cluster.node.as_str() {
         "" => Host::current().name.to_lowercase(),
         name => name.to_owned(),

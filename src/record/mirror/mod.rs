@@ -82,9 +82,19 @@ pub enum NotShown {
 impl Mirror {
     /// Connects, if the store can be reached. Blocks.
     pub fn open(access: &Access, state: PathBuf) -> Self {
-        let folder = state.join("cluster").join(access.names.cluster());
+        Self::with(NatsStore::connect(access), access.names.cluster(), state)
+    }
+
+    /// On a connection that there is already.
+    pub fn on(store: NatsStore, state: PathBuf) -> Self {
+        let cluster = store.names().cluster().to_owned();
+        Self::with(Ok(store), &cluster, state)
+    }
+
+    fn with(store: Result<NatsStore, StoreError>, cluster: &str, state: PathBuf) -> Self {
+        let folder = state.join("cluster").join(cluster);
         Self {
-            store: NatsStore::connect(access),
+            store,
             own: StateDir::for_reading(state),
             copies: StateDir::for_reading(folder.clone()),
             folder,

@@ -14,6 +14,7 @@ mod control;
 mod health;
 mod holders;
 mod log;
+mod messages;
 mod moving;
 mod node;
 mod assignments;

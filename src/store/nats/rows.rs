@@ -35,16 +35,25 @@ pub struct StatusSeen {
     pub written: DateTime<Utc>,
 }
 
-/// The last message of a subject: subject, payload, and when it was written.
-type LastMessage = (String, Vec<u8>, DateTime<Utc>);
+/// The last message of a subject: subject, payload, when it was written, and its place in the stream.
+type LastMessage = (String, Vec<u8>, DateTime<Utc>, u64);
 
 impl Link {
-    /// The last message of each subject of a stream: subject, payload, time. The stream is read in one go.
-    async fn last_of_each(&self, stream: &str, filter: &str) -> Result<Vec<LastMessage>, String> {
+    /// The last message of each subject of a stream, behind a place of it (0 = all). They are read in one go.
+    async fn last_of_each(
+        &self,
+        stream: &str,
+        filter: &str,
+        behind: u64,
+    ) -> Result<Vec<LastMessage>, String> {
         let config = push::OrderedConfig {
             deliver_subject: self.client.new_inbox(),
             filter_subject: filter.to_owned(),
-            deliver_policy: DeliverPolicy::LastPerSubject,
+            // Each subject has one message, so that those behind a place are the last of theirs.
+            deliver_policy: match behind {
+                0 => DeliverPolicy::LastPerSubject,
+                place => DeliverPolicy::ByStartSequence { start_sequence: place + 1 },
+            },
             ..Default::default()
         };
         let api = format!("$JS.API.CONSUMER.CREATE.{stream}");
@@ -62,8 +71,9 @@ impl Link {
             let info = message.info().map_err(|error| error.to_string())?;
             let written =
                 DateTime::from_timestamp(info.published.unix_timestamp(), info.published.nanosecond());
-            let last = info.pending == 0;
-            found.push((message.subject.to_string(), message.payload.to_vec(), written.unwrap_or_default()));
+            let (last, place) = (info.pending == 0, info.stream_sequence);
+            let payload = message.payload.to_vec();
+            found.push((message.subject.to_string(), payload, written.unwrap_or_default(), place));
             if last {
                 return Ok(found);
             }
@@ -72,10 +82,11 @@ impl Link {
 }
 
 impl NatsStore {
-    fn last_messages(&self, kind: StreamKind) -> Result<Vec<LastMessage>, StoreError> {
+    fn last_messages(&self, kind: StreamKind, behind: u64) -> Result<Vec<LastMessage>, StoreError> {
         let (link, stream) = (self.shared.connection.link(), self.names().stream(kind));
         let (filter, place) = (self.names().subjects(kind).concat(), stream.clone());
-        let found = self.shared.connection.call(async move { link.last_of_each(&stream, &filter).await })?;
+        let found =
+            self.shared.connection.call(async move { link.last_of_each(&stream, &filter, behind).await })?;
         found.map_err(|words| StoreError::Failed { action: "read", place, words })
     }
 
@@ -84,8 +95,19 @@ impl NatsStore {
     /// # Errors
     /// No answer, or a row that cannot be read.
     pub fn rows(&self) -> Result<Vec<RowSeen>, StoreError> {
-        let mut seen = Vec::new();
-        for (subject, payload, written) in self.last_messages(StreamKind::Runs)? {
+        let (mut seen, _) = self.rows_behind(0)?;
+        seen.sort_by_key(|seen| std::cmp::Reverse(seen.row.run_id));
+        Ok(seen)
+    }
+
+    /// The rows that were written behind a place of their stream (0 = all of them), in that order, and the place behind which the
+    /// next ones stand. Blocks.
+    ///
+    /// # Errors
+    /// As for [`Self::rows`].
+    pub fn rows_behind(&self, place: u64) -> Result<(Vec<RowSeen>, u64), StoreError> {
+        let (mut seen, mut end) = (Vec::new(), place);
+        for (subject, payload, written, at) in self.last_messages(StreamKind::Runs, place)? {
             let row = cells::read(&String::from_utf8_lossy(&payload), RUN_ROW_SCHEMA);
             let row = row.map_err(|error| StoreError::Failed {
                 action: "read",
@@ -93,9 +115,9 @@ impl NatsStore {
                 words: error.to_string(),
             })?;
             seen.push(RowSeen { row, written });
+            end = end.max(at);
         }
-        seen.sort_by_key(|seen| std::cmp::Reverse(seen.row.run_id));
-        Ok(seen)
+        Ok((seen, end))
     }
 
     /// Writes the row of a run, unless the one that is there has more of its journal. Blocks.
@@ -152,7 +174,7 @@ impl NatsStore {
     /// No answer.
     pub fn statuses(&self) -> Result<Vec<StatusSeen>, StoreError> {
         let mut seen = Vec::new();
-        for (subject, payload, written) in self.last_messages(StreamKind::Status)? {
+        for (subject, payload, written, _) in self.last_messages(StreamKind::Status, 0)? {
             let Some([node]) = last_tokens(&subject) else { continue };
             let text = String::from_utf8_lossy(&payload).trim_end().to_owned();
             if !text.is_empty() {

@@ -118,7 +118,8 @@ impl NatsStore {
         self.shared.connection.call(async move { shared.session.lock().await.clone() }).ok().flatten()
     }
 
-    pub(super) fn names(&self) -> &Names {
+    /// The names of its cluster.
+    pub fn names(&self) -> &Names {
         &self.shared.node.names
     }
 }

@@ -23,6 +23,7 @@ mod draining;
 mod eater;
 #[cfg(feature = "nats")]
 mod faults;
+mod fronts;
 #[cfg(feature = "nats")]
 mod left_unpushed;
 #[cfg(feature = "nats")]
