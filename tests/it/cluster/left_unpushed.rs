@@ -148,11 +148,17 @@ async fn h_20_work_that_is_too_large_for_others_stays_is_told_and_is_kept_when_i
 async fn world_with_pointer() -> (World, Server) {
     let pointer =
         format!("version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 4\n", "a".repeat(64));
+    world_with("logo.bin", &pointer, |_| ()).await
+}
+
+/// A world whose model makes a file beside its change; `more`: what else is changed of it.
+async fn world_with(path: &str, content: &str, more: impl FnOnce(&mut Scenario)) -> (World, Server) {
     let writes = |scenario: &mut Scenario| {
         let mut call = scenario.model.replies[2].tool_calls[0].clone();
         (call.name, call.arguments) =
-            ("write_file".to_owned(), Some(json!({ "path": "logo.bin", "content": pointer })));
+            ("write_file".to_owned(), Some(json!({ "path": path, "content": content })));
         scenario.model.replies[2].tool_calls.push(call);
+        more(scenario);
     };
     let world = World::of(2, writes).await;
     let server = Server::start();
@@ -261,5 +267,48 @@ async fn h_20_the_label_once_more_has_another_daemon_go_on_with_what_a_failed_ru
     git(&world, &b.checkout, &["merge-base", "--is-ancestor", &commit, "feature/issue-7"]).await;
     world.assert_one_of_each();
     second.stop().await;
+    world.finish().await;
+}
+
+/// The stream of files may have so many bytes more than it has.
+fn room_for_files(server: &Server, more: u64) {
+    with_client(&server.url(), async |context| {
+        let mut stream = context.get_stream("OBJ_agentd_test_blobs").await.unwrap();
+        let info = stream.info().await.unwrap();
+        let most = i64::try_from(info.state.bytes + more).unwrap();
+        let config = async_nats::jetstream::stream::Config { max_bytes: most, ..info.config.clone() };
+        context.update_stream(config).await.unwrap();
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_20_what_the_store_does_not_take_is_told_and_the_run_ends_all_the_same() {
+    if !is_there("h_20_no_room") {
+        return;
+    }
+    // What no compression makes smaller.
+    let lines = (0..6_000).map(|_| uuid::Uuid::new_v4().simple().to_string());
+    let refused = |scenario: &mut Scenario| {
+        let third = &mut scenario.model.replies[5];
+        third.delay_ms = 4_000;
+        third.error = Some(serde_json::from_value(json!({ "status": 400 })).unwrap());
+    };
+    let content = lines.collect::<Vec<_>>().join("\n");
+    let (world, server) = world_with("data.txt", &content, refused).await;
+    let a = Node::of(&world, "a").await;
+    let working = a.start(&world);
+    let is_third = || a.has("visit_started", 3) && world.sim.model_requests().len() == 6;
+    until("the third visit", is_third).await;
+
+    let run = run_ids(&a.state).pop().unwrap();
+    let third = |line: &Value| line["kind"] == json!("visit_started") && line["data"]["visit"] == 3;
+    until("it is published", || shared(&server, &run).iter().any(third)).await;
+    room_for_files(&server, 60_000);
+    let (code, output, said) = working.ended().await;
+    assert_eq!((code, &output["stop_reason"]), (Some(1), &json!("SYSTEM_ERROR")), "{output:#} {said}");
+    let told = pinned(&output).join("\n");
+    assert!(told.contains("on the node a alone"), "{told}");
+    let commit = git(&world, &a.checkout, &["rev-parse", "feature/issue-7"]).await;
+    assert_eq!((&left(&server)["commit"], &left(&server)["bundle"]), (&json!(commit), &Value::Null));
     world.finish().await;
 }
