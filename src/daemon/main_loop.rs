@@ -135,6 +135,11 @@ pub struct Daemon {
     lease: Option<Box<dyn Held>>,
 }
 
+/// How many times `part` goes into `all`, rounded up.
+fn parts(all: usize, part: usize) -> u32 {
+    u32::try_from(all.div_ceil(part.max(1))).unwrap_or(u32::MAX)
+}
+
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
@@ -366,8 +371,12 @@ impl Daemon {
 
     /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
     async fn tick(&mut self) {
-        let requests = self.watches.iter().filter(|watch| watch.is_idle()).map(|watch| watch.requests).sum();
-        let (pause, new) = (idle_pause(requests), is_new(self.watches.len(), self.began.elapsed()));
+        let requests: u32 =
+            self.watches.iter().filter(|watch| watch.is_idle()).map(|watch| watch.requests).sum();
+        // All nodes together look as often as one would that polls all repositories.
+        let all = self.watches.len() + self.resting.len();
+        let pause = idle_pause(requests.saturating_mul(parts(all, self.watches.len())));
+        let new = is_new(all, self.began.elapsed());
         let busy = self.busy();
         self.look(|watch| {
             new || !watch.is_idle() || busy.contains_key(&watch.watched.name) || watch.has_rested(pause)

@@ -64,6 +64,8 @@ impl Daemon {
         let nodes = self.living().await;
         self.own_name =
             nodes.iter().find(|node| node.is_own).map(|node| node.node.clone()).or(self.own_name.take());
+        // Each works with the same credential, as a rule.
+        self.deps.client.share_pace(nodes.len());
         self.hand_over(&nodes).await;
         self.nodes.clone_from(&nodes);
         // A stop may end this at any moment: a repository is always in one of both lists.

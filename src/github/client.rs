@@ -263,6 +263,11 @@ impl Client {
         self.run(ask, Some(jwt)).await
     }
 
+    /// So many processes share the credential's requests a minute from now on, this one among them. For all clones.
+    pub fn share_pace(&self, among: usize) {
+        self.shared.pace.share(u32::try_from(among).unwrap_or(u32::MAX));
+    }
+
     /// Sends a request. It waits for limits as long as allowed, repeats what may be repeated, follows redirects on the
     /// same host, and renews an App's token once. Everything but success and 304 is an error.
     pub(super) async fn send(&self, ask: Ask) -> Result<Reply, Error> {

@@ -10,29 +10,45 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Gives each request its turn.
 #[derive(Debug)]
 pub(super) struct Pace {
+    /// So many may go in any minute, those of all who share the credential together.
+    in_a_minute: u32,
+    turns: Mutex<Turns>,
+}
+
+#[derive(Debug)]
+struct Turns {
     /// So many go at once.
     at_once: u32,
     /// The part of a minute that each takes.
     each: Duration,
     /// Until when the minutes are taken.
-    taken: Mutex<Option<Instant>>,
+    taken: Option<Instant>,
 }
 
 impl Pace {
     /// At most `in_a_minute` requests in any minute: half of them at once, the rest spread over the minute.
     pub fn new(in_a_minute: u32) -> Self {
-        let at_once = in_a_minute / 2;
-        Self { at_once, each: MINUTE / (in_a_minute - at_once).max(1), taken: Mutex::default() }
+        let turns = Turns { at_once: 0, each: MINUTE, taken: None };
+        let pace = Self { in_a_minute, turns: Mutex::new(turns) };
+        pace.share(1);
+        pace
+    }
+
+    /// So many share it from now on; each has its part, and one request a minute at least.
+    pub fn share(&self, among: u32) {
+        let own = (self.in_a_minute / among.max(1)).max(1);
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.at_once = own / 2;
+        turns.each = MINUTE / (own - turns.at_once).max(1);
     }
 
     /// How long the next request waits, from `now`. It counts as sent then.
     pub fn turn(&self, now: Instant) -> Duration {
-        let each = self.each;
-        let mut sent = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         // As if each request took its part of the minute: so many may be ahead of that.
-        let turn = sent.map_or(now, |sent| sent.max(now)) + each;
-        *sent = Some(turn);
-        (turn - now).saturating_sub(each * self.at_once)
+        let turn = turns.taken.map_or(now, |taken| taken.max(now)) + turns.each;
+        turns.taken = Some(turn);
+        (turn - now).saturating_sub(turns.each * turns.at_once)
     }
 }
 
@@ -58,6 +74,19 @@ mod tests {
         now += Duration::from_secs(120);
         assert!((0..150).all(|_| pace.turn(now).is_zero()));
         assert!(!pace.turn(now).is_zero());
+    }
+
+    #[test]
+    fn who_shares_it_has_a_part_and_all_of_it_again_when_the_others_are_gone() {
+        let (pace, now) = (Pace::new(300), Instant::now());
+        pace.share(3);
+        assert!((0..50).all(|_| pace.turn(now).is_zero()));
+        assert_eq!(pace.turn(now).as_millis(), 1_200, "a hundred in a minute, and fifty of them at once");
+        pace.share(1);
+        assert!(pace.turn(now + MINUTE * 2).is_zero());
+        assert!((0..149).all(|_| pace.turn(now + MINUTE * 2).is_zero()));
+        pace.share(1_000);
+        assert_eq!(pace.turn(now + MINUTE * 9).as_secs(), 60);
     }
 
     #[test]
