@@ -25,6 +25,7 @@ use crate::record::mirror::mirror_format::{KnownRow, KnownStatus};
 use crate::record::mirror::{Mirror, NotShown, Shown};
 use crate::store::port::StoreError;
 use crate::store::run_dir::RunDir;
+use crate::sys::clock::Clock;
 
 /// What is told is of so long ago at most, beside what its node takes to say it.
 const FRESH: Duration = Duration::from_secs(1);
@@ -123,7 +124,10 @@ impl OtherNodes {
             Ok(read) => read,
             Err(panic) => {
                 tracing::error!(%panic, "the runs of the other nodes cannot be read");
-                return table.told.clone().unwrap_or_else(|| Rows { all: Arc::default(), now: Utc::now() });
+                return table
+                    .told
+                    .clone()
+                    .unwrap_or_else(|| Rows { all: Arc::default(), now: Clock::system().now() });
             }
         };
         match read {
@@ -138,7 +142,7 @@ impl OtherNodes {
                 table.end = end;
                 let began = table.read.filter(|_| !whole).map_or_else(Instant::now, |(_, whole)| whole);
                 table.read = Some((Instant::now(), began));
-                table.tell(is_new, now.unwrap_or_else(Utc::now))
+                table.tell(is_new, now.unwrap_or_else(|| Clock::system().now()))
             }
             Err(error) => {
                 tracing::debug!("the runs of the other nodes cannot be read: {error}");
@@ -151,7 +155,7 @@ impl OtherNodes {
                         table.take(row, as_of);
                     }
                 }
-                table.tell(true, Utc::now())
+                table.tell(true, Clock::system().now())
             }
         }
     }

@@ -18,6 +18,7 @@ use crate::domain::money::Money;
 #[cfg(feature = "nats")]
 use crate::record::mirror::NotShown;
 use crate::store::run_dir::{RunDir, StateDir};
+use crate::sys::clock::Clock;
 
 /// What the front shows and may change: it can only give the daemon a hint.
 #[derive(Clone)]
@@ -89,7 +90,7 @@ impl Shared {
         if let Some(others) = &self.front.others {
             return others.rows().await;
         }
-        Rows { all: self.run_index.rows().await, now: Utc::now() }
+        Rows { all: self.run_index.rows().await, now: Clock::system().now() }
     }
 
     /// Those that ended, as they were within the last second.

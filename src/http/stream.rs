@@ -128,7 +128,7 @@ async fn heard(elsewhere: &mut Option<broadcast::Receiver<Arc<LogLine>>>) -> Res
 /// When it is looked again what other nodes say.
 async fn again(has_others: bool, looks: &mut Interval) {
     if !has_others {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
     looks.tick().await;
 }
