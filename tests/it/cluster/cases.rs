@@ -213,7 +213,7 @@ async fn held(test: &str, path: &str, asked: u32) {
     }
     let (world, _server) = world(2).await;
     let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
-    fault(&world, json!({ "method": "POST", "path": path, "kind": "delay", "delay_ms": 8_000 }));
+    fault(&world, json!({ "method": "POST", "path": path, "kind": "delay", "delay_ms": 20_000 }));
     slow_model(&world, asked, 5_000);
     let first = Daemon::start(&world, &a);
     label(&world, 7);
