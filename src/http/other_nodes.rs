@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound as _, Utc};
 use futures::StreamExt as _;
 use serde_json::json;
 use tokio::sync::broadcast;
@@ -235,7 +235,8 @@ impl Table {
 /// A node's word; without a status where that is of a version that cannot be read here.
 pub fn word(known: &KnownStatus) -> Word {
     let status = serde_json::from_value(known.status.clone());
-    Word { node: known.node.clone(), lives: known.lives, as_of: known.as_of, status: status.ok() }
+    let as_of = known.as_of.trunc_subsecs(3);
+    Word { node: known.node.clone(), lives: known.lives, as_of, status: status.ok() }
 }
 
 /// A run's row with the members that one of this state directory has.

@@ -52,10 +52,10 @@ function drawRunning() {
     const card = make("div");
     const progress = run.progress || {};
     const head = make("p", `${run.repo}#${run.issue}`, "title");
+    if (run.node && !run.placed_on) head.append(make("small", ` on ${run.node}`));
     card.append(head, make("p", progress.title || "starting", progress.title ? "" : "empty"));
     const doing = run.stopping ? `stopping: ${run.stopping}` : [progress.step, progress.turn ? `turn ${progress.turn}` : "", progress.doing].filter(Boolean).join(" · ");
-    const on = run.placed_on || run.node;
-    const place = run.placed_on ? `given to ${run.placed_on}` : on ? `on ${on}` : "";
+    const place = run.placed_on ? `given to ${run.placed_on}` : "";
     card.append(make("p", [doing, place].filter(Boolean).join(" · ") || "preparing", run.stopping ? "warn" : "empty"));
     if (run.placed_on) {
       card.append(make("p", span(run.since), "facts"));
@@ -81,7 +81,7 @@ function issueRow(issue, state, style) {
   const code = make("td", state, "tight");
   code.append(make("small", issue.code, style));
   const place = make("td", `${issue.repo}#${issue.issue}`);
-  if (issue.node) place.append(make("small", `on ${issue.node}`));
+  if (issue.node) place.append(make("small", `polled by ${issue.node}`));
   row.append(place, code, make("td", issue.text));
   return row;
 }
