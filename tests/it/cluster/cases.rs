@@ -207,13 +207,13 @@ async fn h_25_a_node_that_is_cut_from_the_store_before_it_publishes_writes_nothi
 }
 
 /// A node's POST is held on its way, the node stands still, and another takes over; then the POST arrives, and the node goes on.
-async fn held(test: &str, path: &str, asked: u32) {
+async fn held(test: &str, (path, delay_ms): (&str, u32), asked: u32) {
     if !is_there(test) {
         return;
     }
     let (world, _server) = world(2).await;
     let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
-    fault(&world, json!({ "method": "POST", "path": path, "kind": "delay", "delay_ms": 20_000 }));
+    fault(&world, json!({ "method": "POST", "path": path, "kind": "delay", "delay_ms": delay_ms }));
     slow_model(&world, asked, 5_000);
     let first = Daemon::start(&world, &a);
     label(&world, 7);
@@ -242,12 +242,12 @@ async fn held(test: &str, path: &str, asked: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h_14_a_held_post_of_the_comment_arrives_after_a_takeover_and_there_is_one_comment() {
-    held("h_14_comment", "/repos/demo/shop/issues/7/comments", 4).await;
+    held("h_14_comment", ("/repos/demo/shop/issues/7/comments", 8_000), 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h_14_a_held_post_of_the_pull_request_arrives_after_a_takeover_and_there_is_one() {
-    held("h_14_pull", "/repos/demo/shop/pulls", 20).await;
+    held("h_14_pull", ("/repos/demo/shop/pulls", 20_000), 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
