@@ -1,14 +1,14 @@
 //! What operators ask of nodes, and people of issues and runs: messages of a stream of its own, which a user may send to without a right to
 //! any cell.
 
-use std::time::Duration;
-
 use async_nats::HeaderMap;
-use async_nats::jetstream::consumer::{DeliverPolicy, push};
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::DeliverPolicy;
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::future;
+use futures::stream::BoxStream;
 
-use super::connection::{Link, PATIENCE, PAUSE, Sent};
+use super::connection::{PATIENCE, PAUSE, Sent};
 use super::shared::NatsStore;
 use crate::domain::cluster::cells::{self, Unreadable};
 use crate::domain::cluster::control::{Asked, CONTROL_SCHEMA, ControlMessage};
@@ -16,24 +16,6 @@ use crate::domain::cluster::names::{Names, StreamKind, last_tokens};
 use crate::domain::cluster::person_request::{REQUEST_SCHEMA, RequestMessage};
 use crate::store::port::StoreError;
 use crate::sys::clock::Stopwatch;
-
-/// How long until another consumer is asked for.
-const AGAIN: Duration = Duration::from_millis(500);
-
-async fn consumer(link: &Link, stream: &str, filter: &str) -> Result<push::Ordered, String> {
-    let config = push::OrderedConfig {
-        deliver_subject: link.client.new_inbox(),
-        filter_subject: filter.to_owned(),
-        deliver_policy: DeliverPolicy::LastPerSubject,
-        ..Default::default()
-    };
-    let api = format!("$JS.API.CONSUMER.CREATE.{stream}");
-    let made = async {
-        let made = link.context.create_consumer_on_stream(config, stream.to_owned()).await;
-        made.map_err(|error| error.to_string())?.messages().await.map_err(|error| error.to_string())
-    };
-    link.permitted(&api, made).await.and_then(|made| made)
-}
 
 /// A message of the stream.
 pub(super) enum Heard {
@@ -101,33 +83,14 @@ impl NatsStore {
 
     /// The last message about each node, each issue and each request, and then each new one. One may come again.
     pub(super) fn control_messages(&self) -> BoxStream<'static, Heard> {
-        let (link, stream) = (self.shared.connection.link(), self.names().stream(StreamKind::Ctl));
-        let (filter, names) = (self.names().subjects(StreamKind::Ctl).concat(), self.names().clone());
-        stream::unfold(None::<push::Ordered>, move |mut messages| {
-            let (link, stream, filter) = (link.clone(), stream.clone(), filter.clone());
-            let names = names.clone();
-            async move {
-                loop {
-                    if messages.is_none() {
-                        messages = consumer(&link, &stream, &filter).await.ok();
-                    }
-                    if let Some(found) = &mut messages {
-                        if let Some(Ok(message)) = found.next().await {
-                            let text = String::from_utf8_lossy(&message.payload);
-                            match heard(&names, &message.subject, &text) {
-                                Ok(heard) => return Some((heard, messages)),
-                                Err(error) => {
-                                    tracing::warn!(subject = %message.subject, "what is asked cannot be read: {error}");
-                                    continue;
-                                }
-                            }
-                        }
-                        messages = None;
-                    }
-                    tokio::time::sleep(AGAIN).await;
-                }
-            }
-        })
-        .boxed()
+        let names = self.names().clone();
+        let read = move |message: Message| {
+            let heard = heard(&names, &message.subject, &String::from_utf8_lossy(&message.payload));
+            let heard = heard.inspect_err(|error| {
+                tracing::warn!(subject = %message.subject, "what is asked cannot be read: {error}");
+            });
+            future::ready(heard.ok())
+        };
+        self.messages(StreamKind::Ctl, DeliverPolicy::LastPerSubject).filter_map(read).boxed()
     }
 }
