@@ -35,15 +35,7 @@ pub struct EndedRun {
 impl Refusal {
     /// A refusal with its sentence.
     pub fn new(detail: StopDetail, message: impl Into<String>) -> Self {
-        let stop = Stop::new(detail, message);
-        Self {
-            stop,
-            hints: Vec::new(),
-            technical: None,
-            ended: None,
-            other_definition: None,
-            transient: false,
-        }
+        Stop::new(detail, message).into()
     }
 
     /// Adds what to do next.
@@ -62,5 +54,18 @@ impl Refusal {
     pub fn technical(mut self, words: impl Into<String>) -> Self {
         self.technical = Some(words.into());
         self
+    }
+}
+
+impl From<Stop> for Refusal {
+    fn from(stop: Stop) -> Self {
+        Self {
+            stop,
+            hints: Vec::new(),
+            technical: None,
+            ended: None,
+            other_definition: None,
+            transient: false,
+        }
     }
 }

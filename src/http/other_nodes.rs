@@ -74,20 +74,24 @@ impl OtherNodes {
     /// A status of this node, with what the others say. Without the store: with what they said last, and since when nothing newer is
     /// known.
     pub(super) async fn with_others(&self, own: Status) -> Status {
-        let Some(shown) = self.words().await else { return own };
+        let away = own.store_unavailable.as_ref().map(|away| away.since);
+        let Some(shown) = self.words(away.is_none()).await else {
+            return Status { stale_since: away, ..own };
+        };
         let mut words: Vec<Word> = shown.items.iter().map(word).collect();
         words.retain(|word| token(&word.node) != self.node);
         let here = Word { node: self.node.clone(), lives: true, as_of: own.at, status: Some(own.clone()) };
         words.push(here);
         words.sort_by(|a, b| a.node.cmp(&b.node));
-        let stale_since = shown.stale.as_ref().map(|(since, _)| *since);
+        let stale_since = away.or(shown.stale.as_ref().map(|(since, _)| *since));
         Status { stale_since, ..of_all(own, &words) }
     }
 
-    async fn words(&self) -> Option<Arc<Shown<KnownStatus>>> {
+    /// `asks`: whether the store answers; else what it said last is given, so that nobody waits for it.
+    async fn words(&self, asks: bool) -> Option<Arc<Shown<KnownStatus>>> {
         let mut last = self.words.lock().await;
         if let Some((read, words)) = &*last
-            && read.elapsed() < FRESH
+            && (!asks || read.elapsed() < FRESH)
         {
             return Some(Arc::clone(words));
         }
@@ -105,11 +109,11 @@ impl OtherNodes {
         }
     }
 
-    /// The runs of all nodes. Without the store: those that were last known.
-    pub(super) async fn rows(&self) -> Rows {
+    /// The runs of all nodes. Without the store: those that were last known. `asks`: whether it answers, as far as this node knows.
+    pub(super) async fn rows(&self, asks: bool) -> Rows {
         let mut table = self.rows.lock().await;
         if let (Some((read, _)), Some(told)) = (table.read, &table.told)
-            && read.elapsed() < FRESH
+            && (!asks || read.elapsed() < FRESH)
         {
             return told.clone();
         }
@@ -209,7 +213,7 @@ impl OtherNodes {
     /// The issue of another node's run, once there is a row of it.
     async fn issue_of(&self, run: RunId) -> Option<IssueRef> {
         if !self.rows.lock().await.known.contains_key(&Reverse(run)) {
-            self.rows().await;
+            self.rows(true).await;
         }
         let table = self.rows.lock().await;
         let (row, _) = table.known.get(&Reverse(run)).filter(|(row, _)| token(&row.node) != self.node)?;

@@ -74,6 +74,12 @@ impl Shared {
         Some(status)
     }
 
+    /// Whether the cluster's store answers, as far as the daemon knows.
+    #[cfg(feature = "nats")]
+    fn store_answers(&self) -> bool {
+        self.front.status.borrow().as_ref().is_none_or(|status| status.store_unavailable.is_none())
+    }
+
     /// The same; in a cluster with what the other nodes say.
     pub async fn status(&self) -> Option<Status> {
         let own = self.own_status()?;
@@ -88,7 +94,7 @@ impl Shared {
     pub async fn rows(&self) -> Rows {
         #[cfg(feature = "nats")]
         if let Some(others) = &self.front.others {
-            return others.rows().await;
+            return others.rows(self.store_answers()).await;
         }
         Rows { all: self.run_index.rows().await, now: Clock::system().now() }
     }
@@ -97,7 +103,14 @@ impl Shared {
     pub async fn ended(&self) -> Arc<[Row]> {
         #[cfg(feature = "nats")]
         if let Some(others) = &self.front.others {
-            return others.rows().await.all.iter().filter(|row| row.ended.is_some()).cloned().collect();
+            return others
+                .rows(self.store_answers())
+                .await
+                .all
+                .iter()
+                .filter(|row| row.ended.is_some())
+                .cloned()
+                .collect();
         }
         self.run_index.ended().await
     }

@@ -133,12 +133,13 @@ impl Service {
         let children = resources::child_environment(&env);
         let policy = resources::policy(&config, &base, children.clone()).await?;
         let redactor = resources::redactor(&config, Vec::new())?;
-        let rest = rest_tools(&config.rest_tools).map_err(|error| refused(tool_servers::unfit(&error)))?;
+        let rest =
+            rest_tools(&config.rest_tools).map_err(|error| Refusal::from(tool_servers::unfit(&error)))?;
         let models = models(&config, &clock, model);
         let configs = tool_servers::servers(&config)?;
         let servers = McpServers::connect(configs, &base, &children)
             .await
-            .map_err(|error| refused(tool_servers::stop_of(&error)))?;
+            .map_err(|error| Refusal::from(tool_servers::stop_of(&error)))?;
         let servers = Arc::new(servers);
         let tools = Arc::new(CurrentTools::new(Vec::new(), Arc::clone(&servers), rest));
         let (stop, signal) = StopHandle::new();
@@ -292,15 +293,4 @@ fn models(config: &Config, clock: &Clock, own: Option<Arc<dyn Model>>) -> Result
         None => Arc::new(resources::providers(config, &session, clock)?),
     };
     Ok(Models { session, model })
-}
-
-fn refused(stop: Stop) -> Refusal {
-    Refusal {
-        stop,
-        hints: Vec::new(),
-        technical: None,
-        ended: None,
-        other_definition: None,
-        transient: false,
-    }
 }

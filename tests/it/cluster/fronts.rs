@@ -77,7 +77,7 @@ async fn k_061_page_and_api_of_each_node_tell_of_a_run_wherever_it_works() {
     if !is_there("k_061_fronts") {
         return;
     }
-    let (world, _server) = world(1).await;
+    let (world, server) = world(1).await;
     let (a, b) = (listening(&world, "a").await, listening(&world, "b").await);
     slow_model(&world, 2, 15_000);
     let (first, second) = (Daemon::start(&world, &a), Daemon::start(&world, &b));
@@ -154,7 +154,15 @@ async fn k_061_page_and_api_of_each_node_tell_of_a_run_wherever_it_works() {
     assert!(other.text("/metrics").await.1.contains(count));
     assert_eq!(other.text("/api/v1/runs/0000").await.0, 404);
     assert_eq!((all_runs([&a, &b]), works.began()), (1, 1));
-    first.stop().await;
-    second.stop().await;
+
+    // Without the store: at once what was last known, and never an empty list.
+    drop(server);
+    let away = |status: &Value| !status["store_unavailable"].is_null();
+    let status = other.told("/api/v1/status", "that the store is gone", away).await;
+    assert_eq!(status["stale_since"], status["store_unavailable"]["since"], "{status:#}");
+    assert_eq!(status["nodes"].as_array().map(Vec::len), Some(2), "{status:#}");
+    assert_eq!(other.json("/api/v1/runs").await["total"], json!(1));
+    first.kill();
+    second.kill();
     world.finish().await;
 }
