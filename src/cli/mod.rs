@@ -36,6 +36,7 @@ mod shell_command;
 mod sim_command;
 mod repositories;
 mod steering;
+mod store_refusal;
 mod store_wait;
 mod sweep_command;
 mod take_command;
@@ -43,6 +44,8 @@ mod tools_command;
 mod demo;
 mod daemon_command;
 mod why_command;
+#[cfg(feature = "nats")]
+mod why_nodes;
 mod worktrees_command;
 mod wrap;
 mod transcript;
