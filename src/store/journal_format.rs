@@ -35,6 +35,32 @@ pub struct JournalLine {
     pub hash: String,
 }
 
+/// A line as those hear it who follow a run: the event is there already, and the text is read only by who needs it.
+#[derive(Debug, Clone)]
+pub struct HeardLine {
+    /// 1-based, without gaps.
+    pub seq: u64,
+    /// Milliseconds since 1970.
+    pub ts: i64,
+    /// The run.
+    pub run_id: RunId,
+    /// Kind of event.
+    pub kind: String,
+    /// The event, or `None` for a kind of a newer version.
+    pub event: Option<Event>,
+    /// The line as it is written, with its end.
+    pub text: String,
+}
+
+impl From<JournalLine> for HeardLine {
+    fn from(line: JournalLine) -> Self {
+        let event = line.event();
+        // What was read as JSON can be written as JSON.
+        let text = serde_json::to_string(&line).unwrap_or_default() + "\n";
+        Self { seq: line.seq, ts: line.ts, run_id: line.run_id, kind: line.kind, event, text }
+    }
+}
+
 /// Why a line is not what it claims to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
@@ -149,6 +175,11 @@ pub fn ledger_entry(event: &[u8]) -> Option<&[u8]> {
     let (data, kind) = parts(event)?;
     let has_one = [&b"\"llm_attempted\""[..], b"\"tool_finished\""].contains(&kind);
     data.strip_prefix(b"{\"entry\":")?.strip_suffix(b"}").filter(|_| has_one)
+}
+
+/// The kind in an event's text.
+pub fn kind(event: &[u8]) -> Option<&str> {
+    std::str::from_utf8(parts(event)?.1).ok().map(|quoted| quoted.trim_matches('"'))
 }
 
 /// Data and kind of an event's text; an event without content has empty data.
