@@ -42,6 +42,7 @@ mod take_command;
 mod tools_command;
 mod demo;
 mod daemon_command;
+mod daemon_front;
 mod why_command;
 mod worktrees_command;
 mod wrap;

@@ -525,13 +525,18 @@ mod tests {
     }
 
     #[test]
-    fn p_031_a_secret_never_reaches_the_journal() {
+    fn p_031_a_secret_never_reaches_the_journal_nor_who_listens() {
         let state = tempfile::tempdir().unwrap();
         let secret =
             crate::domain::redaction::KnownSecret { kind: "token".into(), value: "hunter2hunter2".into() };
         let journal = journal(state.path(), vec![secret]);
+        let mut listener = journal.listen();
         journal.append(note("the token is hunter2hunter2, keep it")).unwrap();
         let text = std::fs::read_to_string(journal.dir().events()).unwrap();
         assert!(!text.contains("hunter2") && text.contains("[redacted:token:"), "{text}");
+        let heard = listener.try_recv().unwrap();
+        assert_eq!(heard.text, text);
+        assert_eq!(heard.event, read(journal.dir()).unwrap().lines[0].event());
+        assert_eq!((heard.kind.as_str(), heard.event.is_some()), ("warned", true));
     }
 }
