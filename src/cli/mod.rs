@@ -43,6 +43,7 @@ mod take_command;
 mod tools_command;
 mod demo;
 mod daemon_command;
+mod daemon_front;
 mod why_command;
 #[cfg(feature = "nats")]
 mod why_nodes;

@@ -187,7 +187,7 @@ impl Daemon {
     ) -> BoxFuture<'static, RunSummary> {
         let Some(assignments) = self.assignments.clone() else { return (self.deps.start)(request) };
         let (issue, own_slots) = (request.issue.clone(), self.own_slots.clone());
-        let assigned = AssignmentRequest::of(&request, unlabelled);
+        let assigned = request.assigned(unlabelled);
         let (control, title) = (request.control.clone(), request.title.clone());
         control.started_with(assigned.clone());
         let start = self.start_here();
@@ -263,7 +263,7 @@ impl Daemon {
             tracing::info!(%issue, node = id.node, "following a run on another node");
             let control = RunHandle::below(&self.draining.runs);
             let unlabelled = request.unlabelled;
-            let request = request.request(control.clone());
+            let request = StartRequest::of_assigned(request, control.clone());
             let begun = request.begun(unlabelled);
             let placed =
                 self.placed_at(Arc::clone(&assignments), id, (issue.clone(), request.title), control.clone());

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::snapshot::{Asked, Facts, Holder, Poll, Seen, Selection, WaitsForPerson};
+use super::snapshot::{Asked, Facts, Holder, Poll, Presence, Seen, Selection, WaitsForPerson};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 
@@ -331,27 +331,6 @@ impl Verdict {
     pub fn passed(&self) -> bool {
         self.code == "ok"
     }
-}
-
-/// Whether the daemon starts runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Presence {
-    /// It does.
-    Works,
-    /// It was told to stop.
-    Stopping,
-    /// In a cluster: it ends, and gives what it has to others.
-    Draining,
-    /// Its clock is so many seconds off the store's, and it begins nothing.
-    ClockSkew(i64),
-    /// It does not know the schema that the cluster has in force, and begins nothing.
-    SchemaUnknown(u32),
-    /// The cluster's store is full, and it begins nothing.
-    StoreFull,
-    /// There is none.
-    Absent,
-    /// In a cluster: there are some, and none polls the repository.
-    NoPoller,
 }
 
 /// What is in use of the slots when an issue is asked about.

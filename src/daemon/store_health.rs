@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::main_loop::Daemon;
-use super::start_rules::Presence;
+use super::snapshot::Presence;
 use super::status_format::{ClockSkew, SchemaUnknown, StoreSlow, StoreTrouble};
 use crate::domain::cluster::clock_skew::too_far;
 use crate::store::port::Servers;
