@@ -36,6 +36,7 @@ mod shell_command;
 mod sim_command;
 mod repositories;
 mod steering;
+mod store_refusal;
 mod store_wait;
 mod sweep_command;
 mod take_command;
@@ -44,6 +45,8 @@ mod demo;
 mod daemon_command;
 mod daemon_front;
 mod why_command;
+#[cfg(feature = "nats")]
+mod why_nodes;
 mod worktrees_command;
 mod wrap;
 mod transcript;

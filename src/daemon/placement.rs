@@ -86,8 +86,7 @@ impl Daemon {
         // What runs goes on.
         self.own_slots.allow(if self.store_health.begins() { self.deps.limits.all } else { 0 });
         self.assigned.start_by(&self.start_here());
-        let is_right = self.store_health.skew.is_none();
-        let takes = self.assignee.is_some() && is_right && !self.deps.shutdown.stopping();
+        let takes = self.assignee.is_some() && self.store_health.takes() && !self.deps.shutdown.stopping();
         let (own_slots, most) = (self.own_slots.clone(), if takes { self.deps.limits.all } else { 0 });
         let (drains, github_fails) = (self.deps.shutdown.stopping(), self.github_fails);
         let serves: Vec<RepoName> =

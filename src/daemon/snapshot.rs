@@ -48,8 +48,12 @@ pub enum Presence {
     Works,
     /// It was told to stop.
     Stopping,
+    /// In a cluster: it ends, and gives what it has to others.
+    Draining,
     /// Its clock is so many seconds off the store's, and it begins nothing.
     ClockSkew(i64),
+    /// It does not know the schema that the cluster has in force, and begins nothing.
+    SchemaUnknown(u32),
     /// The cluster's store is full, and it begins nothing.
     StoreFull,
     /// There is none.

@@ -230,6 +230,8 @@ pub struct Servers {
     pub full: Option<String>,
     /// How long writes take, 99 of 100 of them, where that is long.
     pub slow: Option<Duration>,
+    /// The form of what nodes share that is in force, where this version does not know it.
+    pub later_form: Option<u32>,
 }
 
 /// What became of a commit.

@@ -12,12 +12,12 @@ use uuid::Uuid;
 
 use super::cell_stream::{Write, Written};
 use super::connection::LAST_WORD;
-use super::node::{failed, is_gone, issue_cell, node_cell, text_of};
+use super::node::{failed, is_gone, issue_cell, node_cell, node_cells, text_of};
 use super::pollers;
 use super::session::Session;
 use super::shared::{NatsStore, Shared};
 use super::slots::{self, Counted, Watched};
-use crate::domain::cluster::cells::{ASKED, HeldTerm, Hold, IssueCell, NodeState, RunKey, SessionId};
+use crate::domain::cluster::cells::{ASKED, HeldTerm, Hold, IssueCell, RunKey, SessionId};
 use crate::domain::cluster::lease::{self, Claim};
 use crate::domain::cluster::names::last_tokens;
 use crate::domain::cluster::session::has_ended;
@@ -378,19 +378,11 @@ impl Holders for NatsStore {
         }
         let (shared, holder) = (Arc::clone(&self.shared), holder.clone());
         let seen = self.shared.connection.call(async move {
-            for subject in
-                shared.node.cells.subjects(&format!("{}.*", shared.node.names.cell("node", &[]))).await?
-            {
-                let (_, cell) = node_cell(&shared.node.cells, &subject).await?;
-                let same = cell.as_ref().is_some_and(|cell| {
-                    cell.host == holder.host && cell.boot_id == holder.boot_id && cell.pid == holder.pid
-                });
-                if same {
-                    let state = cell.map(|cell| cell.state);
-                    return Ok::<_, StoreError>(matches!(state, Some(NodeState::Live | NodeState::Draining)));
-                }
-            }
-            Ok(false)
+            let nodes = node_cells(&shared.node.cells, &shared.node.names).await?;
+            let same = nodes.iter().find(|(_, _, cell)| {
+                cell.host == holder.host && cell.boot_id == holder.boot_id && cell.pid == holder.pid
+            });
+            Ok::<_, StoreError>(same.is_some_and(|(_, _, cell)| cell.state.lives()))
         });
         // What cannot be asked counts as living.
         seen.and_then(|seen| seen).unwrap_or(true)
