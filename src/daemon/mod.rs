@@ -75,7 +75,7 @@ pub use schedule::{Action, schedule};
 pub use snapshot::{
     Asked, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection, Snapshot, WaitsForPerson,
 };
-pub use start_rules::{Outlook, Presence, Reason, Verdict, explain, outlook, refusal};
+pub use start_rules::{Outlook, Presence, Reason, Verdict, explain, in_one_sentence, outlook, refusal};
 pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun,
 };
