@@ -507,15 +507,16 @@ fn unusable(context: &RepositoryContext, message: String) -> Refusal {
 fn busy(error: NotTaken, plan: &Plan, context: &RepositoryContext) -> Refusal {
     match error {
         NotTaken::Busy(holder) => {
-            let who = holder.map_or_else(
-                || "a process that has not yet said who it is".to_owned(),
-                |holder| holder.to_string(),
-            );
-            Refusal::new(
-                StopDetail::BranchBusy,
-                format!("Issue {} is being worked on by {who}.", plan.issue.key),
-            )
-            .hint("wait for it, or stop it: agentd runs stop latest")
+            let message = |who: &str| format!("Issue {} is being worked on by {who}.", plan.issue.key);
+            match holder {
+                // By its own name: the latest run may be another one.
+                Some(holder) => Refusal::new(StopDetail::BranchBusy, message(&holder.to_string()))
+                    .hint(format!("wait for it, or stop it: agentd runs stop {}", holder.instance)),
+                None => {
+                    let who = "a process that has not yet said who it is";
+                    Refusal::new(StopDetail::BranchBusy, message(who)).hint("try again in a moment")
+                }
+            }
         }
         NotTaken::Full { .. } => {
             let message = format!("Issue {} has to wait: {error}.", plan.issue.key);
