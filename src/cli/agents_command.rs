@@ -15,6 +15,7 @@ use crate::definition::scaffold::{ScaffoldError, new_agent};
 use crate::definition::variables::host_variable;
 use crate::definition::{self, Diagnostic, Loaded, Refused, Severity};
 use crate::prompt::address::PromptAddress;
+use crate::record::summary_text::counted;
 
 /// `agentd agents …`. Gives the exit code.
 pub fn agents(context: &Context, command: &AgentsCommand) -> Result<u8, CommandError> {
@@ -195,8 +196,11 @@ fn tell(context: &Context, name: &str, findings: &[Diagnostic]) -> Result<(), Co
     let (word, tone) =
         if errors + defects > 0 { ("not in order", Tone::Bad) } else { ("in order", Tone::Good) };
     output.line(format!(
-        "{name}: {} ({errors} errors, {defects} defects, {warnings} warnings)",
-        output.toned(word, tone)
+        "{name}: {} ({}, {}, {})",
+        output.toned(word, tone),
+        counted(errors, "error"),
+        counted(defects, "defect"),
+        counted(warnings, "warning")
     ))
 }
 

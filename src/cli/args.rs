@@ -224,6 +224,7 @@ pub struct RunArgs {
     pub named: Option<IssueArg>,
     /// The same as a flag.
     #[arg(long, value_name = "ISSUE", value_parser = issue, conflicts_with = "issue_file")]
+    #[arg(allow_negative_numbers = true)]
     pub issue: Option<IssueArg>,
     /// An issue from a Markdown file (its first heading is the title); no tracker is needed.
     #[arg(long, value_name = "FILE.md")]

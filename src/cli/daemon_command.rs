@@ -21,8 +21,8 @@ use crate::config::cluster_file::StoreKind;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, Dependencies, Limits, Progress, Reload, StartRequest, Watched,
-    abandons, approved, approves, clean_ups, extends, finds_left, give_backs, starts, takes, takes_as_asked,
-    unfinished,
+    abandons, approved, approves, clean_ups, extends, finds_left, give_backs, in_one_sentence, starts, takes,
+    takes_as_asked, unfinished,
 };
 use crate::domain::cluster::session::renewal;
 use crate::domain::event::LeaseTaken;
@@ -61,12 +61,16 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
         }
         let (mut parts, _watching) = parts(context, &shutdown, &chats).await?;
         parts.listen = front.as_ref().map(|(listening, _)| listening.address.to_string());
-        for watched in &parts.repositories {
-            context
-                .output
-                .note(format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger));
-        }
+        let watching: Vec<String> = parts
+            .repositories
+            .iter()
+            .map(|watched| format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger))
+            .collect();
+        // Said only when it is so: another daemon may have the state directory.
         let mut daemon = Daemon::open(parts)?;
+        for told in watching {
+            context.output.note(told);
+        }
         if front.is_some() {
             chats.send_replace(daemon_front::chat(context).await?);
         }
@@ -182,7 +186,7 @@ fn show_status(
         .collect();
     let waits = status.waiting.iter().chain(&status.parked);
     rows.extend(waits.map(|issue| {
-        vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), issue.text.clone()]
+        vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), in_one_sentence(&issue.text)]
     }));
     if let Some(address) = status.listen.as_deref().filter(|_| running) {
         out.line(format!("status page: http://{address}/"))?;

@@ -32,6 +32,11 @@ impl CommandError {
         Self { exit_code: 4, ..Self::failed(message) }
     }
 
+    /// An argument of the command line cannot be used (exit 4).
+    pub fn argument(message: impl Into<String>) -> Self {
+        Self { detail: Some(StopDetail::InvalidInput), ..Self::invalid(message) }
+    }
+
     /// Something breaks its schema (exit 5).
     pub fn schema(message: impl Into<String>) -> Self {
         Self { exit_code: 5, ..Self::failed(message) }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use regex::Regex;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use super::error::CommandError;
@@ -37,10 +38,11 @@ pub fn start(global: &Global, output: Output, default: &str, progress: bool) -> 
     };
     let told_elsewhere = progress && global.log_format == LogFormat::Text;
     let directives = if told_elsewhere { format!("{wanted},{NOTES}=off") } else { wanted.clone() };
-    let filter = EnvFilter::try_new(directives).map_err(|error| {
-        CommandError::invalid(format!("--log-level {wanted}: {error}"))
-            .hint("write off, error, warn, info, debug or trace")
-    })?;
+    let filter = match EnvFilter::try_new(directives) {
+        Ok(filter) if wanted.split(',').all(is_directive) => filter,
+        Ok(_) => return Err(no_level(&wanted, "there is no such level")),
+        Err(error) => return Err(no_level(&wanted, &error.to_string())),
+    };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Redacted)
@@ -60,6 +62,17 @@ pub fn start(global: &Global, output: Output, default: &str, progress: bool) -> 
         LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
     Ok(())
+}
+
+/// Whether a part of a filter is a level, or says of which target it is one. The filter itself takes any word for a
+/// target, and then tells nothing.
+fn is_directive(part: &str) -> bool {
+    part.contains('=') || part.trim().parse::<LevelFilter>().is_ok()
+}
+
+fn no_level(wanted: &str, why: &str) -> CommandError {
+    CommandError::argument(format!("--log-level {wanted}: {why}"))
+        .hint("write off, error, warn, info, debug or trace, or TARGET=LEVEL")
 }
 
 /// What every line of the log goes through.

@@ -132,14 +132,16 @@ fn told_by_clap(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
             return output.result(&text.to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            let words: Vec<_> = arguments.iter().skip(1).filter_map(|word| word.to_str()).collect();
-            let command = words.iter().find(|word| !word.starts_with('-')).map(|word| format!(" {word}"));
-            let help = format!("`agentd help{}` lists the commands", command.unwrap_or_default());
-            CommandError::invalid("a command is missing").hint(help)
+            // The value of a flag is no command.
+            let named = |word: &&OsString| Cli::command().find_subcommand(word).is_some();
+            let command = arguments.iter().skip(1).find(named).and_then(|word| word.to_str());
+            let command = command.map(|word| format!(" {word}")).unwrap_or_default();
+            CommandError::argument("a command is missing")
+                .hint(format!("`agentd help{command}` lists the commands"))
         }
         _ => {
             let text = text.to_string();
-            CommandError::invalid(text.strip_prefix("error: ").unwrap_or(&text).trim_end())
+            CommandError::argument(text.strip_prefix("error: ").unwrap_or(&text).trim_end())
         }
     };
     Told { output, run: given("run") }.failure(&shown)
@@ -147,9 +149,11 @@ fn told_by_clap(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
 
 fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
     let told = match cli.command {
-        Command::Daemon(_) | Command::Sim(_) => "info",
-        // Iterations and calls are logged as they happen (S-034). The libraries below stay quiet.
-        Command::Chat(_) | Command::Tools(ToolsCommand::Call { .. }) => "agentd=info,warn",
+        // What happens is logged as it happens (S-034). The libraries below stay quiet.
+        Command::Daemon(_)
+        | Command::Sim(_)
+        | Command::Chat(_)
+        | Command::Tools(ToolsCommand::Call { .. }) => "agentd=info,warn",
         _ => "warn",
     };
     let progress = matches!(

@@ -12,7 +12,7 @@ use super::elsewhere;
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::logging;
-use super::remote::Remote;
+use super::remote::{self, Remote};
 #[cfg(feature = "nats")]
 use crate::config::cluster_file::StoreKind;
 use crate::config::{Config, Entry, Flag, Repository, Request};
@@ -70,11 +70,12 @@ pub async fn all(context: &Context, options: &OpenOptions<'_>) -> Result<Reposit
     let client = client(&operator)?;
     let options = &OpenOptions { github: Some(client.clone()), ..options.clone() };
     let (mut sites, mut later) = (Vec::new(), Vec::new());
-    let wanted = |entry: &Repository| match (&context.global.repo, &entry.name) {
-        (Some(only), Some(name)) => only == name,
-        _ => true,
-    };
-    for (index, entry) in operator.repositories.iter().enumerate().filter(|(_, entry)| wanted(entry)) {
+    for (index, entry) in operator.repositories.iter().enumerate() {
+        if let Some(only) = &context.global.repo
+            && !is_of(context, entry, only).await
+        {
+            continue;
+        }
         match (of_entry(context, Entry { operator: &operator, index }, options).await, &entry.name) {
             (Ok(site), _) => sites.push(site),
             (Err(error), Some(name)) if error.transient => later.push((name.clone(), error.message)),
@@ -96,7 +97,10 @@ pub async fn one(context: &Context, options: &OpenOptions<'_>) -> Result<Reposit
     let repo = context.global.repo.as_ref();
     let stands = context.stands_in_checkout();
     let index = match (repo, operator.repositories.len()) {
-        (Some(name), _) => position(&operator, name),
+        (Some(name), _) => match position(context, &operator, name).await {
+            None if !stands && !operator.repositories.is_empty() => return Err(unknown(&operator, name)),
+            index => index,
+        },
         (None, 1) if !stands => Some(0),
         (None, 2..) if !stands => return Err(ambiguous(&operator)),
         (None, _) => None,
@@ -126,7 +130,7 @@ pub async fn of_run(
         Some(path) => is_same(path, checkout.as_path()),
         None => is_managed,
     };
-    match position(&operator, repo).filter(|index| names_it(&operator.repositories[*index])) {
+    match position(context, &operator, repo).await.filter(|index| names_it(&operator.repositories[*index])) {
         Some(index) => return of_entry(context, Entry { operator: &operator, index }, options).await,
         None if is_managed => {
             let what =
@@ -272,8 +276,29 @@ fn client(config: &Config) -> Result<github::Client, CommandError> {
         .map_err(|error| CommandError::failed(error.to_string()))
 }
 
-fn position(config: &Config, repo: &RepoName) -> Option<usize> {
-    config.repositories.iter().position(|entry| entry.name.as_ref() == Some(repo))
+/// The entry of a repository.
+async fn position(context: &Context, config: &Config, repo: &RepoName) -> Option<usize> {
+    let named = config.repositories.iter().position(|entry| entry.name.as_ref() == Some(repo));
+    if named.is_some() {
+        return named;
+    }
+    for (index, entry) in config.repositories.iter().enumerate() {
+        if is_of(context, entry, repo).await {
+            return Some(index);
+        }
+    }
+    None
+}
+
+/// Whether an entry is about this repository. One without a name has that of its checkout's remote.
+async fn is_of(context: &Context, entry: &Repository, repo: &RepoName) -> bool {
+    if let Some(name) = &entry.name {
+        return name == repo;
+    }
+    let path = entry.path.as_ref().map(|path| main_checkout(path).unwrap_or_else(|| path.clone()));
+    let Some(checkout) = path.and_then(|path| AbsPath::new(path).ok()) else { return false };
+    let url = remote::git(&checkout, &context.env, &["remote", "get-url", &entry.remote]).await;
+    url.and_then(|url| RepoName::from_remote_url(&url)).as_ref() == Some(repo)
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {
@@ -281,8 +306,20 @@ fn is_same(a: &Path, b: &Path) -> bool {
 }
 
 fn ambiguous(config: &Config) -> CommandError {
-    let names = config.repositories.iter().filter_map(|entry| entry.name.as_ref());
-    let error =
-        CommandError::invalid("several repositories are configured, and this is the checkout of none");
-    names.fold(error, |error, name| error.hint(format!("--repo {name}")))
+    choices(config, "several repositories are configured, and this is the checkout of none".to_owned())
+}
+
+fn unknown(config: &Config, repo: &RepoName) -> CommandError {
+    choices(config, format!("no entry under [[repositories]] is {repo}, and this is not its checkout"))
+}
+
+/// An error with the ways to name one of the repositories that are configured.
+fn choices(config: &Config, message: String) -> CommandError {
+    config.repositories.iter().fold(CommandError::invalid(message), |error, entry| {
+        match (&entry.name, &entry.path) {
+            (Some(name), _) => error.hint(format!("--repo {name}")),
+            (None, Some(path)) => error.hint(format!("cd {}", path.display())),
+            (None, None) => error,
+        }
+    })
 }

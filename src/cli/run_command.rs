@@ -25,10 +25,12 @@ use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::issue::approval;
 use crate::issue::reference::IssueSource;
+use crate::lifecycle::origin::Resolved;
 use crate::lifecycle::pipeline::{self, Finished};
 use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::rendering;
+use crate::record::summary_text::counted;
 use crate::record::{report, run_facts};
 use crate::repository::context::RepositoryContext;
 use crate::repository::shared_limits;
@@ -291,15 +293,54 @@ async fn dry_run(
         context.output.document(&planned)?;
         return Ok(0);
     }
-    let Value::Object(fields) = planned else { return Ok(0) };
-    for (name, value) in fields {
-        let shown = match value {
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
-        context.output.line(format!("{name:<12} {shown}"))?;
+    for (name, value) in plan_rows(&resolved, site) {
+        context.output.entry(&format!("{name:<12} "), &value)?;
     }
     Ok(0)
+}
+
+/// The plan of `--dry-run` for people.
+fn plan_rows(resolved: &Resolved, site: &RepositoryContext) -> Vec<(&'static str, String)> {
+    let (plan, origin, budgets) = (&resolved.plan, &resolved.origin, &resolved.plan.budgets);
+    let flow = &plan.loaded.definition.flow;
+    let steps: Vec<_> = flow.steps.iter().map(|step| step.id.as_str()).collect();
+    let source = |key: &str| plan.budget_sources.get(key).map(ToString::to_string).unwrap_or_default();
+    let mut rows = vec![
+        ("issue", format!("{} of {}: {}", plan.issue.key, site.repo, plan.issue.title)),
+        ("origin", format!("{} ({}) at {}", origin.branch, origin.source, origin.commit.short())),
+        ("branch", crate::domain::mapping::branch_of(&plan.issue.key).to_string()),
+        ("worktree", plan.worktree_shown(site)),
+        ("agent", format!("{}, {}", plan.loaded.definition.name, counted(steps.len(), "step"))),
+        ("steps", format!("{}; it begins with {}", steps.join(", "), flow.entry)),
+    ];
+    rows.extend(
+        plan.session
+            .settings
+            .targets
+            .iter()
+            .map(|target| ("model", format!("{} of {}", target.model, target.provider))),
+    );
+    rows.extend([
+        ("max_steps", format!("{} ({})", budgets.max_steps, source("max_steps"))),
+        (
+            "max_wall_time",
+            format!(
+                "{} ({})",
+                rendering::duration(budgets.max_wall_time.as_millis() as u64),
+                source("max_wall_time")
+            ),
+        ),
+        ("max_cost", format!("{} ({})", budgets.max_cost, source("max_cost"))),
+        ("publish", plan.publish.as_str().to_owned()),
+    ]);
+    let verify = &site.config.verify.commands;
+    rows.extend(verify.iter().map(|command| ("verify", command.join(" "))));
+    if verify.is_empty() {
+        rows.push(("verify", "no commands".to_owned()));
+    }
+    rows.extend(plan.loaded.diagnostics.iter().map(|told| ("warning", told.to_string())));
+    rows.push(("", "Nothing was begun or changed: --dry-run.".to_owned()));
+    rows
 }
 
 /// The local operator (D71).
@@ -345,7 +386,7 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
     };
     let format = args.format.as_deref().map(str::parse).transpose();
     let format = format
-        .map_err(|error: crate::domain::report::UnknownFormat| CommandError::invalid(error.to_string()))?;
+        .map_err(|error: crate::domain::report::UnknownFormat| CommandError::argument(error.to_string()))?;
     let metadata: Map<String, Value> =
         args.meta.iter().map(|(name, value)| (name.clone(), Value::String(value.clone()))).collect();
     Ok(RunRequest {

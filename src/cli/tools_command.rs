@@ -49,7 +49,12 @@ pub fn list(context: &Context, definitions: bool) -> Result<(), CommandError> {
         return context.output.document(&tools);
     }
     if tools.is_empty() {
-        context.output.note("No tools: add [mcp.servers.NAME] or [rest.tools.NAME] to agentd.toml.");
+        let config = context.config()?;
+        context.output.note(if config.mcp_servers.is_empty() && config.rest_tools.is_empty() {
+            "No tools: add [mcp.servers.NAME] or [rest.tools.NAME] to agentd.toml."
+        } else {
+            "No tools: no server of [mcp.servers] that runs offers one."
+        });
         return Ok(());
     }
     let row = |tool: &crate::service::FunctionTool| {

@@ -10,6 +10,7 @@ use super::output::Tone;
 use super::repositories::{self, OpenOptions};
 use crate::git::prune::{PruneOutcome, Pruned};
 use crate::lifecycle::taken;
+use crate::record::summary_text::counted;
 use crate::repository::clean_up::{self, Known};
 use crate::repository::context::RepositoryContext;
 
@@ -75,7 +76,7 @@ fn state(one: &Known) -> String {
     }
     match listed.changed {
         Some(0) => "clean".to_owned(),
-        Some(count) => format!("{count} uncommitted file(s)"),
+        Some(count) => counted(count, "uncommitted file"),
         None => "cannot be read".to_owned(),
     }
 }

@@ -88,7 +88,7 @@ impl Config {
         resolve(&mut values, "", &tree)?;
         let file: ConfigFile = serde_path_to_error::deserialize(values).map_err(|error| {
             let key = error.path().to_string();
-            ConfigError::Invalid { at: tree.source(&key), message: error.inner().message().to_owned(), key }
+            ConfigError::Invalid { at: tree.source(&key), message: in_words(error.inner().message()), key }
         })?;
         check::check(&file, &tree)?;
         let budgets = &file.budgets;
@@ -156,6 +156,20 @@ impl Config {
     }
 }
 
+/// What serde expected, in the words of somebody who writes TOML.
+fn in_words(message: &str) -> String {
+    let Some((before, expected)) = message.rsplit_once("expected ") else { return message.to_owned() };
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, zero or more",
+        "i32" | "i64" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list, such as [\"…\"]",
+        "a map" => "a table",
+        _ => return message.to_owned(),
+    };
+    format!("{before}expected {expected}")
+}
+
 fn read(files: &[PathBuf], env: &Env) -> Result<Vec<Layer>, ConfigError> {
     files.iter().map(|file| Layer::read(file, env)).collect()
 }
@@ -192,7 +206,7 @@ pub(super) fn defaults() -> Result<Table, ConfigError> {
 
 /// The agent whose directory holds a layer: the flag's, else the one of the repository's entry.
 fn agent_name(tree: &Tree, request: Request<'_>) -> Result<String, ConfigError> {
-    let name = request.agent.map(str::to_owned).or_else(|| {
+    let written = || {
         let entries = tree.values.get("repositories")?.as_array()?;
         let named = |entry: &&Value| {
             request.repo.is_some_and(|repo| {
@@ -200,24 +214,26 @@ fn agent_name(tree: &Tree, request: Request<'_>) -> Result<String, ConfigError> 
                 name.is_some_and(|name| name.eq_ignore_ascii_case(&repo.to_string()))
             })
         };
-        let here = |entry: &&Value| entry.get("path").and_then(Value::as_str) == Some(".");
-        let entry = entries
-            .iter()
-            .find(named)
-            .or_else(|| entries.iter().find(here))
-            .or_else(|| entries.first().filter(|_| entries.len() == 1))?;
-        entry.get("agent")?.as_str().map(str::to_owned)
-    });
-    let name = name.unwrap_or_else(|| RepositoryTable::default().agent);
+        let here = |entry: &&Value| {
+            let path = entry.get("path").and_then(Value::as_str);
+            path.is_some_and(|path| is_same(&place(Path::new(path), request.base, request.env), request.base))
+        };
+        let of = |wanted: &dyn Fn(&&Value) -> bool| entries.iter().position(|entry| wanted(&entry));
+        let index = of(&named).or_else(|| of(&here)).or_else(|| (entries.len() == 1).then_some(0))?;
+        let name = entries.get(index)?.get("agent")?.as_str()?;
+        Some((format!("repositories[{index}].agent"), name))
+    };
+    let (at, key, name) = match (request.agent, written()) {
+        (Some(name), _) => (Source::Flag { name: "--agent".to_owned() }, "agent".to_owned(), name.to_owned()),
+        (None, Some((key, name))) => {
+            (tree.source(&key), key.clone(), tree.placeholder(&key, name).resolve()?)
+        }
+        (None, None) => return Ok(RepositoryTable::default().agent),
+    };
     if check::is_agent_name(&name) {
-        Ok(name)
-    } else {
-        Err(ConfigError::Invalid {
-            at: request.agent.map_or(Source::Default, |_| Source::Flag { name: "--agent".to_owned() }),
-            key: "agent".to_owned(),
-            message: format!("\"{name}\" {}", check::AGENT_NAME_RULE),
-        })
+        return Ok(name);
     }
+    Err(ConfigError::Invalid { at, key, message: format!("\"{name}\" {}", check::AGENT_NAME_RULE) })
 }
 
 /// Replaces the placeholders of everything that is not deferred.
@@ -266,13 +282,22 @@ impl Repository {
 }
 
 fn repository(table: &RepositoryTable, base: &Path, env: &Env) -> Repository {
-    let path = table.path.as_ref().map(|path| match (path.strip_prefix("~"), env.home()) {
-        (Ok(below), Some(home)) => home.join(below),
-        _ => base.join(path).components().collect(),
-    });
+    let path = table.path.as_ref().map(|path| place(path, base, env));
     // An entry without name and path is about the checkout of the working directory.
     let path = path.or_else(|| table.name.is_none().then(|| base.to_owned()));
     Repository { name: table.name.clone(), path, ..Repository::unnamed(table) }
+}
+
+/// Where a path of an entry leads.
+fn place(path: &Path, base: &Path, env: &Env) -> PathBuf {
+    match (path.strip_prefix("~"), env.home()) {
+        (Ok(below), Some(home)) => home.join(below),
+        _ => base.join(path).components().collect(),
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 fn github(file: &ConfigFile) -> Github {

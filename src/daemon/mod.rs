@@ -76,7 +76,7 @@ pub use snapshot::{
     Asked, Facts, Holder, IssueRef, Limits, Poll, Presence, Running, Seen, Selection, Snapshot,
     WaitsForPerson,
 };
-pub use start_rules::{Outlook, Reason, Verdict, explain, outlook, refusal};
+pub use start_rules::{Outlook, Reason, Verdict, explain, in_one_sentence, outlook, refusal};
 pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun,
 };

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::snapshot::{Asked, Facts, Holder, Poll, Presence, Seen, Selection, WaitsForPerson};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
+use crate::record::summary_text::counted;
 
 /// The code of an issue whose work a person has.
 const GIVE_BACK: &str = "waits_for_give_back";
@@ -244,7 +245,8 @@ impl std::fmt::Display for Reason {
                 write!(f, "the label \"{label}\" is not on it; put it on")
             }
             Self::NoTrigger { label, parked: Some((code, why)) } => {
-                write!(f, "the label \"{label}\" was taken off ({code}): {why} When that is settled, put it on again")
+                let why = in_one_sentence(why);
+                write!(f, "the label \"{label}\" was taken off ({code}): {why}. When that is settled, put it on again")
             }
             Self::AlreadyHandled(label) => {
                 write!(
@@ -271,7 +273,8 @@ impl std::fmt::Display for Reason {
             Self::Blocked(names) => write!(f, "open issues block it: {}", names.join(", ")),
             Self::SubIssuesOpen(names) => write!(f, "sub-issues are open: {}", names.join(", ")),
             Self::BackingOff { why, until, attempts } => {
-                write!(f, "{attempts} start(s) failed, next try at {until}: {why}")
+                let failed = counted(*attempts as usize, "start");
+                write!(f, "{failed} failed, next try at {until}: {why}")
             }
             Self::DefinitionChanged => f.write_str(
                 "its run was begun by another definition than those of the nodes that are there; one that has it is waited for, for one \
@@ -313,6 +316,14 @@ impl std::fmt::Display for Reason {
             }
         }
     }
+}
+
+/// A refusal, which is a sentence and a list of what to do, without line breaks and the full stop.
+pub fn in_one_sentence(why: &str) -> String {
+    let mut lines = why.split("\n- ");
+    let what = lines.next().unwrap_or_default().trim_end().trim_end_matches('.').to_owned();
+    let hints: Vec<&str> = lines.map(str::trim_end).collect();
+    if hints.is_empty() { what } else { format!("{what} ({})", hints.join("; ")) }
 }
 
 /// One rule's answer about one issue.
@@ -447,12 +458,16 @@ pub fn outlook(facts: &Facts, all: (usize, usize), repository: (usize, usize), d
     if is_open && facts.has_label(&facts.labels.done) && !facts.has_label(&facts.labels.trigger) {
         let done = &facts.labels.done;
         return Outlook::Waits(format!(
-            "a run has ended well on it (\"{done}\"); what comes of its pull request is a person's to say"
+            "a run has ended well on it (\"{done}\"); what becomes of its work is a person's to say"
         ));
     }
     let Some(reason) = refusal(facts, all, repository, daemon) else {
         return Outlook::Waits("nothing stands in its way; the daemon starts it at its next look".to_owned());
     };
+    if let Reason::NoTrigger { label, parked: Some((code, why)) } = &reason {
+        let what = format!("the label \"{label}\" was taken off ({code}): {}", in_one_sentence(why));
+        return Outlook::NeedsYou(what, reason.todo(facts).unwrap_or_default());
+    }
     let told = reason.to_string();
     // What follows is said as what to do.
     let what = told.split(';').next().unwrap_or(&told).trim_end_matches('.').to_owned();
@@ -526,7 +541,9 @@ fn not_backing_off(facts: &Facts, _: Slots) -> Result<String, Reason> {
             until: pause.until.format("%Y-%m-%dT%H:%M:%SZ").to_string(),
             attempts: pause.attempts,
         }),
-        Some(pause) => Ok(format!("the pause after {} failed start(s) is over", pause.attempts)),
+        Some(pause) => {
+            Ok(format!("the pause after {} is over", counted(pause.attempts as usize, "failed start")))
+        }
         None => Ok("no start of it has failed".to_owned()),
     }
 }

@@ -292,16 +292,15 @@ fn check(example: &Example<'_>, set: &RuleSet) -> Result<(), PolicyFileError> {
     let verdict = set.decide(&input, &CallScope::of(&input, None));
     let key = if example.wanted == Decision::Allow { "allows" } else { "denies" };
     let by = match &verdict.rule_id {
-        Some(id) => format!("rule \"{id}\""),
-        None => "no rule, so it is denied".to_owned(),
+        Some(id) => format!("rule \"{id}\" decides it"),
+        None => "no rule fits it, so that it is denied".to_owned(),
     };
     if verdict.result.decision != example.wanted {
-        let message = format!("rule \"{}\": this example of `{key}` is not so: {by} decides it", rule.id);
+        let message = format!("rule \"{}\": this example of `{key}` is not so: {by}", rule.id);
         return Err(place.wrong(example.at, message));
     }
     if rule.effect == example.wanted && verdict.rule_id.as_deref() != Some(rule.id.as_str()) {
-        let message =
-            format!("rule \"{}\": this example of `{key}` never reaches the rule: {by} decides it", rule.id);
+        let message = format!("rule \"{}\": this example of `{key}` never reaches the rule: {by}", rule.id);
         return Err(place.wrong(example.at, message));
     }
     Ok(())
@@ -596,6 +595,11 @@ denies = [{ name = "resolver", actor_permission = "read" }, { name = "resolver" 
                 "not so",
             ),
             (format!("{rule}denies = [[\"rm\"]]\n"), 7, "not so: rule \"a\" decides it"),
+            (
+                format!("{rule}when.argv = [[\"cargo\"]]\nallows = [[\"env\"]]\n"),
+                8,
+                "not so: no rule fits it, so that it is denied",
+            ),
             (
                 format!("{rule}\n{}allows = [[\"x\"]]\n", rule.replace("\"a\"", "\"b\"")),
                 14,

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::diagnostic::Severity;
 use super::position::child;
 use super::source::Findings;
+use crate::domain::violation;
 
 /// The JSON Schema of a file format, generated from its type.
 pub fn schema_of<T: JsonSchema>() -> Value {
@@ -99,7 +100,7 @@ fn tell(error: &ValidationError<'_>, codes: Codes, findings: &mut Findings<'_>) 
         "type" => "write a value of that type",
         _ => "correct the value",
     };
-    findings.schema_error(code, &pointer, error.masked_with("the value").to_string(), fix);
+    findings.schema_error(code, &pointer, violation::told(error, "the value"), fix);
 }
 
 fn unknown_keys(

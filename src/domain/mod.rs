@@ -48,6 +48,7 @@ pub mod seal;
 pub mod constraint;
 pub mod taken;
 pub mod verify_command;
+pub mod violation;
 pub mod event;
 pub mod facts;
 pub mod evidence;

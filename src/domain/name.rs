@@ -222,7 +222,7 @@ pub enum NameError {
     #[error("\"{0}\" is not a repository name; write it as owner/name")]
     Repository(String),
     /// Not a valid branch name.
-    #[error("\"{0}\" is not a valid branch name (git check-ref-format refuses it)")]
+    #[error("\"{0}\" is not the name of a branch")]
     Branch(String),
     /// Not an object id.
     #[error("\"{0}\" is not a full commit id")]

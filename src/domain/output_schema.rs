@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::violation;
 use super::words::words;
 
 /// Shape of a step's output: always a JSON Schema, and the field list of the oldest form where the registry has one.
@@ -256,7 +257,7 @@ impl OutputValidator {
             .iter_errors(&instance)
             .map(|error| OutputError {
                 pointer: error.instance_path().to_string(),
-                message: error.to_string(),
+                message: violation::told_with_value(&error),
             })
             .collect();
         if let Value::Object(back) = instance {

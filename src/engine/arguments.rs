@@ -10,6 +10,7 @@ use super::tool::BoundParameter;
 use super::tool_schema::declared;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::PolicyPrincipal;
+use crate::domain::violation;
 
 /// Most problems named in one message.
 const MOST_PROBLEMS: usize = 5;
@@ -119,7 +120,7 @@ pub fn check(validator: &Validator, value: &Value) -> Result<(), String> {
         .map(|error| {
             let pointer = error.instance_path().to_string();
             let place = if pointer.is_empty() { "/".to_owned() } else { pointer };
-            format!("{place}: {}", error.masked())
+            format!("{place}: {}", violation::told(&error, "value"))
         })
         .collect();
     if problems.is_empty() {

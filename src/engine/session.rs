@@ -459,8 +459,10 @@ impl<'a> Session<'a> {
             );
             Abort::new(StopDetail::SchemaInvalid, "OutputSchemaInvalid", &message, message.clone())
         } else if self.turn >= self.request.settings.max_turns {
-            let message =
-                format!("All {} turns were used without a final report.", self.request.settings.max_turns);
+            let message = match self.request.settings.max_turns {
+                1 => "The only turn was used without a final report.".to_owned(),
+                turns => format!("All {turns} turns were used without a final report."),
+            };
             Abort::new(StopDetail::MaxTurnsExhausted, "MaxTurnsExceeded", &message, message.clone())
         } else {
             let message = "The model's replies could not be used, however often it was asked.";

@@ -34,23 +34,25 @@ impl Worktree {
     /// The file with the patterns, written once. It also has the patterns of the user's own configuration, because git
     /// reads only one such file.
     pub(super) async fn exclude_file(&self) -> Result<AbsPath, GitError> {
-        let make = async {
-            let file = self.git_dir().join(FILE);
-            let own = self.ignored_by_the_user().await?;
-            let text = format!("{own}\n{}", self.exclude_patterns().await?);
-            let (path, known) = (file.clone(), text);
-            let write = move || {
-                let same = std::fs::read(path.as_path()).is_ok_and(|now| now == known.as_bytes());
-                if same { Ok(()) } else { files::write_private(path.as_path(), known.as_bytes()) }
-            };
-            tokio::task::spawn_blocking(write).await.map_err(|error| GitError::Lost(error.to_string()))??;
-            Ok::<_, GitError>(file)
+        self.excluded_by().get_or_try_init(|| self.write_exclude_file()).await.cloned()
+    }
+
+    /// Writes it as it is to be now.
+    pub(super) async fn write_exclude_file(&self) -> Result<AbsPath, GitError> {
+        let file = self.git_dir().join(FILE);
+        let own = self.ignored_by_the_user().await?;
+        let text = format!("{own}\n{}", self.exclude_patterns().await?);
+        let (path, known) = (file.clone(), text);
+        let write = move || {
+            let same = std::fs::read(path.as_path()).is_ok_and(|now| now == known.as_bytes());
+            if same { Ok(()) } else { files::write_private(path.as_path(), known.as_bytes()) }
         };
-        self.excluded_by().get_or_try_init(|| make).await.cloned()
+        tokio::task::spawn_blocking(write).await.map_err(|error| GitError::Lost(error.to_string()))??;
+        Ok(file)
     }
 
     /// The patterns: the built-in ones, then exceptions for folders in which the repository has files, then the
-    /// operator's, which win.
+    /// operator's, which win over both, then what setting the worktree up left.
     pub(super) async fn exclude_patterns(&self) -> Result<String, GitError> {
         let mut text = String::new();
         for pattern in BUILT_IN.iter().flat_map(|(_, patterns)| *patterns) {
@@ -61,6 +63,7 @@ impl Worktree {
             text.extend(own.iter().map(|folder| format!("!/{}/\n", escaped(folder))));
         }
         text.extend(self.checkout().excluded().iter().map(|pattern| format!("{pattern}\n")));
+        text.push_str(&self.set_up_patterns().await?);
         Ok(text)
     }
 
@@ -214,7 +217,7 @@ fn own_folders(repository: &Repository, commit: &CommitId) -> Result<Vec<String>
 }
 
 /// A path as a pattern that means itself.
-fn escaped(path: &str) -> String {
+pub(super) fn escaped(path: &str) -> String {
     let special = |c: char| matches!(c, '\\' | '*' | '?' | '[' | '!' | '#' | ' ');
     path.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain(Some(c))).collect()
 }

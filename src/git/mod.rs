@@ -28,6 +28,7 @@ mod differences;
 mod plain_store;
 pub mod worktree;
 mod exclude;
+mod set_up_files;
 pub mod snapshot;
 mod quick_snapshot;
 pub mod scratch;

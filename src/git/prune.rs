@@ -171,8 +171,12 @@ impl Checkout {
         let Some(head) = worktree.head().await? else { return kept("its branch has no commit".into()) };
         let changed = worktree.status().await?;
         if let Some(first) = changed.first() {
-            let more = changed.len() - 1;
-            return kept(format!("{} has uncommitted changes (and {more} more files)", first.path));
+            let more = match changed.len() - 1 {
+                0 => String::new(),
+                1 => ", and 1 more file".to_owned(),
+                more => format!(", and {more} more files"),
+            };
+            return kept(format!("{} has uncommitted changes{more}", first.path));
         }
         let mut merged = plan.merged_heads.contains(&head);
         for base in &plan.merged_into {

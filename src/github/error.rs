@@ -167,13 +167,13 @@ impl fmt::Display for Error {
             }
             ErrorKind::RateLimited { until: Some(until), .. } => write!(
                 f,
-                "{doing}: GitHub's rate limit is used up until {}; it goes on by itself then",
+                "{doing}: GitHub's rate limit is used up until {}; a daemon goes on by itself then",
                 until.format("%Y-%m-%dT%H:%M:%SZ")
             ),
             ErrorKind::RateLimited { until: None, wait } => {
                 write!(
                     f,
-                    "{doing}: GitHub asks to slow down for {} s; it goes on by itself then",
+                    "{doing}: GitHub asks to slow down for {} s; a daemon goes on by itself then",
                     wait.as_secs().max(1)
                 )
             }

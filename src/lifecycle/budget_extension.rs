@@ -52,7 +52,9 @@ pub(super) async fn ask(run: &Run<'_>) {
     let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
     let mut told = run.told.lock().await;
     let facts = run.journal.facts();
-    let near: Vec<BudgetKind> = facts.soft_limits.iter().map(|(kind, ..)| *kind).collect();
+    // What is passed already is not near: the run ends.
+    let near: Vec<BudgetKind> =
+        facts.soft_limits.iter().filter(|(_, used, cap)| used <= cap).map(|(kind, ..)| *kind).collect();
     if near.iter().all(|kind| told.contains(kind)) {
         return;
     }
@@ -98,7 +100,7 @@ fn marker(run: &Run<'_>) -> String {
 
 fn question(run: &Run<'_>, facts: &RunFacts) -> String {
     let mut text = "**A limit is near.** The run goes on until the limit itself:\n".to_owned();
-    for (kind, used, cap) in &facts.soft_limits {
+    for (kind, used, cap) in facts.soft_limits.iter().filter(|(_, used, cap)| used <= cap) {
         let share = if *cap > 0.0 { used / cap * 100.0 } else { 100.0 };
         let _infallible = write!(text, "\n- {}: {share:.0} % used", kind.as_str());
     }

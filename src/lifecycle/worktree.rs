@@ -240,7 +240,7 @@ fn stop_of(error: &WorktreeError) -> Stop {
 /// Sets it up, once.
 async fn set_up(run: &Run<'_>, worktree: &Worktree) -> Result<(), Stop> {
     let left = || run.wall_time_left();
-    let note = |note: String| run.journal.warn("worktree_copy", note);
+    let note = |code: &'static str, note: String| run.journal.warn(code, note);
     let base = &run.lease.mapping.origin.commit;
     let done = worktree_setup::set_up(run.context, worktree, base, &run.stop(), &left, &note).await;
     done.map_err(|stop| {

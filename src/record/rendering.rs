@@ -106,7 +106,8 @@ fn render(
         title => said(&one_line(&run.objective.title)),
         objective_body => run.objective.body.trim(),
         change => Value::from(Serde(change)),
-        change_line => change_line(change),
+        change_line => if facts.committed.is_some() { change_line(change) } else { "nothing committed".to_owned() },
+        committed => facts.committed.is_some(),
         by_commands => by_commands(change),
         not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),

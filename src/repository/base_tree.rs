@@ -46,7 +46,7 @@ impl BaseTree {
         files::create_private_dir(root.as_path()).map_err(|error| error.to_string())?;
         let made = Self::check_out(context, commit, &folder, &root, sandbox).await;
         let made = made.inspect_err(|_| remove(&folder))?;
-        let quiet = |_| ();
+        let quiet = |_, _| ();
         worktree_setup::set_up(context, &made.worktree, commit, stop, left, &quiet)
             .await
             .map_err(|stop| stop.message)?;

@@ -11,15 +11,20 @@ use crate::domain::name::CommitId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::{StopSignal, StopState};
 use crate::git::error::GitError;
-use crate::git::worktree::Worktree;
+use crate::git::worktree::{Change, ChangeKind, Worktree};
 use crate::sys::clock::Stopwatch;
 use crate::sys::files;
 use crate::sys::process::{Exit, ProcessSpec};
 
 /// Stands in the administrative directory once a worktree is set up; a set-up that failed is done again next time.
 const SET_UP: &str = "agentd-furnished";
+/// What differed in it before its first set-up began, and the most bytes of that.
+const BEGUN: &str = "agentd-set-up-begun";
+const LONGEST_BEGUN: u64 = 64 << 20;
 /// Bytes of a setup command's output that are kept.
 const OUTPUT_CAP: usize = 16 * 1024;
+/// Files that a note names.
+const LONGEST_LIST: usize = 10;
 /// Characters of a failed command's output that people are shown.
 const TAIL: usize = 1_000;
 
@@ -31,7 +36,7 @@ pub async fn set_up(
     base: &CommitId,
     stop: &StopSignal,
     left: &(dyn Fn() -> Duration + Sync),
-    note: &(dyn Fn(String) + Sync),
+    note: &(dyn Fn(&'static str, String) + Sync),
 ) -> Result<(), Stop> {
     let settings = &context.config.worktree;
     let done = worktree.git_dir().join(SET_UP);
@@ -40,7 +45,7 @@ pub async fn set_up(
     }
     for path in &settings.copy {
         let notes = copy(context, worktree, path).await.map_err(|error| failed(&error.to_string()))?;
-        notes.into_iter().for_each(note);
+        notes.into_iter().for_each(|told| note("worktree_copy", told));
     }
     let kept = KeptSetup::of(context, worktree).await;
     let brought = match &kept {
@@ -49,19 +54,89 @@ pub async fn set_up(
     };
     if brought {
         tracing::info!("what setting a worktree up makes was copied from what is kept");
-    } else {
-        let watch = Stopwatch::start();
-        for argv in &settings.setup {
-            let left = settings.setup_timeout.0.saturating_sub(watch.elapsed()).min(left());
-            run_setup_command(context, worktree, argv, left, stop).await?;
-        }
-        if let Some(kept) = &kept
+    } else if !settings.setup.is_empty() {
+        // Somebody's edits may be there: the branch may be a person's, or an earlier set-up failed.
+        let before = before_setup(worktree).await.map_err(|error| failed(&error.to_string()))?;
+        let ran = run_setup_commands(context, worktree, left, stop).await;
+        worktree.something_ran();
+        let is_kept = ran.is_ok();
+        if is_kept
+            && let Some(kept) = &kept
             && let Err(error) = kept.keep(worktree, base).await
         {
             tracing::warn!(%error, "what setting the worktree up made is not kept for the next one");
         }
+        let left = left_by_setup(worktree, &before).await.map_err(|error| failed(&error.to_string()));
+        ran?;
+        left?.into_iter().for_each(|told| note("setup_put_back", told));
     }
     files::write_private(done.as_path(), b"").map_err(|error| failed(&error.to_string()))
+}
+
+async fn run_setup_commands(
+    context: &RepositoryContext,
+    worktree: &Worktree,
+    left: &(dyn Fn() -> Duration + Sync),
+    stop: &StopSignal,
+) -> Result<(), Stop> {
+    let settings = &context.config.worktree;
+    let watch = Stopwatch::start();
+    for argv in &settings.setup {
+        let left = settings.setup_timeout.0.saturating_sub(watch.elapsed()).min(left());
+        run_setup_command(context, worktree, argv, left, stop).await?;
+    }
+    Ok(())
+}
+
+/// The files that differ from the commit before any setup command ran, also when an earlier set-up was cut off.
+async fn before_setup(worktree: &Worktree) -> Result<Vec<String>, GitError> {
+    let file = worktree.git_dir().join(BEGUN);
+    let known = files::read_plain(file.as_path(), LONGEST_BEGUN);
+    if let Some(known) = known.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+        return Ok(known);
+    }
+    let before: Vec<String> = worktree.status().await?.into_iter().map(|change| change.path).collect();
+    let text = serde_json::to_vec(&before).map_err(|error| GitError::Lost(error.to_string()))?;
+    files::write_private(file.as_path(), &text)?;
+    Ok(before)
+}
+
+/// What the commands left is no part of the run's work: new files stay and are in no commit, others are put back. Gives
+/// what people should know.
+async fn left_by_setup(worktree: &Worktree, before: &[String]) -> Result<Option<String>, GitError> {
+    let was_there = |change: &Change| before.contains(&change.path);
+    let (mut new, mut changed) = (Vec::new(), Vec::new());
+    for change in worktree.status().await?.into_iter().filter(|change| !was_there(change)) {
+        match change.kind {
+            ChangeKind::Added => new.push(change.path),
+            ChangeKind::Renamed => {
+                new.push(change.path);
+                changed.extend(change.from);
+            }
+            ChangeKind::Modified | ChangeKind::Deleted | ChangeKind::TypeChanged => changed.push(change.path),
+        }
+    }
+    if !new.is_empty() {
+        worktree.leave_out(new).await?;
+    }
+    if changed.is_empty() {
+        return Ok(None);
+    }
+    worktree.put_back_files(&changed).await?;
+    // A submodule that was moved stays where it is.
+    let still: Vec<String> = worktree.status().await?.into_iter().map(|change| change.path).collect();
+    let paths: Vec<String> = changed.into_iter().filter(|path| !still.contains(path)).collect();
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    let shown: Vec<String> = paths.iter().take(LONGEST_LIST).map(|path| format!("`{path}`")).collect();
+    let more = paths.len().saturating_sub(LONGEST_LIST);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Ok(Some(format!(
+        "worktree.setup changed files of the repository, which is no part of the work; they were put back: {}{more}. Have it write \
+         new files instead, or commit the change once",
+        shown.join(", ")
+    )))
 }
 
 fn failed(message: &str) -> Stop {

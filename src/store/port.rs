@@ -348,11 +348,6 @@ pub trait Holders {
 
     /// Whether a holder lives, as far as can be told from here.
     fn lives(&self, holder: &Holder) -> bool;
-
-    /// Whether another node held a lease that is dead now, and nobody has taken it since.
-    fn is_left(&self, _lease: &LeaseKey) -> bool {
-        false
-    }
 }
 
 /// A held lease. Dropping it gives it back.

@@ -72,6 +72,8 @@ fn a_042_wrong_arguments_are_exit_code_4_and_never_2() {
         &["config", "schema", "nonsense"],
         &["-q", "-v", "config", "explain"],
         &["--log-level", "[", "config", "explain"],
+        &["--log-level", "loud", "config", "explain"],
+        &["--log-level", "agentd=loud", "config", "explain"],
         &["--config", "nope.toml", "config", "explain"],
     ] {
         let done = agentd(dir.path(), args);
@@ -84,6 +86,30 @@ fn a_042_wrong_arguments_are_exit_code_4_and_never_2() {
     {
         let done = agentd(dir.path(), args);
         assert_eq!((done.status.code(), err(&done).as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn a_wrong_argument_is_told_as_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("runs").display().to_string();
+    for (args, told) in [
+        (&["--state-dir", &place][..], "`agentd help` lists the commands"),
+        (&["--state-dir", &place, "runs"], "`agentd help runs` lists the commands"),
+        (&["run", "--issue", "-1"], "\"-1\" is not an issue's number"),
+        (&["run", "--log-level", "loud", "1"], "there is no such level"),
+    ] {
+        let done = agentd(dir.path(), args);
+        assert_eq!(done.status.code(), Some(4), "{args:?}: {}", err(&done));
+        assert!(err(&done).contains(told), "{args:?}: {}", err(&done));
+    }
+    for args in [&["run", "--json", "--nope", "1"][..], &["run", "--json"], &["run", "--json", "0"]] {
+        let told: Value = serde_json::from_str(&out(&agentd(dir.path(), args))).unwrap();
+        assert_eq!(told["stop_detail"], "invalid_input", "{args:?}: {told:#}");
+    }
+    for level in ["off", "WARN", "info", "agentd::github=debug,warn", "agentd=info, warn"] {
+        let done = agentd(dir.path(), &["--log-level", level, "completions", "bash"]);
+        assert_eq!(done.status.code(), Some(0), "{level}: {}", err(&done));
     }
 }
 

@@ -220,6 +220,21 @@ fn a_091_only_the_layers_own_env_file_is_consulted() {
 }
 
 #[test]
+fn a_091_an_agent_named_by_a_variable_has_its_layer_wherever_its_checkout_is_named() {
+    let place = Place::new().variable("AGENT", "fixer");
+    let here = place.dir.path().display().to_string();
+    place.file(".agent/fixer/agentd.toml", "[verify]\ntimeout = \"3m\"\n");
+    for (path, agent) in [(".", "${AGENT}"), ("./", "fixer"), (here.as_str(), "fixer")] {
+        let two = "[[repositories]]\nname = \"o/other\"\nagent = \"other\"\n";
+        let entry = format!("[[repositories]]\npath = \"{path}\"\nagent = \"{agent}\"\n");
+        place.file("agentd.toml", &format!("{two}{entry}"));
+        let config = place.load().unwrap();
+        assert_eq!(config.repositories[1].agent, "fixer");
+        assert_eq!(config.verify.timeout.0.as_secs(), 180, "{path} {agent}");
+    }
+}
+
+#[test]
 fn a_094_explain_and_debug_show_placeholders_and_never_values() {
     let place =
         Place::with("[providers.anthropic]\napi_key = \"${KEY}\"\n[commit]\nauthor_name = \"${KEY}\"\n")

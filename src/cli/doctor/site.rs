@@ -26,6 +26,7 @@ use crate::issue::cut_off_runs::{Left, clear_left};
 use crate::lifecycle::plan::step_executors_here;
 use crate::llm::Providers;
 use crate::llm::availability::Availability;
+use crate::record::summary_text::counted;
 use crate::repository::context::RepositoryContext;
 use crate::repository::open::{Opening, open};
 use crate::store::run_dir::StateDir;
@@ -162,12 +163,12 @@ async fn definition_of(site: &RepositoryContext) -> (Finding, Option<Loaded>) {
     let loaded = tokio::task::spawn_blocking(move || definition::load(&project, &folder, &BTreeSet::new()));
     match loaded.await {
         Ok(Ok(loaded)) => {
-            let steps = loaded.definition.flow.steps.len();
+            let steps = counted(loaded.definition.flow.steps.len(), "step");
             let finding = match loaded.diagnostics.len() {
-                0 => Finding::ok("agent", format!("{name}, {steps} steps")),
+                0 => Finding::ok("agent", format!("{name}, {steps}")),
                 found => Finding::warning(
                     "agent",
-                    format!("{name}, {steps} steps, {found} warnings"),
+                    format!("{name}, {steps}, {}", counted(found, "warning")),
                     format!("agentd agents check {name} shows them"),
                 ),
             };
@@ -311,7 +312,11 @@ async fn models(config: &Config, only_programs: Option<&str>) -> Vec<Finding> {
     let session = match read {
         Ok(session) => session,
         Err(error) => {
-            return vec![Finding::problem(what, error.to_string(), "see [[session.targets]] in README.md")];
+            return vec![Finding::problem(
+                what,
+                error.to_string(),
+                "`agentd init` writes one; `agentd config schema config` lists every key",
+            )];
         }
     };
     if let Some(agent) = only_programs.filter(|_| session.settings.targets.is_empty()) {

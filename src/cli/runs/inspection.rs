@@ -22,6 +22,7 @@ use crate::record::finish::Standing;
 use crate::record::rendering;
 use crate::record::run_facts;
 use crate::record::seal_check;
+use crate::record::summary_text::counted;
 use crate::store::run_dir::RunDir;
 use crate::store::seal_index::INDEX;
 use crate::sys::paths::AbsPath;
@@ -64,8 +65,11 @@ pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError
     }
     let word = if sound { told.toned("holds", Tone::Good) } else { told.toned("does not hold", Tone::Bad) };
     told.line(format!(
-        "run {} {word}: {} events, {} other files, evidence of {} verified claims",
-        dir.run_id, inspection.events, inspection.files, inspection.claims
+        "run {} {word}: {} events, {} other files, evidence of {}",
+        dir.run_id,
+        inspection.events,
+        inspection.files,
+        counted(inspection.claims, "verified claim")
     ))?;
     if let Some(why) = &inspection.not_looked_at {
         told.line(format!("the evidence of its claims is not looked at again here: {why}"))?;

@@ -19,6 +19,7 @@ use crate::domain::stop::StopDetail;
 use crate::git::error::GitError;
 use crate::issue::approval;
 use crate::record::finish::Standing;
+use crate::record::summary_text::counted;
 use crate::record::{rendering, summary_text};
 use crate::store::journal_file;
 use crate::store::run_dir::RunDir;
@@ -164,7 +165,7 @@ pub(super) fn show(context: &Context, dir: &RunDir, seen: &Seen) -> Result<(), C
     for (proposal, decision) in approval::waiting(&state, dir, &facts, Clock::system().now()) {
         rows.extend(approvals_text::rows(proposal, &decision));
     }
-    worked(&mut rows, &facts);
+    worked(&mut rows, &facts, standing);
     rows.push(("directory", dir.path.display().to_string()));
     for (what, told) in rows {
         // What others wrote looks like no row of its own.
@@ -199,9 +200,11 @@ fn began(rows: &mut Vec<(&'static str, String)>, dir: &RunDir, facts: &RunFacts)
 }
 
 /// Rows on what was done in a run.
-fn worked(rows: &mut Vec<(&'static str, String)>, facts: &RunFacts) {
+fn worked(rows: &mut Vec<(&'static str, String)>, facts: &RunFacts, standing: Standing) {
     let totals = facts.totals();
-    let lived = u64::try_from(facts.last_at - facts.started_at).unwrap_or_default();
+    // While it works, its last line may be long ago.
+    let until = if standing == Standing::Running { Clock::system().now_ms() } else { facts.last_at };
+    let lived = u64::try_from(until - facts.started_at).unwrap_or_default();
     rows.push((
         "started",
         format!("{}, for {}", rfc3339_of_ms(facts.started_at), rendering::duration(lived)),
@@ -210,16 +213,22 @@ fn worked(rows: &mut Vec<(&'static str, String)>, facts: &RunFacts) {
         let next = visit.next.as_deref().map(|next| format!(" → {next}")).unwrap_or_default();
         rows.push((
             "step",
-            format!("{} {}: {}{next}, {} turns", visit.visit, visit.step_id, visit.verdict, visit.turns),
+            format!(
+                "{} {}: {}{next}, {}",
+                visit.visit,
+                visit.step_id,
+                visit.verdict,
+                counted(visit.turns as usize, "turn")
+            ),
         ));
     }
     rows.push((
         "cost",
         format!(
-            "{}{}, {} requests, {} tokens in, {} out",
+            "{}{}, {}, {} tokens in, {} out",
             totals.cost,
             if totals.cost_unknown { " and more" } else { "" },
-            totals.llm_requests,
+            counted(usize::try_from(totals.llm_requests).unwrap_or(usize::MAX), "request"),
             totals.tokens_in,
             totals.tokens_out
         ),

@@ -402,10 +402,11 @@ pub async fn load_definition(
     let folder = project.join(".agent").join(agent);
     if !folder.is_dir() {
         let known = blocking(move || definition::agents_of(&project)).await?;
-        let refusal =
-            Refusal::new(StopDetail::ConfigInvalid, format!("There is no agent \"{agent}\" in .agent/."));
+        let message =
+            format!("There is no agent \"{agent}\" in {}.", root.as_path().join(".agent").display());
+        let refusal = Refusal::new(StopDetail::ConfigInvalid, message);
         return Err(if known.is_empty() {
-            refusal.hint("agentd init writes one")
+            refusal.hint("agentd init, in a checkout of the repository, writes one")
         } else {
             refusal.hint(format!("known agents: {}", known.join(", ")))
         });

@@ -306,17 +306,6 @@ impl Holders for NatsStore {
         self.take_issue(lease, instance, lasts, counted)
     }
 
-    fn is_left(&self, lease: &LeaseKey) -> bool {
-        let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
-        let looked = self.shared.connection.call(async move {
-            match issue_cell(&shared.node.cells, &subject).await?.1.hold {
-                Hold::Leased { by, .. } => session_lives(&shared, &by).await.map(|lives| !lives),
-                Hold::Free | Hold::Offered { .. } => Ok(false),
-            }
-        });
-        looked.and_then(|looked| looked).unwrap_or(false)
-    }
-
     fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord> {
         let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
         if let LeaseKey::Poller(_) = lease {
@@ -327,7 +316,12 @@ impl Holders for NatsStore {
                 None
             });
             let schema_version = LEASE_SCHEMA.to_owned();
-            return record.map(|record| LeaseRecord { schema_version, holder: None, record: Some(record) });
+            return record.map(|record| LeaseRecord {
+                schema_version,
+                holder: None,
+                record: Some(record),
+                left: false,
+            });
         }
         let looked = self.shared.connection.call(async move {
             let (sequence, cell) = issue_cell(&shared.node.cells, &subject).await?;
@@ -341,6 +335,7 @@ impl Holders for NatsStore {
             Ok(Ok((0, ..))) => None,
             Ok(Ok((_, lives, cell))) => Some(LeaseRecord {
                 schema_version: LEASE_SCHEMA.to_owned(),
+                left: !lives && matches!(cell.hold, Hold::Leased { .. }),
                 holder: holder_of(&cell).filter(|_| lives),
                 record: cell.record,
             }),

@@ -123,6 +123,7 @@ async fn a_second_daemon_names_the_first() {
     let said = text(&told.stderr);
     assert_ne!(told.status.code(), Some(0), "{said}");
     assert!(said.contains("pid ") && said.contains("daemon"), "{said}");
+    assert!(!said.contains("watching"), "it watches nothing: {said}");
     first.stop().await;
     world.finish().await;
 }

@@ -50,5 +50,6 @@ mod several;
 pub mod solo;
 mod started;
 mod sweeps;
+mod what_is_said;
 pub mod world;
 mod worktrees;

@@ -395,3 +395,74 @@ async fn a_sparse_worktree_gets_what_is_kept_where_its_folder_is_and_not_for_an_
         world.finish().await;
     }
 }
+
+/// A world whose agent changes nothing but what `replies` say, with a set-up that leaves files behind.
+async fn left_by_setup(replies: Vec<agentd::sim::ReplyFile>) -> World {
+    let setup =
+        "echo built > built.txt; mkdir -p gen; echo 1 > gen/one.txt; echo more >> README.md; rm tests/run.sh";
+    let world =
+        super::solo::solo(replies, None, &format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\n"))
+            .await;
+    // The next commands look at the same worktree.
+    world.configure(&["agent = \"solo\""]);
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d12_d100_what_the_setup_left_is_no_change_of_the_run() {
+    let reports = || super::solo::reports("Nothing to do.", json!([]));
+    let world = left_by_setup(vec![reports(), reports()]).await;
+    for _ in 0..2 {
+        let (code, output) = super::solo::run(&world).await;
+        assert_eq!((code, &output["change"]), (Some(0), &json!("none")), "{output:#}");
+        assert_eq!(world.sim.pulls("demo/shop").len(), 0, "{output:#}");
+    }
+    let (_, first) = world.json(&["runs", "list"]).await;
+    let (_, first) = world.json(&["runs", "show", first[1]["run_id"].as_str().unwrap()]).await;
+    let told = first["warnings"].to_string();
+    assert!(told.contains("setup_put_back") && told.contains("`README.md`, `tests/run.sh`"), "{told}");
+    let place = world.shop().join(".worktrees/issue-7");
+    assert!(
+        place.join("built.txt").exists() && place.join("gen/one.txt").exists(),
+        "the next run needs them"
+    );
+    assert_eq!(world.git(&place, &["diff", "--stat", "HEAD"]).await, "");
+    let (_, pruned) = world.json(&["worktrees", "prune", "--dry-run"]).await;
+    assert_eq!(names(&pruned["removed"]), ["issue-7"], "{pruned:#}");
+    // What a person changed of it is theirs.
+    world.write("shop/.worktrees/issue-7/built.txt", "by hand");
+    let (_, pruned) = world.json(&["worktrees", "prune", "--dry-run"]).await;
+    assert!(pruned["kept"][0]["reason"].as_str().unwrap().contains("built.txt"), "{pruned:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d100_what_the_agent_makes_of_files_of_the_setup_is_its_work() {
+    let calls = super::solo::calls(&[
+        ("write_file", json!({ "path": "gen/one.txt", "content": "2\n" })),
+        ("write_file", json!({ "path": "lib/new.sh", "content": "echo new\n" })),
+    ]);
+    let world = left_by_setup(vec![calls, super::solo::reports("Done.", json!([]))]).await;
+    let (code, output) = super::solo::run(&world).await;
+    assert_eq!((code, &output["change"]), (Some(0), &json!("made")), "{output:#}");
+    let files = world.git(&world.shop(), &["diff", "--name-only", "origin/develop", "feature/issue-7"]).await;
+    assert_eq!(files, "gen/one.txt\nlib/new.sh\n");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_setup_left_that_failed_is_no_change_of_the_next_run() {
+    let setup = "echo built > built.txt; test -e ../../../works";
+    let world = super::solo::solo(
+        vec![super::solo::reports("Nothing to do.", json!([]))],
+        None,
+        &format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\n"),
+    )
+    .await;
+    let (code, output) = super::solo::run(&world).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("config_invalid")), "{output:#}");
+    world.write("works", "");
+    let (code, output) = super::solo::run(&world).await;
+    assert_eq!((code, &output["change"]), (Some(0), &json!("none")), "{output:#}");
+    world.finish().await;
+}

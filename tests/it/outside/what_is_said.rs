@@ -1,0 +1,166 @@
+//! What commands print is so, and names what to do next.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use super::cases::served;
+use super::daemons::until;
+use super::solo::{calls, newest, reports, solo};
+use super::world::{World, text};
+
+/// What `agentd --config overlay … ARGS` prints, and how it ends.
+async fn said(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = world.command_in(args);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    (done.status.code(), text(&done.stdout), text(&done.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_run_that_works_and_one_that_was_killed_only_what_is_known_is_said() {
+    let mut slow = reports("Written.", json!([]));
+    slow.delay_ms = 60_000;
+    let writes = calls(&[("write_file", json!({ "path": "lib/one.sh", "content": "echo new\n" }))]);
+    let world = solo(vec![writes, slow], None, "").await;
+    let mut run = world.command_in(&["run", "7", "--agent", "solo"]);
+    let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("the second turn", || world.sim.model_requests().len() > 1).await;
+    // Its time goes on while nothing is written.
+    let mut shown = String::new();
+    for _ in 0..200 {
+        shown = said(&world, &["runs", "show", "latest"]).await.1;
+        if shown.lines().any(|line| line.starts_with("started") && line.ends_with(" s")) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let started = shown.lines().find(|line| line.starts_with("started")).unwrap();
+    assert!(started.ends_with(" s") && shown.contains(" 1 request,"), "{shown}");
+    // Whoever wants to stop it is told its name: the latest run may be another one.
+    let (code, busy) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!((code, &busy["stop_detail"]), (Some(4), &json!("branch_busy")), "{busy:#}");
+    let (_, runs) = world.json(&["runs", "list"]).await;
+    let stop = format!("agentd runs stop {}", runs[0]["instance"].as_str().unwrap());
+    let (_, _, told) = said(&world, &["run", "--issue", "7", "--agent", "solo"]).await;
+    assert!(told.contains(&stop), "{told}");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    // What it wrote is there, though nothing of it is committed.
+    let (code, report, _) = said(&world, &["runs", "report", "latest"]).await;
+    assert_eq!(code, Some(0), "{report}");
+    assert!(world.shop().join(".worktrees/issue-7/lib/one.sh").exists());
+    assert!(
+        !report.contains("Nothing was changed") && !report.contains("| Change | no change |"),
+        "{report}"
+    );
+    assert!(
+        report.contains("Nothing was committed.") && report.contains("is in `.worktrees/issue-7`"),
+        "{report}"
+    );
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_told_in_words_and_a_pull_request_counts_its_visits() {
+    let writes = calls(&[("write_file", json!({ "path": "lib/one.sh", "content": "echo new\n" }))]);
+    let world = solo(vec![writes, reports("Written.", json!([]))], None, "").await;
+    let (code, plan, _) = said(&world, &["run", "7", "--agent", "solo", "--dry-run"]).await;
+    assert_eq!(code, Some(0), "{plan}");
+    assert!(!plan.contains(['{', '[']), "{plan}");
+    for told in [
+        "develop (config) at ",
+        "feature/issue-7",
+        "recorded-model of anthropic",
+        "verify        true",
+        "Nothing was begun",
+    ] {
+        assert!(plan.contains(told), "`{told}` is not in:\n{plan}");
+    }
+    let (code, output) = world.json(&["run", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
+    assert!(body.contains(" 1 step visit\n"), "{body}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_server_that_is_configured_nobody_is_told_to_configure_one() {
+    let world = served(Vec::new(), "").await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let command = overlay.lines().find(|line| line.starts_with("command = ")).unwrap();
+    let gone = overlay.replacen(command, "command = \"/no/such/program\"\nrequired = false", 1);
+    world.write("overlay.toml", &gone);
+    let (code, list, told) = said(&world, &["tools", "list"]).await;
+    assert_eq!((code, list.as_str()), (Some(0), ""), "{told}");
+    assert!(told.contains("no server of [mcp.servers] that runs") && !told.contains("add [mcp"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_passed_is_not_said_to_be_near() {
+    let world = solo(Vec::new(), None, "").await;
+    let (code, output) =
+        world.json(&["run", "--issue", "7", "--agent", "solo", "--max-wall-time", "1ms"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("max_wall_time")), "{output:#}");
+    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+    assert!(comments.iter().all(|comment| !comment.body.contains("A limit is near")), "{comments:#?}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_with_a_remedy_is_one_sentence_in_status_and_why() {
+    let world = World::of(1, |scenario| {
+        scenario.repositories[0].issues[0].title = "  ".to_owned();
+    })
+    .await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let (code, _, log) = said(&world, &["daemon", "--once"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    let wanted = "Issue 7 of demo/shop has no title (give it a title: it is the objective)";
+    let (_, status, _) = said(&world, &["status"]).await;
+    assert!(status.contains(wanted), "{status}");
+    let (_, why, _) = said(&world, &["why", "7"]).await;
+    let first = why.lines().next().unwrap();
+    assert!(first.contains(&format!("{wanted}. Do: settle that, then gh issue edit 7")), "{why}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_s_name_finds_the_entry_that_has_only_its_path() {
+    let world = World::new(1).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let shop = world.shop().display().to_string();
+    let bare = world.dir.path().join("bare");
+    world.git(world.dir.path(), &["init", "-q", "bare"]).await;
+    let entry = |path: &str| format!("[[repositories]]\npath = \"{path}\"\norigin_branch = \"develop\"\n");
+    world.write("all.toml", &format!("{}{}{overlay}", entry(&bare.display().to_string()), entry(&shop)));
+    let outside = |args: &[&str]| {
+        let mut command = world.command(&["--config"]);
+        command.arg(world.dir.path().join("all.toml")).args(args).current_dir(world.dir.path());
+        tokio::task::spawn_blocking(move || command.output().unwrap())
+    };
+    let plan = outside(&["--repo", "demo/shop", "run", "7", "--dry-run", "--json"]).await.unwrap();
+    assert_eq!(plan.status.code(), Some(0), "{}", text(&plan.stderr));
+    assert!(text(&plan.stdout).contains("\"repository\": \"demo/shop\""), "{}", text(&plan.stdout));
+    // The other one, which no GitHub knows, is none of the sweep's business.
+    let sweep = outside(&["--repo", "demo/shop", "sweep", "--dry-run"]).await.unwrap();
+    assert_eq!(sweep.status.code(), Some(0), "{}", text(&sweep.stderr));
+    for args in [&["run", "7", "--dry-run"][..], &["--repo", "demo/other", "run", "7", "--dry-run"]] {
+        let none = outside(args).await.unwrap();
+        assert_eq!(none.status.code(), Some(4), "{}", text(&none.stderr));
+        assert!(text(&none.stderr).contains(&format!("hint: cd {shop}")), "{}", text(&none.stderr));
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_daemon_is_agentd_s_own() {
+    let world = served(vec![reports("Done.", json!([]))], "").await;
+    world.configure(&["agent = \"solo\""]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let (code, _, log) = said(&world, &["daemon", "--once"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("starting a run") && !log.contains("serve_inner"), "{log}");
+    assert!(newest(&world).join("result.json").exists());
+    world.finish().await;
+}
