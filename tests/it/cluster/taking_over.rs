@@ -267,7 +267,8 @@ async fn died_with_its_lease(test: &str, after: &str) {
     world.finish().await;
 }
 
-fn issue_cell(server: &Server) -> Value {
+/// What the store has of the issue now.
+pub fn issue_cell(server: &Server) -> Value {
     with_client(&server.url(), async |context| {
         let stream = context.get_stream("agentd_test_cells").await.unwrap();
         let last = stream.get_last_raw_message_by_subject("agentd.test.cell.issue.demo.shop.7").await;
