@@ -6,24 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use secrecy::SecretString;
 use tokio::sync::{Notify, watch};
 
 use super::context::Context;
+use super::daemon_front;
 #[cfg(feature = "nats")]
 use super::elsewhere;
 use super::error::CommandError;
 use super::output::Tone;
 use super::repositories::{self, OpenOptions};
 use super::store_wait;
-use super::tools_command;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, Limits, Progress, Reload, StartRequest,
-    Watched, abandons, approved, approves, clean_ups, extends, finds_left, give_backs, in_one_sentence,
-    starts, takes, takes_as_asked, unfinished,
+    Daemon, DaemonFiles, DaemonReport, Dependencies, Limits, Progress, Reload, StartRequest, Watched,
+    abandons, approved, approves, clean_ups, extends, finds_left, give_backs, in_one_sentence, starts, takes,
+    takes_as_asked, unfinished,
 };
 use crate::domain::cluster::session::renewal;
 use crate::domain::event::LeaseTaken;
@@ -32,12 +31,11 @@ use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run_output::rfc3339;
 use crate::domain::stop::StopDetail;
-use crate::http::{self, Chat, Front, Listening};
+use crate::http::Chat;
 use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::finish;
 use crate::repository::context::RepositoryContext;
-use crate::service::Service;
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
 use crate::sys::file_watch::{self, FileWatch, Place};
@@ -56,7 +54,7 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
         let shutdown = listen()?;
         let chats: Chats = Arc::new(watch::channel(None).0);
         descriptors::raise();
-        let mut front = if once { None } else { front(context).await? };
+        let mut front = if once { None } else { daemon_front::listening(context).await? };
         if !once && !store_wait::wait(context, &shutdown, front.as_mut()).await? {
             tell(context, &DaemonReport::default())?;
             return Ok(0);
@@ -69,16 +67,16 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
             .map(|watched| format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger))
             .collect();
         // Said only when it is so: another daemon may have the state directory.
-        let mut daemon = Daemon::open(parts).map_err(unopened)?;
+        let mut daemon = Daemon::open(parts)?;
         for told in watching {
             context.output.note(told);
         }
         if front.is_some() {
-            chats.send_replace(chat(context).await?);
+            chats.send_replace(daemon_front::chat(context).await?);
         }
         let front = front.map(|(mut listening, secrets)| {
             context.output.note(format!("listening on http://{}/", listening.address));
-            listening.serve(daemon_front(context, &daemon, secrets, chats.subscribe())?);
+            listening.serve(daemon_front::of_daemon(context, &daemon, secrets, chats.subscribe())?);
             Ok::<_, CommandError>(listening)
         });
         let _listening = front.transpose()?;
@@ -93,76 +91,6 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
         // A poll that failed is never "no issues" (I50).
         Ok(u8::from(once && !report.failed_polls.is_empty()))
     })?
-}
-
-/// Of the webhooks, and of everyone who asks.
-pub(super) struct Secrets {
-    pub webhook: Option<SecretString>,
-    pub token: Option<SecretString>,
-}
-
-/// The address that `daemon.listen` names, taken before anything is done, and the front's secrets.
-async fn front(context: &Context) -> Result<Option<(Listening, Secrets)>, CommandError> {
-    let config = context.config()?;
-    let secret = config.webhook_secret()?;
-    let token = config.front_token()?;
-    let Some(address) = config.daemon.listen else {
-        if secret.is_some() {
-            return Err(CommandError::invalid("daemon.webhook_secret is set, and there is no daemon.listen")
-                .hint("listen = \"127.0.0.1:7878\" under [daemon]"));
-        }
-        if !config.chat.users.is_empty() {
-            return Err(CommandError::invalid("chat.users are set, and there is no daemon.listen")
-                .hint("listen = \"127.0.0.1:7878\" under [daemon]"));
-        }
-        return Ok(None);
-    };
-    let listening = http::listen(address).await.map_err(|error| {
-        CommandError::failed(format!("daemon.listen: cannot listen on {address}: {error}"))
-            .hint("stop what listens there, or choose another port (0 = any free one)")
-    })?;
-    Ok(Some((listening, Secrets { webhook: secret, token })))
-}
-
-/// The chat endpoint's service, if there are users for it. A required MCP server that fails ends the start (exit code
-/// 3).
-async fn chat(context: &Context) -> Result<Option<Arc<Chat>>, CommandError> {
-    let users = context.config()?.chat_users()?;
-    if users.is_empty() {
-        return Ok(None);
-    }
-    let service = Service::open(tools_command::setup(context)?).await?;
-    service.ready()?;
-    tools_command::tell_warnings(context, &service);
-    Ok(Some(Arc::new(Chat::new(service, users))))
-}
-
-fn daemon_front(
-    context: &Context,
-    daemon: &Daemon,
-    secrets: Secrets,
-    chat: watch::Receiver<Option<Arc<Chat>>>,
-) -> Result<Front, CommandError> {
-    Ok(Front {
-        token: secrets.token,
-        hosts: context.config()?.daemon.hosts.clone(),
-        status: daemon.statuses(),
-        progress: daemon.progress(),
-        state: daemon.state().clone(),
-        hints: daemon.hints(),
-        webhook_secret: secrets.webhook,
-        chat,
-        #[cfg(feature = "nats")]
-        others: elsewhere::other_nodes(context)?,
-    })
-}
-
-pub(super) fn unopened(error: DaemonError) -> CommandError {
-    let told = CommandError::failed(error.to_string());
-    match error {
-        DaemonError::Store(_) => told.hint("--state-dir names a directory that agentd can write to"),
-        DaemonError::Busy(_) | DaemonError::State(_) => told,
-    }
 }
 
 /// `agentd status`: the status of the daemon of this state directory, and the runs of other processes.
@@ -360,7 +288,7 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
             let parts = parts.map_err(|error| error.message)?;
             // Nobody receives where the daemon does not listen.
             if chats.receiver_count() > 0 {
-                let new = chat(&context).await.map_err(|error| error.message)?;
+                let new = daemon_front::chat(&context).await.map_err(|error| error.message)?;
                 if let Some(old) = chats.send_replace(new) {
                     tokio::spawn(async move { old.close_when_idle().await });
                 }

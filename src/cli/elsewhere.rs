@@ -75,7 +75,7 @@ pub fn node_state(context: &Context, config: &Config) -> Result<StateDir, Comman
     let store = store.map_err(|error| CommandError {
         detail: Some(StopDetail::StoreUnavailable),
         transient: true,
-        ..CommandError::failed(format!("The cluster's store cannot be used: {error}"))
+        ..CommandError::failed(format!("The cluster's store cannot be used (store_unavailable): {error}"))
             .hint("`agentd cluster doctor` says what the cluster needs")
     })?;
     Ok(context.node.get_or_init(|| (StateDir::of_node(state, &store), store)).0.clone())

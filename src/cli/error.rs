@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::config::ConfigError;
+use crate::daemon::DaemonError;
 use crate::domain::stop::StopDetail;
 
 /// A failed command.
@@ -74,6 +75,16 @@ impl CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+impl From<DaemonError> for CommandError {
+    fn from(error: DaemonError) -> Self {
+        let told = Self::failed(error.to_string());
+        match error {
+            DaemonError::Store(_) => told.hint("--state-dir names a directory that agentd can write to"),
+            DaemonError::Busy(_) | DaemonError::State(_) => told,
+        }
     }
 }
 

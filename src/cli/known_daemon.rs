@@ -4,12 +4,17 @@
 use super::context::Context;
 use super::daemon_command::daemon_files;
 use super::error::CommandError;
+#[cfg(feature = "nats")]
 use crate::config::Config;
 use crate::daemon::state_format::DaemonState;
 use crate::daemon::status_format::{IssueStatus, Status};
 use crate::daemon::{Limits, Presence};
 use crate::domain::name::RepoName;
 use crate::repository::context::RepositoryContext;
+#[cfg(feature = "nats")]
+use crate::store::nats::NodeSeen;
+#[cfg(feature = "nats")]
+use crate::store::port::StoreError;
 
 /// It.
 pub struct KnownDaemon {
@@ -21,15 +26,33 @@ pub struct KnownDaemon {
     pub presence: Presence,
     /// Runs at work and as many as there may be: of all, and of the repository.
     pub slots: [(usize, usize); 2],
+    /// In a cluster: what each node says to one more run.
+    pub nodes: Vec<NodeAnswer>,
 }
 
+/// A living node of a cluster, and whether it would take a run.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct NodeAnswer {
+    /// Its name.
+    pub node: String,
+    /// `ok`, [`OFFERED`], or why it does not, as a word.
+    pub code: &'static str,
+    /// In words.
+    pub answer: String,
+}
+
+/// The code of an issue whose run was given to a node that has not begun it.
+pub const OFFERED: &str = "offered";
+
 impl KnownDaemon {
-    /// What is known for a repository.
-    pub fn of(context: &Context, site: &RepositoryContext) -> Result<Self, CommandError> {
+    /// What is known for an issue of a repository. Blocks.
+    pub fn of(context: &Context, site: &RepositoryContext, number: u64) -> Result<Self, CommandError> {
         #[cfg(feature = "nats")]
         if site.state.shared().is_some() {
-            return in_cluster(context, site);
+            return in_cluster(context, site, number);
         }
+        #[cfg(not(feature = "nats"))]
+        let _ = number;
         let files = daemon_files(context)?;
         let state = files.load().map_err(|error| CommandError::failed(error.to_string()))?;
         // What a daemon that is gone said last is not so any more.
@@ -38,7 +61,13 @@ impl KnownDaemon {
         let limits = Limits::from(&site.config.daemon);
         let slots = [(running, limits.all), (running, limits.per_repository)];
         let presence = status.as_ref().map_or(Presence::Absent, presence);
-        Ok(Self { state, status, presence, slots })
+        Ok(Self { state, status, presence, slots, nodes: Vec::new() })
+    }
+
+    /// To whom the issue's run was given that has not begun it.
+    pub fn offered(&self) -> Option<String> {
+        let to = self.nodes.iter().find(|one| one.code == OFFERED)?;
+        Some(format!("its run is offered to the node {}: {}", to.node, to.answer))
     }
 
     /// What it says of an issue that waits.
@@ -50,59 +79,70 @@ impl KnownDaemon {
 
 /// Whether a daemon that says this starts runs.
 fn presence(status: &Status) -> Presence {
-    match &status.clock_skew {
+    match (&status.clock_skew, &status.schema_unknown) {
         _ if status.stopping => Presence::Stopping,
-        Some(skew) => Presence::ClockSkew(skew.seconds),
-        None if status.store_full.is_some() => Presence::StoreFull,
-        None => Presence::Works,
+        (Some(skew), _) => Presence::ClockSkew(skew.seconds),
+        (None, Some(schema)) => Presence::SchemaUnknown(schema.in_force),
+        (None, None) if status.store_full.is_some() => Presence::StoreFull,
+        (None, None) => Presence::Works,
     }
 }
 
 #[cfg(feature = "nats")]
-fn in_cluster(context: &Context, site: &RepositoryContext) -> Result<KnownDaemon, CommandError> {
+fn in_cluster(context: &Context, site: &RepositoryContext, number: u64) -> Result<KnownDaemon, CommandError> {
     use crate::daemon::state_format::RepositoryState;
+    use crate::store::assignments::Assignments as _;
     use crate::store::port::LeaseKey;
 
     let mirror = context.mirror()?.ok_or_else(|| CommandError::failed("there is no cluster"))?;
     let nodes = mirror.statuses().map_err(super::elsewhere::refused)?;
     if let Some((since, why)) = &nodes.stale {
         return Err(CommandError::failed(format!(
-            "the cluster's store cannot be reached, and nothing newer is known than of {since}: {why}"
+            "store_unavailable: the cluster's store cannot be reached, and nothing newer is known than of {since}: {why}"
         )));
     }
-    let statuses: Vec<Status> = nodes
+    let statuses: Vec<(String, Status)> = nodes
         .items
         .iter()
         .filter(|node| node.lives)
-        .filter_map(|node| serde_json::from_value(node.status.clone()).ok())
+        .filter_map(|node| Some((node.node.clone(), serde_json::from_value(node.status.clone()).ok()?)))
         .collect();
     let polls = |status: &&Status| status.repositories.iter().any(|of| of.repo == site.repo);
-    let poller = statuses.iter().find(polls).cloned();
+    let poller = statuses.iter().map(|(_, status)| status).find(polls).cloned();
     let remembered = site.state.store().look(&LeaseKey::Poller(site.repo.clone()));
     let remembered: Option<RepositoryState> =
         remembered.and_then(|found| serde_json::from_value(found.record?).ok());
     let mut state = DaemonState::default();
     state.repositories.extend(remembered.map(|remembered| (site.repo.clone(), remembered)));
     // A run that a poller follows elsewhere is told by its own node, too.
-    let here = || statuses.iter().flat_map(|status| &status.running).filter(|run| run.placed_on.is_none());
+    let here =
+        || statuses.iter().flat_map(|(_, status)| &status.running).filter(|run| run.placed_on.is_none());
     let own = here().filter(|run| run.repo == site.repo).count();
-    let most = most_in_all(context, &site.config, &site.repo)?;
-    let presence = poller.as_ref().map_or(Presence::NoPoller, presence);
+    let store = super::cluster::connect(context, &site.config)?;
+    let failed = |error: StoreError| CommandError::failed(error.to_string());
+    let cells = store.nodes().map_err(failed)?;
+    let given = store.of_repository(&site.repo).map_err(failed)?;
+    let most = most_in_all(&cells, &site.config, &site.repo);
+    let presence = match poller.as_ref().map(presence) {
+        None => Presence::NoPoller,
+        // Others take its repositories.
+        Some(Presence::Stopping) => Presence::Draining,
+        Some(presence) => presence,
+    };
     let slots = [(here().count(), most), (own, Limits::from(&site.config.daemon).per_repository)];
-    Ok(KnownDaemon { state, status: poller, presence, slots })
+    let nodes = super::why_nodes::answers(&cells, &statuses, &given, (&site.repo, number));
+    Ok(KnownDaemon { state, status: poller, presence, slots, nodes })
 }
 
 /// As many runs as the living nodes that have the repository may have at a time.
 #[cfg(feature = "nats")]
-fn most_in_all(context: &Context, config: &Config, repo: &RepoName) -> Result<usize, CommandError> {
+fn most_in_all(nodes: &[NodeSeen], config: &Config, repo: &RepoName) -> usize {
     use crate::domain::cluster::cells::NodeState;
 
-    let store = super::cluster::connect(context, config)?;
-    let nodes = store.nodes().map_err(|error| CommandError::failed(error.to_string()))?;
     let name = repo.to_string().to_ascii_lowercase();
     let serves =
         nodes.iter().filter(|one| one.cell.state == NodeState::Live && one.cell.serves.contains(&name));
     let most: u32 = serves.map(|one| one.cell.capacity).sum();
     let cap = if config.cluster.max_runs == 0 { u32::MAX } else { config.cluster.max_runs };
-    Ok(usize::try_from(most.min(cap)).unwrap_or(usize::MAX))
+    usize::try_from(most.min(cap)).unwrap_or(usize::MAX)
 }

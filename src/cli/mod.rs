@@ -36,13 +36,17 @@ mod shell_command;
 mod sim_command;
 mod repositories;
 mod steering;
+mod store_refusal;
 mod store_wait;
 mod sweep_command;
 mod take_command;
 mod tools_command;
 mod demo;
 mod daemon_command;
+mod daemon_front;
 mod why_command;
+#[cfg(feature = "nats")]
+mod why_nodes;
 mod worktrees_command;
 mod wrap;
 mod transcript;

@@ -11,7 +11,7 @@ use super::output::{Output, harmless};
 use super::transcript::{Detail, Transcript};
 use crate::lifecycle::run_observer::Lines;
 use crate::store::journal_file;
-use crate::store::journal_format::JournalLine;
+use crate::store::journal_format::HeardLine;
 use crate::store::run_dir::RunDir;
 
 /// Follows one run: a live line on a terminal, plain lines elsewhere, JSON Lines with `--stream`.
@@ -85,7 +85,7 @@ fn show(view: View, mut lines: Lines, dir: &RunDir) {
                 continue;
             }
             shown = line.seq;
-            if stream && output.json_line(line.as_ref()).is_err() {
+            if stream && output.json_lines(line.text.as_bytes()).is_err() {
                 break 'run;
             }
             screen.take(&line);
@@ -103,9 +103,9 @@ fn show(view: View, mut lines: Lines, dir: &RunDir) {
 }
 
 /// The lines after `shown`, from the file: the run did not wait for us. Blocks.
-fn missed(dir: &RunDir, shown: u64) -> Vec<Arc<JournalLine>> {
+fn missed(dir: &RunDir, shown: u64) -> Vec<Arc<HeardLine>> {
     let lines = journal_file::read(dir).map(|read| read.lines).unwrap_or_default();
-    lines.into_iter().filter(|line| line.seq > shown).map(Arc::new).collect()
+    lines.into_iter().filter(|line| line.seq > shown).map(|line| Arc::new(line.into())).collect()
 }
 
 /// What is on the screen.
@@ -125,9 +125,9 @@ impl Screen {
         Self { view, transcript }
     }
 
-    fn take(&mut self, line: &JournalLine) {
-        let Some(event) = line.event() else { return };
-        for line in self.transcript.take(&event) {
+    fn take(&mut self, line: &HeardLine) {
+        let Some(event) = &line.event else { return };
+        for line in self.transcript.take(event) {
             // Each warning is told once.
             if line.logged && self.view.output.is_log() {
                 continue;

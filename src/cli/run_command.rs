@@ -13,6 +13,7 @@ use super::error::CommandError;
 use super::output::Tone;
 use super::progress;
 use super::repositories::{self, OpenOptions};
+use super::store_refusal;
 use crate::config::Flag;
 use crate::domain::budget::Budgets;
 use crate::domain::issue::ObjectiveSource;
@@ -137,6 +138,9 @@ pub(super) async fn walked(
     site: &RepositoryContext,
     shutdown: &Shutdown,
 ) -> Finished {
+    if let Some(refusal) = store_refusal::refusal(site).await {
+        return pipeline::refused(&request, request.objective(&site.repo), site, refusal);
+    }
     let view = progress::View::new(context.output, stream, context.detail());
     let watch = RunObserver::new({
         let view = view.clone();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::context::Context;
-use super::daemon_command::{Secrets, unopened};
+use super::daemon_front::Secrets;
 use super::error::CommandError;
 use super::repositories;
 use crate::config::cluster_file::StoreKind;
@@ -73,7 +73,7 @@ async fn begin(
     let state = context.state()?;
     let listen = front.as_ref().map(|(listening, _)| listening.address.to_string());
     let begun = tokio::task::spawn_blocking(move || Waiting::begin(&state, Clock::system(), listen, &error));
-    let waiting = begun.await.map_err(|panic| CommandError::failed(panic.to_string()))?.map_err(unopened)?;
+    let waiting = begun.await.map_err(|panic| CommandError::failed(panic.to_string()))??;
     if let Some((listening, secrets)) = front {
         context.output.note(format!("listening on http://{}/", listening.address));
         listening.serve(answering(context, &waiting, secrets)?);

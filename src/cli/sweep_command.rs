@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::args::SweepArgs;
 use super::context::Context;
-use super::daemon_command::{listen, parts, tell, unopened};
+use super::daemon_command::{listen, parts, tell};
 use super::error::CommandError;
 use crate::config::Config;
 use crate::config::config_file::SweepSelect;
@@ -29,7 +29,7 @@ pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
         }
         let takes_all = parts.repositories.iter().any(|watched| watched.sweep.select == SweepSelect::All);
         if args.dry_run || (takes_all && !args.yes) {
-            let previewed = Daemon::sweep_preview(parts.clone()).await.map_err(unopened)?;
+            let previewed = Daemon::sweep_preview(parts.clone()).await?;
             let most = most_cost(&context.config()?, &previewed);
             if args.dry_run {
                 return show(context, &previewed, most, &parts);
@@ -38,7 +38,7 @@ pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
                 return Ok(0);
             }
         }
-        let report = Daemon::sweep_now(parts).await.map_err(unopened)?;
+        let report = Daemon::sweep_now(parts).await?;
         tell(context, &report)?;
         Ok(u8::from(!report.failed_polls.is_empty()))
     })?

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::daemon_command::{goes_on_when_approved, open_options, watched};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
-use super::known_daemon::KnownDaemon;
+use super::known_daemon::{KnownDaemon, NodeAnswer};
 use super::repositories::{self, OpenOptions};
 use crate::conversation::parked::ParkedCell;
 use crate::daemon::status_format::RunningStatus;
@@ -37,7 +37,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let lease = site.state.store().look(&site.lease(&IssueKey::Number(number)));
         let now = site.clock.now();
         let (asks, of) = (context.clone(), site.clone());
-        let known = tokio::task::spawn_blocking(move || KnownDaemon::of(&asks, &of)).await;
+        let known = tokio::task::spawn_blocking(move || KnownDaemon::of(&asks, &of, number)).await;
         let known = known.map_err(|panic| CommandError::failed(panic.to_string()))??;
         let status = &known.status;
         let here = |pid| {
@@ -68,6 +68,10 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             outlook = Outlook::Waits(says.text.clone());
             verdicts.push(Verdict { rule: "daemon_says", code: says.code.clone().into(), answer: says.text.clone() });
         }
+        if let Some(told) = known.offered().filter(|_| verdicts.iter().all(Verdict::passed)) {
+            outlook = Outlook::Waits(told.clone());
+            verdicts.push(Verdict { rule: "is_taken", code: "offered".into(), answer: told });
+        }
         let mapping = lease.and_then(|lease| mapping_of(lease.record.as_ref()?));
         let pinned = mapping.as_ref().and_then(|mapping| mapping.unpushed.as_ref()).filter(|left| left.bundle.is_none());
         let last = last_run(&site, mapping.as_ref());
@@ -87,11 +91,15 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
                 })
             });
             let approvals: Vec<_> = left.iter().map(|(one, decision)| approvals_text::document(one, decision)).collect();
-            return context.output.document(&serde_json::json!({
+            let mut told = serde_json::json!({
                 "issue": number, "outlook": outlook.as_str(), "summary": outlook.to_string(), "do": outlook.todo(),
                 "starts": starts, "rules": rules, "last_run": last, "approvals": approvals,
                 "pinned": pinned.map(|left| serde_json::json!({ "run_id": left.run_id, "node": left.node, "commit": left.commit })),
-            })).map(|()| code);
+            });
+            if !known.nodes.is_empty() {
+                told["nodes"] = serde_json::json!(known.nodes);
+            }
+            return context.output.document(&told).map(|()| code);
         }
         tell_outlook(context, &outlook)?;
         if let Some(last) = &last {
@@ -110,8 +118,19 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             .iter()
             .map(|verdict| vec![verdict.rule.to_owned(), verdict.code.to_string(), verdict.answer.clone()])
             .collect();
-        context.output.table(&["RULE", "CODE", "ANSWER"], &rows).map(|()| code)
+        context.output.table(&["RULE", "CODE", "ANSWER"], &rows)?;
+        tell_nodes(context, &outlook, &known.nodes).map(|()| code)
     })?
+}
+
+/// In a cluster, where no run works on the issue: what each node says to one.
+fn tell_nodes(context: &Context, outlook: &Outlook, nodes: &[NodeAnswer]) -> Result<(), CommandError> {
+    if nodes.is_empty() || matches!(outlook, Outlook::Runs(_)) {
+        return Ok(());
+    }
+    let rows = nodes.iter().map(|one| vec![one.node.clone(), one.code.to_owned(), one.answer.clone()]);
+    context.output.line("")?;
+    context.output.table(&["NODE", "CODE", "ANSWER"], &rows.collect::<Vec<_>>())
 }
 
 /// For what an issue waits that a person has to do.

@@ -16,7 +16,7 @@ use super::outcome::RunSummary;
 use super::own_slots::OwnSlots;
 use super::run_progress::Progress;
 use super::snapshot::IssueRef;
-use super::supervise::{RunHandle, Start, Supervisor};
+use super::supervise::{RunHandle, Start, StartRequest, Supervisor};
 use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::RunKey;
 use crate::domain::stop::StopDetail;
@@ -215,7 +215,7 @@ impl Assignee {
         let issue = IssueRef { repo: request.repo.clone(), number: request.issue };
         tracing::info!(%issue, by = cell.by.node, "starting a run for another node");
         let unlabelled = request.unlabelled;
-        let request = request.request(control.clone());
+        let request = StartRequest::of_assigned(request, control.clone());
         let begun = request.begun(unlabelled);
         let run = start(request);
         let assigned = AssignedRun {

@@ -4,8 +4,6 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::outcome::RunSummary;
-use super::snapshot::IssueRef;
-use super::supervise::{RunHandle, StartRequest};
 use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
@@ -16,9 +14,8 @@ use crate::domain::remark::Remark;
 use crate::domain::run::{Principal, RunId};
 use crate::domain::stop::Stop;
 use crate::domain::text_revision::AskedHow;
-use crate::issue::reference::Asked;
 
-/// See [`StartRequest`].
+/// What a run is started with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AssignmentRequest {
     pub repo: RepoName,
@@ -48,59 +45,12 @@ pub struct AssignmentRequest {
     pub resume: Option<RunId>,
 }
 
-/// See [`Asked`].
+/// Who asked for it, how and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssignmentAsked {
     pub by: Option<String>,
     pub how: AskedHow,
     pub at: DateTime<Utc>,
-}
-
-impl AssignmentRequest {
-    /// A request as it is given away.
-    pub fn of(request: &StartRequest, unlabelled: bool) -> Self {
-        let Asked { by, how, at } = request.asked.clone();
-        Self {
-            repo: request.issue.repo.clone(),
-            issue: request.issue.number,
-            title: request.title.clone(),
-            unlabelled,
-            follow_up: request.follow_up.clone(),
-            remarks: request.remarks.clone(),
-            check_reruns: request.check_reruns.clone(),
-            catches_up: request.catches_up,
-            completes: request.completes,
-            other_definition: request.other_definition,
-            source: request.source,
-            principal: request.principal.clone(),
-            permission: request.permission,
-            asked: AssignmentAsked { by, how, at },
-            answers: request.answers,
-            resume: request.resume,
-        }
-    }
-
-    /// The request again, with a handle of this daemon.
-    pub fn request(self, control: RunHandle) -> StartRequest {
-        let AssignmentAsked { by, how, at } = self.asked;
-        StartRequest {
-            issue: IssueRef { repo: self.repo, number: self.issue },
-            title: self.title,
-            follow_up: self.follow_up,
-            remarks: self.remarks,
-            check_reruns: self.check_reruns,
-            catches_up: self.catches_up,
-            completes: self.completes,
-            other_definition: self.other_definition,
-            source: self.source,
-            principal: self.principal,
-            permission: self.permission,
-            asked: Asked { by, how, at },
-            answers: self.answers,
-            resume: self.resume,
-            control,
-        }
-    }
 }
 
 /// See [`RunSummary`].

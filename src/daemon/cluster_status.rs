@@ -32,7 +32,11 @@ impl Word {
         let slow = status.store_slow.as_ref().map(|slow| {
             format!("store_slow: a write takes up to {} ms (p99 of the last minute)", slow.p99_ms)
         });
-        [skew, full, slow].into_iter().flatten().collect()
+        let schema = status.schema_unknown.as_ref().map(|schema| {
+            let (in_force, version) = (schema.in_force, &status.version);
+            format!("schema_unknown: its agentd ({version}) does not know the schema {in_force} that is in force, and it begins nothing")
+        });
+        [skew, schema, full, slow].into_iter().flatten().collect()
     }
 }
 

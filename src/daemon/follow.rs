@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::main_loop::{Daemon, POLLED_AT_ONCE};
 use super::poll::Watch;
 use super::pulls::{Cause, Looked, Wanted, issue_of};
-use super::rounds::base_changed;
+use super::rounds::{NEEDS_WORK, base_changed};
 use super::snapshot::IssueRef;
 use super::state_format::Followed;
 use crate::domain::canonical::sha256_hex;
@@ -26,9 +26,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const FEW: usize = 5;
 /// How often the pages of a long list after the first are read where the first does not change.
 const WHOLE_LIST: Duration = Duration::from_secs(600);
-
-/// How people are told that there were enough runs.
-pub(super) const NEEDS_WORK: &str = "still needs work after";
 
 /// What is wrong with a pull request, in words that name it, and the text for the next run.
 #[derive(Debug, Default)]

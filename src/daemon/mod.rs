@@ -73,9 +73,10 @@ pub use outcome::{Afterwards, RunSummary, afterwards};
 pub use run_progress::{Progress, said};
 pub use schedule::{Action, schedule};
 pub use snapshot::{
-    Asked, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection, Snapshot, WaitsForPerson,
+    Asked, Facts, Holder, IssueRef, Limits, Poll, Presence, Running, Seen, Selection, Snapshot,
+    WaitsForPerson,
 };
-pub use start_rules::{Outlook, Presence, Reason, Verdict, explain, in_one_sentence, outlook, refusal};
+pub use start_rules::{Outlook, Reason, Verdict, explain, in_one_sentence, outlook, refusal};
 pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun,
 };

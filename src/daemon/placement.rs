@@ -86,8 +86,7 @@ impl Daemon {
         // What runs goes on.
         self.own_slots.allow(if self.store_health.begins() { self.deps.limits.all } else { 0 });
         self.assigned.start_by(&self.start_here());
-        let is_right = self.store_health.skew.is_none();
-        let takes = self.assignee.is_some() && is_right && !self.deps.shutdown.stopping();
+        let takes = self.assignee.is_some() && self.store_health.takes() && !self.deps.shutdown.stopping();
         let (own_slots, most) = (self.own_slots.clone(), if takes { self.deps.limits.all } else { 0 });
         let (drains, github_fails) = (self.deps.shutdown.stopping(), self.github_fails);
         let serves: Vec<RepoName> =
@@ -188,7 +187,7 @@ impl Daemon {
     ) -> BoxFuture<'static, RunSummary> {
         let Some(assignments) = self.assignments.clone() else { return (self.deps.start)(request) };
         let (issue, own_slots) = (request.issue.clone(), self.own_slots.clone());
-        let assigned = AssignmentRequest::of(&request, unlabelled);
+        let assigned = request.assigned(unlabelled);
         let (control, title) = (request.control.clone(), request.title.clone());
         control.started_with(assigned.clone());
         let start = self.start_here();
@@ -264,7 +263,7 @@ impl Daemon {
             tracing::info!(%issue, node = id.node, "following a run on another node");
             let control = RunHandle::below(&self.draining.runs);
             let unlabelled = request.unlabelled;
-            let request = request.request(control.clone());
+            let request = StartRequest::of_assigned(request, control.clone());
             let begun = request.begun(unlabelled);
             let placed =
                 self.placed_at(Arc::clone(&assignments), id, (issue.clone(), request.title), control.clone());

@@ -68,6 +68,10 @@ impl Daemon {
         self.deps.client.share_pace(nodes.len());
         self.hand_over(&nodes).await;
         self.nodes.clone_from(&nodes);
+        if self.store_health.schema.is_some() {
+            // What nobody polls is for who knows the schema in force.
+            return;
+        }
         // A stop may end this at any moment: a repository is always in one of both lists.
         let names: Vec<RepoName> = self.resting.iter().map(|watch| watch.watched.name.clone()).collect();
         for name in names {

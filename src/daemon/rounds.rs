@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::follow::NEEDS_WORK;
 use super::main_loop::Daemon;
 use super::pulls::{Cause, Wanted};
 use super::snapshot::IssueRef;
@@ -16,6 +15,9 @@ use crate::domain::remark::{Remark, RemarkId, Standing};
 use crate::domain::text_revision::AskedHow;
 use crate::github::{Error, Present, Pull};
 use crate::store::port::StoreError;
+
+/// How people are told that there were enough runs.
+pub(super) const NEEDS_WORK: &str = "still needs work after";
 
 /// Why a follow-up run could not be prepared.
 #[derive(Debug, thiserror::Error)]

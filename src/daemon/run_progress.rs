@@ -12,9 +12,10 @@ use crate::domain::event::{Effect, Event};
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::money::Money;
 use crate::domain::outgoing::plain_line;
+use crate::domain::run::RunId;
 use crate::lifecycle::run_observer::{Lines, RunObserver};
 use crate::record::{rendering, summary_text};
-use crate::store::journal_format::JournalLine;
+use crate::store::journal_format::{HeardLine, JournalLine};
 
 /// Log lines that a listener may be behind before it misses some.
 const BEHIND: usize = 1024;
@@ -117,17 +118,17 @@ impl Progress {
         }
     }
 
-    fn take(&self, issue: &IssueRef, line: &JournalLine) {
-        let Some(event) = line.event() else { return };
+    fn take(&self, issue: &IssueRef, line: &HeardLine) {
+        let Some(event) = &line.event else { return };
         let text = {
             let mut runs = self.runs();
             let run = runs.entry(issue.clone()).or_default();
             run.run_id = line.run_id.to_string();
-            fold(run, &event)
+            fold(run, event)
         };
         self.changed();
         if let Some(text) = text {
-            let told = Arc::new(log_line(issue, line, &text));
+            let told = Arc::new(log_line(issue, (line.ts, line.run_id), &line.kind, &text));
             let mut recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
             recent.push_back(Arc::clone(&told));
             if recent.len() > RECENT {
@@ -141,16 +142,16 @@ impl Progress {
 /// What a line of the journal of an issue's run says to people; `None` = nothing.
 pub fn said(issue: &IssueRef, line: &JournalLine) -> Option<LogLine> {
     let text = fold(&mut RunProgress::default(), &line.event()?)?;
-    Some(log_line(issue, line, &text))
+    Some(log_line(issue, (line.ts, line.run_id), &line.kind, &text))
 }
 
-fn log_line(issue: &IssueRef, line: &JournalLine, text: &str) -> LogLine {
+fn log_line(issue: &IssueRef, (at, run_id): (i64, RunId), kind: &str, text: &str) -> LogLine {
     LogLine {
-        at: line.ts,
+        at,
         repo: issue.repo.clone(),
         issue: issue.number,
-        run_id: line.run_id.to_string(),
-        kind: line.kind.clone(),
+        run_id: run_id.to_string(),
+        kind: kind.to_owned(),
         text: text.chars().take(LONGEST_LINE).collect(),
     }
 }

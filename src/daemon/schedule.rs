@@ -82,8 +82,8 @@ mod tests {
 
     use super::*;
     use crate::daemon::admission::Admission;
+    use crate::daemon::snapshot::Presence;
     use crate::daemon::snapshot::{Asked, Holder, Limits, Poll, Running, Seen};
-    use crate::daemon::start_rules::Presence;
     use crate::daemon::state_format::BackOff;
     use crate::domain::issue_state::LabelsTable;
     use crate::domain::policy::ActorPermission;

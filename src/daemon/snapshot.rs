@@ -3,7 +3,6 @@
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
-use super::start_rules::Presence;
 use super::state_format::{BackOff, Parked};
 use crate::config::settings::Daemon;
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
@@ -40,6 +39,27 @@ pub struct Snapshot {
     pub limits: Limits,
     /// Whether the daemon begins runs.
     pub daemon: Presence,
+}
+
+/// Whether the daemon starts runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It does.
+    Works,
+    /// It was told to stop.
+    Stopping,
+    /// In a cluster: it ends, and gives what it has to others.
+    Draining,
+    /// Its clock is so many seconds off the store's, and it begins nothing.
+    ClockSkew(i64),
+    /// It does not know the schema that the cluster has in force, and begins nothing.
+    SchemaUnknown(u32),
+    /// The cluster's store is full, and it begins nothing.
+    StoreFull,
+    /// There is none.
+    Absent,
+    /// In a cluster: there are some, and none polls the repository.
+    NoPoller,
 }
 
 /// Slots.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::snapshot::{Asked, Facts, Holder, Poll, Seen, Selection, WaitsForPerson};
+use super::snapshot::{Asked, Facts, Holder, Poll, Presence, Seen, Selection, WaitsForPerson};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::record::summary_text::counted;
@@ -97,8 +97,12 @@ pub enum Reason {
     },
     /// The daemon is being stopped.
     Stopping,
+    /// In a cluster: the node that polls the repository ends, and gives what it has to others.
+    Draining,
     /// The daemon's clock is so many seconds off the store's.
     ClockSkew(i64),
+    /// The daemon does not know the schema that the cluster has in force.
+    SchemaUnknown(u32),
     /// The cluster's store has no room.
     StoreFull,
     /// There is no daemon that would start it.
@@ -140,7 +144,9 @@ impl Reason {
             Self::IssueBudgetSpent { .. } => "issue_budget_spent",
             Self::DiskFull { .. } => "disk_full",
             Self::Stopping => "stopping",
+            Self::Draining => "draining",
             Self::ClockSkew(_) => "clock_skew",
+            Self::SchemaUnknown(_) => "schema_unknown",
             Self::StoreFull => "store_full",
             Self::NoDaemon => "no_daemon",
             Self::NoPoller => "no_poller",
@@ -178,7 +184,12 @@ impl Reason {
             }
             Self::DiskFull { .. } => "agentd worktrees prune".to_owned(),
             Self::Stopping => "agentd daemon, once it has ended".to_owned(),
+            Self::Draining => format!(
+                "where no other node has {} in its configuration: agentd daemon, once this one has ended",
+                facts.issue.repo
+            ),
             Self::ClockSkew(_) => "set the clocks of the daemon's host and of the servers by NTP".to_owned(),
+            Self::SchemaUnknown(_) => "install a later agentd on the daemon's host, and start it again".to_owned(),
             Self::StoreFull => {
                 "`agentd status` names the stream: let it have more bytes, or make `cluster.retention` shorter".to_owned()
             }
@@ -217,6 +228,7 @@ impl Reason {
                 | Self::Full(_)
                 | Self::ClusterFull(_)
                 | Self::ClockSkew(_)
+                | Self::SchemaUnknown(_)
                 | Self::StoreFull
         )
     }
@@ -279,11 +291,18 @@ impl std::fmt::Display for Reason {
                 mebibytes(*needs)
             ),
             Self::Stopping => f.write_str("the daemon is being stopped"),
+            Self::Draining => f.write_str(
+                "the node that polls the repository is being drained: it takes nothing more, and what it has goes to other nodes",
+            ),
             Self::ClockSkew(seconds) => write!(
                 f,
                 "the daemon's clock is {} s {} the store's, and until that is put right it begins nothing",
                 seconds.unsigned_abs(),
                 if *seconds > 0 { "ahead of" } else { "behind" }
+            ),
+            Self::SchemaUnknown(form) => write!(
+                f,
+                "the cluster has the schema {form} in force, which the daemon's version does not know, and it begins nothing"
             ),
             Self::StoreFull => f.write_str("the cluster's store is full, and until it has room nothing begins"),
             Self::NoDaemon => f.write_str(
@@ -323,23 +342,6 @@ impl Verdict {
     pub fn passed(&self) -> bool {
         self.code == "ok"
     }
-}
-
-/// Whether the daemon starts runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Presence {
-    /// It does.
-    Works,
-    /// It was told to stop.
-    Stopping,
-    /// Its clock is so many seconds off the store's, and it begins nothing.
-    ClockSkew(i64),
-    /// The cluster's store is full, and it begins nothing.
-    StoreFull,
-    /// There is none.
-    Absent,
-    /// In a cluster: there are some, and none polls the repository.
-    NoPoller,
 }
 
 /// What is in use of the slots when an issue is asked about.
@@ -625,7 +627,9 @@ fn not_stopping(_: &Facts, slots: Slots) -> Result<String, Reason> {
     match slots.daemon {
         Presence::Works => Ok("the daemon starts runs".to_owned()),
         Presence::Stopping => Err(Reason::Stopping),
+        Presence::Draining => Err(Reason::Draining),
         Presence::ClockSkew(seconds) => Err(Reason::ClockSkew(seconds)),
+        Presence::SchemaUnknown(form) => Err(Reason::SchemaUnknown(form)),
         Presence::StoreFull => Err(Reason::StoreFull),
         Presence::Absent => Err(Reason::NoDaemon),
         Presence::NoPoller => Err(Reason::NoPoller),

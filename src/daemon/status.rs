@@ -105,6 +105,7 @@ impl Daemon {
             clock_skew: self.store_health.skew.clone(),
             store_full: self.store_health.full.clone(),
             store_slow: self.store_health.slow.clone(),
+            schema_unknown: self.store_health.schema.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
             waiting: waiting.collect(),

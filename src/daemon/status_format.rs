@@ -42,6 +42,9 @@ pub struct Status {
     /// In a cluster: how long the store takes, while that is long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_slow: Option<StoreSlow>,
+    /// In a cluster: the schema in force, while this version does not know it and begins nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema_unknown: Option<SchemaUnknown>,
     /// How each repository's polling goes.
     pub repositories: Vec<RepositoryStatus>,
     /// What runs.
@@ -103,6 +106,15 @@ impl std::fmt::Display for ClockSkew {
             "this node's clock is {seconds} s {way} the store's, and {most} s is the most (cluster.max_clock_skew)"
         )
     }
+}
+
+/// See [`Status::schema_unknown`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaUnknown {
+    /// Since when, by this node's clock.
+    pub since: DateTime<Utc>,
+    /// The schema that is in force.
+    pub in_force: u32,
 }
 
 /// See [`Status::store_slow`].

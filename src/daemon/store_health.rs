@@ -1,11 +1,11 @@
-//! In a cluster: how its store is for this node. One whose wall clock is too far off the store's, or whose store is full, begins nothing
-//! and takes nothing of others until that is over. What runs goes on, and who has what goes by other clocks.
+//! In a cluster: how its store is for this node. One whose wall clock is too far off the store's, that does not know the schema in force, or
+//! whose store is full, begins nothing and takes nothing of others until that is over. What runs goes on, and who has what goes by other clocks.
 
 use chrono::{DateTime, Utc};
 
 use super::main_loop::Daemon;
-use super::start_rules::Presence;
-use super::status_format::{ClockSkew, StoreSlow, StoreTrouble};
+use super::snapshot::Presence;
+use super::status_format::{ClockSkew, SchemaUnknown, StoreSlow, StoreTrouble};
 use crate::domain::cluster::clock_skew::too_far;
 use crate::store::port::Servers;
 
@@ -13,6 +13,7 @@ use crate::store::port::Servers;
 #[derive(Debug, Clone, Default)]
 pub(super) struct StoreHealth {
     pub skew: Option<ClockSkew>,
+    pub schema: Option<SchemaUnknown>,
     pub full: Option<StoreTrouble>,
     pub slow: Option<StoreSlow>,
 }
@@ -26,6 +27,10 @@ impl StoreHealth {
             seconds: off.num_seconds(),
             most_seconds: most.as_secs(),
         });
+        let schema = seen.later_form.map(|in_force| SchemaUnknown {
+            since: self.schema.as_ref().map_or(now, |before| before.since),
+            in_force,
+        });
         let full = seen.full.map(|error| {
             let since = self.full.as_ref().map_or(now, |before| before.since);
             StoreTrouble { since, error }
@@ -34,12 +39,17 @@ impl StoreHealth {
             since: self.slow.as_ref().map_or(now, |before| before.since),
             p99_ms: u64::try_from(p99.as_millis()).unwrap_or(u64::MAX),
         });
-        Self { skew, full, slow }
+        Self { skew, schema, full, slow }
     }
 
     /// Whether this node begins what it is given.
     pub fn begins(&self) -> bool {
-        self.skew.is_none() && self.full.is_none()
+        self.takes() && self.full.is_none()
+    }
+
+    /// Whether it may be given anything.
+    pub fn takes(&self) -> bool {
+        self.skew.is_none() && self.schema.is_none()
     }
 }
 
@@ -66,6 +76,11 @@ impl Daemon {
             (Some(_), None) => tracing::info!("this node's clock is right again"),
             _ => {}
         }
+        if let (None, Some(SchemaUnknown { in_force, .. })) = (&before.schema, &after.schema) {
+            tracing::warn!(
+                "schema_unknown: the cluster has the schema {in_force} in force, which this version does not know; this node begins nothing"
+            );
+        }
         match (&before.full, &after.full) {
             (None, Some(full)) => tracing::warn!("store_full: {}; this node begins nothing", full.error),
             (Some(_), None) => tracing::info!("the cluster's store has room again"),
@@ -84,8 +99,10 @@ impl Daemon {
     /// Whether this daemon begins runs.
     pub(super) fn presence(&self) -> Presence {
         match &self.store_health {
+            _ if self.deps.shutdown.stopping() && self.assignments.is_some() => Presence::Draining,
             _ if self.deps.shutdown.stopping() => Presence::Stopping,
             StoreHealth { skew: Some(skew), .. } => Presence::ClockSkew(skew.seconds),
+            StoreHealth { schema: Some(schema), .. } => Presence::SchemaUnknown(schema.in_force),
             StoreHealth { full: Some(_), .. } => Presence::StoreFull,
             StoreHealth { .. } => Presence::Works,
         }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::assignment_format::AssignmentRequest;
+use super::assignment_format::{AssignmentAsked, AssignmentRequest};
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use crate::conversation::parked::parked_format::{Asked as AskedOfRun, GivingBack};
@@ -139,6 +139,51 @@ impl StartRequest {
             () if self.completes => BegunBy::WritingLabels,
             () if self.follow_up.is_some() => BegunBy::FollowUp,
             () => BegunBy::Swept,
+        }
+    }
+
+    /// The request as it is given to another node.
+    pub fn assigned(&self, unlabelled: bool) -> AssignmentRequest {
+        let Asked { by, how, at } = self.asked.clone();
+        AssignmentRequest {
+            repo: self.issue.repo.clone(),
+            issue: self.issue.number,
+            title: self.title.clone(),
+            unlabelled,
+            follow_up: self.follow_up.clone(),
+            remarks: self.remarks.clone(),
+            check_reruns: self.check_reruns.clone(),
+            catches_up: self.catches_up,
+            completes: self.completes,
+            other_definition: self.other_definition,
+            source: self.source,
+            principal: self.principal.clone(),
+            permission: self.permission,
+            asked: AssignmentAsked { by, how, at },
+            answers: self.answers,
+            resume: self.resume,
+        }
+    }
+
+    /// A request of another node, with a handle of this daemon.
+    pub fn of_assigned(request: AssignmentRequest, control: RunHandle) -> Self {
+        let AssignmentAsked { by, how, at } = request.asked;
+        Self {
+            issue: IssueRef { repo: request.repo, number: request.issue },
+            title: request.title,
+            follow_up: request.follow_up,
+            remarks: request.remarks,
+            check_reruns: request.check_reruns,
+            catches_up: request.catches_up,
+            completes: request.completes,
+            other_definition: request.other_definition,
+            source: request.source,
+            principal: request.principal,
+            permission: request.permission,
+            asked: Asked { by, how, at },
+            answers: request.answers,
+            resume: request.resume,
+            control,
         }
     }
 }

@@ -22,6 +22,7 @@ impl Daemon {
     /// Does not poll, needs no daemon, and minds none that runs.
     pub async fn sweep_now(deps: Dependencies) -> Result<DaemonReport, DaemonError> {
         let mut daemon = Self::beside(deps)?;
+        daemon.look_at_store().await;
         let client = daemon.deps.client.clone();
         let (who, now) = (daemon.asking(), daemon.deps.clock.now());
         for watch in &mut daemon.watches {

@@ -50,6 +50,7 @@ impl Waiting {
             clock_skew: None,
             store_full: None,
             store_slow: None,
+            schema_unknown: None,
             repositories: Vec::new(),
             running: Vec::new(),
             waiting: Vec::new(),

@@ -45,6 +45,7 @@ pub async fn health(State(shared): Of, headers: HeaderMap) -> Response {
             status.reload_error.is_some()
                 || status.store_unavailable.is_some()
                 || status.clock_skew.is_some()
+                || status.schema_unknown.is_some()
                 || status.store_full.is_some()
                 || status.store_slow.is_some()
                 || status.repositories.iter().any(|of| of.failing_since.is_some())

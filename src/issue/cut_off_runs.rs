@@ -54,21 +54,21 @@ pub enum BegunBy {
 pub async fn at_start(context: &RepositoryContext) -> Vec<CutOffRun> {
     let looked = look_at_leases(context).await;
     if context.state.shared().is_some() {
-        return left_by_nodes(context, looked.open).await;
+        return left_by_nodes(context, looked).await;
     }
     clear(context, &looked.open).await;
     end_dead_runs(context, looked).await
 }
 
 /// In a cluster: what dead nodes left, and what this one did. Who takes the lease ends the run.
-async fn left_by_nodes(context: &RepositoryContext, open: Vec<LeaseKey>) -> Vec<CutOffRun> {
+async fn left_by_nodes(context: &RepositoryContext, looked: Looked) -> Vec<CutOffRun> {
     let here = context.clone();
     let looked = tokio::task::spawn_blocking(move || {
         let (mut found, mut completed) = (Vec::new(), Vec::new());
-        for lease in open {
-            let Some(last) = mapping_of_last(&here, &lease) else { continue };
+        for lease in looked.open.into_iter().chain(looked.left) {
+            let Some(Open { last, left }) = open_lease(&here, &lease) else { continue };
             let dir = here.state.run(&here.repo, last.run_id);
-            if !dir.events().exists() && !here.state.store().is_left(&lease) {
+            if !dir.events().exists() && !left {
                 continue;
             }
             if let Err(error) = bring::to_node(&here.state, &here.repo, last.run_id) {
@@ -76,12 +76,15 @@ async fn left_by_nodes(context: &RepositoryContext, open: Vec<LeaseKey>) -> Vec<
                 continue;
             }
             let Some(last) = last_run(&here, &lease) else { continue };
-            if !died_unsealed(&last.1) {
+            if !ended_by_itself(&last.1) {
                 found.extend(cut_off(&here, last));
-            } else if let Err(error) = complete(&here, &lease, &last.0) {
-                tracing::warn!(run = %dir.run_id, "the record of a run that ended cannot be completed: {error}");
-            } else {
-                completed.push(dir);
+            } else if left || last.1.sealed.is_none() {
+                match complete(&here, &lease, &last.0) {
+                    Ok(()) => completed.push(dir),
+                    Err(error) => {
+                        tracing::warn!(run = %dir.run_id, "the record of a run that ended cannot be completed: {error}");
+                    }
+                }
             }
         }
         (found, completed)
@@ -96,13 +99,14 @@ async fn left_by_nodes(context: &RepositoryContext, open: Vec<LeaseKey>) -> Vec<
     found
 }
 
-/// Whether a run came to an end of its own, and died before its record was sealed.
-fn died_unsealed(facts: &RunFacts) -> bool {
+/// Whether a run came to an end of its own.
+fn ended_by_itself(facts: &RunFacts) -> bool {
     let cut_off = |end: &Stop| matches!(end.detail, StopDetail::Interrupted | StopDetail::Shutdown);
-    facts.sealed.is_none() && facts.end.as_ref().is_some_and(|end| !cut_off(end))
+    facts.end.as_ref().is_some_and(|end| !cut_off(end))
 }
 
-/// Completes the record of such a run, under its issue's lease. Nobody else would, because the issue is done. Blocks.
+/// Completes the record of such a run under its issue's lease, and gives that back. Nobody else would, because the issue is done.
+/// Blocks.
 fn complete(context: &RepositoryContext, lease: &LeaseKey, last: &MappingRecord) -> Result<(), String> {
     let taken = context.state.store().take(lease, last.instance.as_str(), COMPLETING);
     let held = taken.map_err(|error| error.to_string())?;
@@ -201,6 +205,8 @@ struct Looked {
     open: Vec<LeaseKey>,
     /// The runs whose results say that they were not.
     over: HashSet<RunId>,
+    /// The leases of such runs whose nodes died before they gave them back.
+    left: Vec<LeaseKey>,
 }
 
 /// Looks at all leases. Of the many whose last run came to an end of its own no journal is read, and where the last look found
@@ -230,7 +236,7 @@ async fn look_at_leases(context: &RepositoryContext) -> Looked {
                 Some(Err(unread)) => Some(unread),
                 None => None,
             };
-            let Some(last) = mapping_of_last(&context, &lease) else { continue };
+            let Some(Open { last, left }) = open_lease(&context, &lease) else { continue };
             let (run, result) = (last.run_id, result(last.run_id));
             let stamp = files::stamp(&result);
             if !is_over(&result) {
@@ -238,6 +244,9 @@ async fn look_at_leases(context: &RepositoryContext) -> Looked {
                 continue;
             }
             looked.over.insert(run);
+            if left {
+                looked.left.push(lease);
+            }
             if let (Some(known), Some(unread)) = (&mut known, unread) {
                 known.is_over(unread, run, stamp);
             }
@@ -255,14 +264,22 @@ fn file_of(lease: &LeaseKey) -> Option<&Path> {
     }
 }
 
-fn mapping_of_last(context: &RepositoryContext, lease: &LeaseKey) -> Option<MappingRecord> {
-    let lease = context.state.store().look(lease).filter(|lease| lease.holder.is_none())?;
-    mapping_of(&lease.record?)
+/// A lease that nobody holds.
+struct Open {
+    /// The last run that had it.
+    last: MappingRecord,
+    /// Whether a node died with it.
+    left: bool,
+}
+
+fn open_lease(context: &RepositoryContext, lease: &LeaseKey) -> Option<Open> {
+    let found = context.state.store().look(lease).filter(|found| found.holder.is_none())?;
+    Some(Open { last: mapping_of(&found.record?)?, left: found.left })
 }
 
 /// The last run of a lease that nobody holds, with what its journal says.
 fn last_run(context: &RepositoryContext, lease: &LeaseKey) -> Option<(MappingRecord, RunFacts)> {
-    let last = mapping_of_last(context, lease)?;
+    let Open { last, .. } = open_lease(context, lease)?;
     let facts = run_facts::read(&context.state.run(&context.repo, last.run_id)).ok()?;
     Some((last, facts))
 }

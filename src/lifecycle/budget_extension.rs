@@ -35,10 +35,13 @@ pub(super) async fn listen(run: &Run<'_>) -> Infallible {
     let mut lines = run.journal.listen();
     loop {
         match lines.recv().await {
-            Ok(line) if line.kind == "budget_soft_limit" => ask(run).await,
-            Ok(line) if line.kind == "budget_extended" => answered(run).await,
-            Ok(line) if line.kind == "issue_budget" => issue_budget::tell(run).await,
-            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Ok(line) => match line.event {
+                Some(Event::BudgetSoftLimit { .. }) => ask(run).await,
+                Some(Event::BudgetExtended { .. }) => answered(run).await,
+                Some(Event::IssueBudget(_)) => issue_budget::tell(run).await,
+                _ => {}
+            },
+            Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return std::future::pending().await,
         }
     }

@@ -7,11 +7,11 @@ use tokio::sync::broadcast;
 use super::extender::Extender;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::store::journal_file::FileJournal;
-use crate::store::journal_format::JournalLine;
+use crate::store::journal_format::HeardLine;
 use crate::store::run_dir::RunDir;
 
 /// What a listener is handed when a run's journal opens.
-pub type Lines = broadcast::Receiver<Arc<JournalLine>>;
+pub type Lines = broadcast::Receiver<Arc<HeardLine>>;
 
 /// Called once when there is a journal. A slow listener finds what it missed in the directory.
 type Listen = Box<dyn FnOnce(Lines, RunDir) + Send>;

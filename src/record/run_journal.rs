@@ -10,7 +10,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::run::Warning;
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::FileJournal;
-use crate::store::journal_format::JournalLine;
+use crate::store::journal_format::HeardLine;
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::Clock;
 
@@ -38,7 +38,7 @@ impl RunJournal {
     }
 
     /// Its lines from now on.
-    pub fn listen(&self) -> broadcast::Receiver<Arc<JournalLine>> {
+    pub fn listen(&self) -> broadcast::Receiver<Arc<HeardLine>> {
         self.file.listen()
     }
 

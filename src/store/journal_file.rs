@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio::sync::broadcast;
 
 use super::journal::{Journal, JournalError};
-use super::journal_format::{self, GENESIS, JournalLine, LineError};
+use super::journal_format::{self, GENESIS, HeardLine, JournalLine, LineError};
 use super::port::{Appended, Blobs, Log, Place};
 use super::run_dir::RunDir;
 use crate::domain::artifact::Artifact;
@@ -39,7 +39,7 @@ pub struct FileJournal {
     log: Arc<dyn Log>,
     blobs: Arc<dyn Blobs>,
     tail: Mutex<Tail>,
-    listeners: broadcast::Sender<Arc<JournalLine>>,
+    listeners: broadcast::Sender<Arc<HeardLine>>,
 }
 
 /// What the next line depends on; written under the lock only.
@@ -59,7 +59,7 @@ struct Tail {
     waiting: Vec<u8>,
     waiting_entries: Vec<u8>,
     /// What listeners hear once it is in the log.
-    unheard: Vec<Arc<JournalLine>>,
+    unheard: Vec<Arc<HeardLine>>,
     /// Half a line could not be taken back, or another process has written: the chain cannot go on.
     broken: bool,
 }
@@ -124,7 +124,7 @@ impl FileJournal {
     }
 
     /// Every line appended from now on.
-    pub fn listen(&self) -> broadcast::Receiver<Arc<JournalLine>> {
+    pub fn listen(&self) -> broadcast::Receiver<Arc<HeardLine>> {
         self.listeners.subscribe()
     }
 
@@ -174,12 +174,11 @@ impl FileJournal {
         let mut tail = self.tail();
         let tail = &mut *tail;
         self.check_whole(tail)?;
-        let (text, canonical) =
-            redacted(&event, &self.redactor).map_err(|error| failed(error.to_string()))?;
-        let canonical = canonical.as_deref().unwrap_or(&text);
+        let written = redacted(event, &self.redactor).map_err(|error| failed(error.to_string()))?;
         let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
         let (begin, begin_entries) = (tail.waiting.len(), tail.waiting_entries.len());
-        let (text, canonical) = (text.as_bytes(), canonical.as_bytes());
+        let text = written.text.as_bytes();
+        let canonical = written.canonical.as_ref().map_or(text, String::as_bytes);
         let place = (seq, ts, self.run_id.as_str());
         let hash =
             journal_format::seal(place, text, canonical, &tail.hash, &mut tail.waiting).map_err(failed)?;
@@ -187,9 +186,14 @@ impl FileJournal {
             tail.waiting_entries.extend_from_slice(entry);
             tail.waiting_entries.push(b'\n');
         }
-        let line = (self.listeners.receiver_count() > 0)
-            .then(|| serde_json::from_slice::<JournalLine>(&tail.waiting[begin..]).ok())
-            .flatten();
+        let heard = (self.listeners.receiver_count() > 0).then(|| HeardLine {
+            seq,
+            ts,
+            run_id: self.dir.run_id,
+            kind: journal_format::kind(text).unwrap_or_default().to_owned(),
+            event: written.event,
+            text: String::from_utf8_lossy(&tail.waiting[begin..]).into_owned(),
+        });
         if (now || tail.waiting.len() > MOST_WAITING)
             && let Err(error) = self.write_waiting(tail)
         {
@@ -199,7 +203,7 @@ impl FileJournal {
             return Err(error);
         }
         (tail.seq, tail.hash) = (seq, hash);
-        tail.unheard.extend(line.map(Arc::new));
+        tail.unheard.extend(heard.map(Arc::new));
         if tail.waiting.is_empty() {
             for line in tail.unheard.drain(..) {
                 // Nobody listening any more is fine.
@@ -265,17 +269,25 @@ impl Drop for FileJournal {
     }
 }
 
+/// An event as it is written.
+struct Written {
+    /// `None` where it cannot be told any more without its secrets.
+    event: Option<Event>,
+    text: String,
+    /// Its canonical text, where that is another one.
+    canonical: Option<String>,
+}
+
 /// Makes the text of an event without secrets. Nearly every event is clean, which a single look at its text shows; in
-/// the others each text, name and number is redacted. Gives its exact text, and its canonical one where that is another.
-fn redacted(
-    event: &Event,
-    redactor: &Redactor,
-) -> Result<(String, Option<String>), Box<dyn std::error::Error>> {
-    let (text, canonical) = both_texts(event)?;
+/// the others each text, name and number is redacted.
+fn redacted(event: Event, redactor: &Redactor) -> Result<Written, Box<dyn std::error::Error>> {
+    let (text, canonical) = both_texts(&event)?;
     if redactor.is_clean_json(text.as_bytes()) {
-        return Ok((text, canonical));
+        return Ok(Written { event: Some(event), text, canonical });
     }
-    Ok(both_texts(&redactor.redact_json(&serde_json::to_value(event)?)?)?)
+    let redacted = redactor.redact_json(&serde_json::to_value(event)?)?;
+    let (text, canonical) = both_texts(&redacted)?;
+    Ok(Written { event: serde_json::from_value(redacted).ok(), text, canonical })
 }
 
 impl Journal for FileJournal {
@@ -513,13 +525,18 @@ mod tests {
     }
 
     #[test]
-    fn p_031_a_secret_never_reaches_the_journal() {
+    fn p_031_a_secret_never_reaches_the_journal_nor_who_listens() {
         let state = tempfile::tempdir().unwrap();
         let secret =
             crate::domain::redaction::KnownSecret { kind: "token".into(), value: "hunter2hunter2".into() };
         let journal = journal(state.path(), vec![secret]);
+        let mut listener = journal.listen();
         journal.append(note("the token is hunter2hunter2, keep it")).unwrap();
         let text = std::fs::read_to_string(journal.dir().events()).unwrap();
         assert!(!text.contains("hunter2") && text.contains("[redacted:token:"), "{text}");
+        let heard = listener.try_recv().unwrap();
+        assert_eq!(heard.text, text);
+        assert_eq!(heard.event, read(journal.dir()).unwrap().lines[0].event());
+        assert_eq!((heard.kind.as_str(), heard.event.is_some()), ("warned", true));
     }
 }

@@ -2,11 +2,13 @@
 
 use std::path::{Component, Path};
 
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, IntoDeserializer as _, MapAccess};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::domain::artifact::{self, Artifact};
-use crate::domain::canonical::{canonical_json, sha256_hex};
+use crate::domain::canonical::{NotCanonical, canonical_json, canonical_text, sha256_hex_of};
 use crate::domain::event::Event;
 use crate::domain::run::RunId;
 
@@ -31,6 +33,32 @@ pub struct JournalLine {
     pub prev: String,
     /// SHA-256 over `prev` as text followed by the RFC 8785 form of this line without `hash`.
     pub hash: String,
+}
+
+/// A line as those hear it who follow a run: the event is there already, and the text is read only by who needs it.
+#[derive(Debug, Clone)]
+pub struct HeardLine {
+    /// 1-based, without gaps.
+    pub seq: u64,
+    /// Milliseconds since 1970.
+    pub ts: i64,
+    /// The run.
+    pub run_id: RunId,
+    /// Kind of event.
+    pub kind: String,
+    /// The event, or `None` for a kind of a newer version.
+    pub event: Option<Event>,
+    /// The line as it is written, with its end.
+    pub text: String,
+}
+
+impl From<JournalLine> for HeardLine {
+    fn from(line: JournalLine) -> Self {
+        let event = line.event();
+        // What was read as JSON can be written as JSON.
+        let text = serde_json::to_string(&line).unwrap_or_default() + "\n";
+        Self { seq: line.seq, ts: line.ts, run_id: line.run_id, kind: line.kind, event, text }
+    }
 }
 
 /// Why a line is not what it claims to be.
@@ -85,17 +113,6 @@ pub fn is_inside(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A line as its hash covers it.
-#[derive(Serialize)]
-struct Unsealed<'a> {
-    data: &'a Value,
-    kind: &'a str,
-    prev: &'a str,
-    run_id: RunId,
-    seq: u64,
-    ts: i64,
-}
-
 /// Appends the line of an event to `out`, after the line with the hash `prev`, and gives its own hash. `event` is its
 /// text with the members in canonical order; `canonical` is its RFC 8785 text.
 pub fn seal(
@@ -110,28 +127,7 @@ pub fn seal(
     let (mut first, mut second) = (itoa::Buffer::new(), itoa::Buffer::new());
     let (seq, ts) = (first.format(seq).as_bytes(), second.format(ts).as_bytes());
     let (run_id, prev) = (run_id.as_bytes(), prev.as_bytes());
-    // The hash covers these parts in this order. They are written to `out` for a moment, hashed, and then replaced by
-    // the line.
-    let begin = out.len();
-    let covered: [&[u8]; 14] = [
-        prev,
-        b"{\"data\":",
-        covered,
-        b",\"kind\":",
-        kind,
-        b",\"prev\":\"",
-        prev,
-        b"\",\"run_id\":\"",
-        run_id,
-        b"\",\"seq\":",
-        seq,
-        b",\"ts\":",
-        ts,
-        b"}",
-    ];
-    covered.iter().for_each(|part| out.extend_from_slice(part));
-    let hash = sha256_hex(&out[begin..]);
-    out.truncate(begin);
+    let hash = hash_of((seq, ts, run_id), covered, kind, prev);
     let line: [&[u8]; 15] = [
         b"{\"seq\":",
         seq,
@@ -153,11 +149,37 @@ pub fn seal(
     Ok(hash)
 }
 
+/// The hash of a line over its parts, each as the text that the line has. `data` and `kind` are canonical.
+fn hash_of((seq, ts, run_id): (&[u8], &[u8], &[u8]), data: &[u8], kind: &[u8], prev: &[u8]) -> String {
+    let covered: [&[u8]; 14] = [
+        prev,
+        b"{\"data\":",
+        data,
+        b",\"kind\":",
+        kind,
+        b",\"prev\":\"",
+        prev,
+        b"\",\"run_id\":\"",
+        run_id,
+        b"\",\"seq\":",
+        seq,
+        b",\"ts\":",
+        ts,
+        b"}",
+    ];
+    sha256_hex_of(&covered)
+}
+
 /// The ledger's line of an event that has one, as it stands in the event's own text.
 pub fn ledger_entry(event: &[u8]) -> Option<&[u8]> {
     let (data, kind) = parts(event)?;
     let has_one = [&b"\"llm_attempted\""[..], b"\"tool_finished\""].contains(&kind);
     data.strip_prefix(b"{\"entry\":")?.strip_suffix(b"}").filter(|_| has_one)
+}
+
+/// The kind in an event's text.
+pub fn kind(event: &[u8]) -> Option<&str> {
+    std::str::from_utf8(parts(event)?.1).ok().map(|quoted| quoted.trim_matches('"'))
 }
 
 /// Data and kind of an event's text; an event without content has empty data.
@@ -174,11 +196,12 @@ fn parts(event: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 impl JournalLine {
-    fn expected_hash(&self) -> Result<String, String> {
-        let Self { seq, ts, run_id, kind, data, prev, hash: _ } = self;
-        let unsealed = Unsealed { data, kind, prev, run_id: *run_id, seq: *seq, ts: *ts };
-        let canonical = canonical_json(&unsealed).map_err(|error| error.to_string())?;
-        Ok(sha256_hex(format!("{prev}{canonical}").as_bytes()))
+    fn expected_hash(&self) -> Result<String, NotCanonical> {
+        let (seq, ts) = (self.seq.to_string(), self.ts.to_string());
+        let run_id = self.run_id.to_string();
+        let place = (seq.as_bytes(), ts.as_bytes(), run_id.as_bytes());
+        let (data, kind) = (canonical_text(&self.data)?, canonical_json(&self.kind)?);
+        Ok(hash_of(place, data.as_bytes(), kind.as_bytes(), self.prev.as_bytes()))
     }
 
     /// Reads one line of text and checks it against its predecessor's hash and sequence.
@@ -199,8 +222,34 @@ impl JournalLine {
 
     /// The event, or `None` for a kind of a newer version.
     pub fn event(&self) -> Option<Event> {
-        let tagged = serde_json::json!({ "kind": self.kind, "data": self.data });
-        serde_json::from_value(tagged).ok()
+        let members = Members { kind: Some(&self.kind), data: Some(&self.data) };
+        Event::deserialize(MapAccessDeserializer::new(members)).ok()
+    }
+}
+
+/// The two members of an event that stand in a line: read where they are, because lines are long.
+struct Members<'a> {
+    kind: Option<&'a str>,
+    data: Option<&'a Value>,
+}
+
+impl<'de> MapAccess<'de> for Members<'de> {
+    type Error = serde_json::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Self::Error> {
+        let name = match (self.kind, self.data) {
+            (Some(_), _) => "kind",
+            (None, Some(_)) => "data",
+            (None, None) => return Ok(None),
+        };
+        seed.deserialize(name.into_deserializer()).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Self::Error> {
+        match self.kind.take() {
+            Some(kind) => seed.deserialize(kind.into_deserializer()),
+            None => seed.deserialize(self.data.take().unwrap_or(&Value::Null)),
+        }
     }
 }
 

@@ -230,6 +230,8 @@ pub struct Servers {
     pub full: Option<String>,
     /// How long writes take, 99 of 100 of them, where that is long.
     pub slow: Option<Duration>,
+    /// The form of what nodes share that is in force, where this version does not know it.
+    pub later_form: Option<u32>,
 }
 
 /// What became of a commit.
@@ -346,11 +348,6 @@ pub trait Holders {
 
     /// Whether a holder lives, as far as can be told from here.
     fn lives(&self, holder: &Holder) -> bool;
-
-    /// Whether another node held a lease that is dead now, and nobody has taken it since.
-    fn is_left(&self, _lease: &LeaseKey) -> bool {
-        false
-    }
 }
 
 /// A held lease. Dropping it gives it back.

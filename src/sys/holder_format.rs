@@ -20,6 +20,9 @@ pub struct LeaseRecord {
     pub holder: Option<Holder>,
     /// What outlives a holder, such as the frozen mapping.
     pub record: Option<Value>,
+    /// In a cluster: whether a node that is gone had it to the end, and nobody has taken it since. No file says so.
+    #[serde(skip)]
+    pub left: bool,
 }
 
 /// Who holds a lease.

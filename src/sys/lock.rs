@@ -73,7 +73,12 @@ impl Lock {
             return Err(LockError::Busy(previous.map(Box::new)));
         }
         let record = before.and_then(|content| content.record);
-        let content = LeaseRecord { schema_version: LEASE_SCHEMA.to_owned(), holder: Some(holder), record };
+        let content = LeaseRecord {
+            schema_version: LEASE_SCHEMA.to_owned(),
+            holder: Some(holder),
+            record,
+            left: false,
+        };
         let mut lock = Self { file, path: path.to_owned(), content, previous };
         lock.write()?;
         Ok(lock)
@@ -302,7 +307,12 @@ mod tests {
         let path = home.path().join("issue-7.json");
         let mut dead = holder("agent-issue-7-dead");
         dead.started += 1;
-        let content = LeaseRecord { schema_version: LEASE_SCHEMA.into(), holder: Some(dead), record: None };
+        let content = LeaseRecord {
+            schema_version: LEASE_SCHEMA.into(),
+            holder: Some(dead),
+            record: None,
+            left: false,
+        };
         files::write_private(&path, &serde_json::to_vec(&content).unwrap()).unwrap();
         // A program that the dead one was starting has the lock for a moment still.
         let heir = lock_file(&path, None).unwrap().unwrap();
@@ -322,8 +332,12 @@ mod tests {
         let mut far = holder("agent-issue-7-far");
         far.host = "elsewhere".into();
         far.boot_id = "another".into();
-        let content =
-            LeaseRecord { schema_version: LEASE_SCHEMA.into(), holder: Some(far.clone()), record: None };
+        let content = LeaseRecord {
+            schema_version: LEASE_SCHEMA.into(),
+            holder: Some(far.clone()),
+            record: None,
+            left: false,
+        };
         files::write_private(&path, &serde_json::to_vec(&content).unwrap()).unwrap();
         assert!(matches!(acquire(&path, "b"), Err(LockError::Busy(Some(_)))));
         let later = far.expires_at + chrono::TimeDelta::seconds(1);

@@ -16,6 +16,7 @@ use super::issue_arg::{self, IssueArg};
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::domain::canonical::sha256_hex;
+use crate::domain::cluster::forms::Forms;
 use crate::domain::cluster::names::Names;
 use crate::store::nats::{Access, Caps, Credentials, NatsStore, Tls};
 use crate::store::port::StoreError;
@@ -173,6 +174,7 @@ pub(super) fn access(context: &Context, config: &Config) -> Result<Access, Comma
         lease: table.lease.0,
         beside: false,
         caps: Caps::default(),
+        forms: Forms::default(),
     })
 }
 

@@ -16,6 +16,7 @@ use crate::store::nats::{NodeSeen, ServerSeen};
 struct Seen {
     server: ServerSeen,
     as_of: Option<DateTime<Utc>>,
+    schema: Option<u32>,
     streams: Vec<(StreamKind, Option<FoundStream>)>,
     nodes: Vec<NodeSeen>,
     pollers: Vec<(RepoName, RepoCell)>,
@@ -33,10 +34,18 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
     }
     // Without its cells a cluster has no nodes; which streams are missing is told all the same.
     let has_cells = streams.iter().any(|(kind, found)| *kind == StreamKind::Cells && found.is_some());
-    let mut seen =
-        Seen { server, as_of: None, streams, nodes: Vec::new(), pollers: Vec::new(), issues: Vec::new() };
+    let mut seen = Seen {
+        server,
+        as_of: None,
+        schema: None,
+        streams,
+        nodes: Vec::new(),
+        pollers: Vec::new(),
+        issues: Vec::new(),
+    };
     if has_cells {
         seen.as_of = store.servers_time().map_err(|error| failed(&error))?.map(|(time, _)| time);
+        seen.schema = Some(store.form().map_err(|error| failed(&error))?);
         seen.nodes = store.nodes().map_err(|error| failed(&error))?;
         seen.pollers = store.pollers().map_err(|error| failed(&error))?;
         seen.issues = store.issues().map_err(|error| failed(&error))?;
@@ -68,7 +77,7 @@ fn document(cluster: &str, seen: &Seen) -> serde_json::Value {
     let nodes = seen.nodes.iter().map(|one| {
         json!({
             "node": one.node, "state": one.cell.state, "session": one.cell.session, "host": one.cell.host, "pid": one.cell.pid,
-            "version": one.cell.version, "written_at": rfc3339(one.written),
+            "version": one.cell.version, "schemas": one.cell.schemas, "written_at": rfc3339(one.written),
         })
     });
     let nodes: Vec<_> = nodes.collect();
@@ -84,6 +93,7 @@ fn document(cluster: &str, seen: &Seen) -> serde_json::Value {
     json!({
         "cluster": cluster, "server": seen.server.name, "server_version": seen.server.version,
         "round_trip_ms": seen.server.round_trip.as_millis() as u64, "as_of": seen.as_of.map(rfc3339),
+        "schema": seen.schema,
         "streams": streams, "nodes": nodes, "pollers": pollers, "issues": issues,
     })
 }
@@ -109,6 +119,9 @@ fn tell(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandErro
         })
         .collect();
     out.table(&["STREAM", "MESSAGES", "SIZE", "SERVERS"], &rows)?;
+    if let Some(schema) = seen.schema {
+        out.line(format!("The schema {schema} is in force."))?;
+    }
     if seen.nodes.is_empty() {
         out.line("No node has held anything yet.")?;
     } else {
@@ -122,11 +135,12 @@ fn tell(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandErro
                     one.cell.session.to_string(),
                     format!("{} (pid {})", one.cell.host, one.cell.pid),
                     one.cell.version.clone(),
+                    one.cell.schemas.iter().max().map(u32::to_string).unwrap_or_default(),
                     ago(seen.as_of, one.written),
                 ]
             })
             .collect();
-        out.table(&["NODE", "SAYS", "SESSION", "HOST", "VERSION", "LAST SIGN"], &rows)?;
+        out.table(&["NODE", "SAYS", "SESSION", "HOST", "VERSION", "SCHEMAS TO", "LAST SIGN"], &rows)?;
     }
     let polled = seen.pollers.iter().filter_map(|(repo, cell)| Some((repo, cell.poller.as_ref()?)));
     let rows: Vec<Vec<String>> =

@@ -94,7 +94,7 @@ async fn daemon(
         RunObserver::new(move |lines, dir| view.follow(lines, dir))
     });
     let parts = daemon_command::parts_of(&context, shutdown, sites, (Progress::default(), observe)).await?;
-    Daemon::open(parts).map_err(daemon_command::unopened)
+    Ok(Daemon::open(parts)?)
 }
 
 /// What people do, one after the other, each when agentd has done its part.

@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 
 /// The newest form of what nodes share that this version knows.
 pub const FORM: u32 = 1;
+/// The form that is in force where `meta` says nothing.
+pub const FIRST_FORM: u32 = 1;
 /// Version of [`MetaCell`].
 pub const META_SCHEMA: &str = "agentd.cell.meta.v1";
 /// Version of [`NodeCell`].
@@ -65,6 +67,13 @@ pub enum NodeState {
     Left,
 }
 
+impl NodeState {
+    /// Whether the session has not ended.
+    pub fn lives(self) -> bool {
+        matches!(self, Self::Live | Self::Draining)
+    }
+}
+
 /// `node.ID`: by this one cell a node lives, however many runs it has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeCell {
@@ -86,6 +95,9 @@ pub struct NodeCell {
     pub started: u64,
     /// Version of agentd.
     pub version: String,
+    /// The forms of what nodes share that it knows; of a version that does not say so, the first.
+    #[serde(default = "first_form")]
+    pub schemas: Vec<u32>,
     /// Runs that its daemon may have at a time; 0 = it takes none of others.
     pub capacity: u32,
     /// Runs that its daemon has.
@@ -103,6 +115,10 @@ pub struct NodeCell {
     /// What a later version wrote beside.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
+}
+
+fn first_form() -> Vec<u32> {
+    vec![FIRST_FORM]
 }
 
 /// Who has an issue.

@@ -8,6 +8,7 @@
 pub mod cells;
 pub mod clock_skew;
 pub mod control;
+pub mod forms;
 pub mod lease;
 pub mod names;
 pub mod assignment;

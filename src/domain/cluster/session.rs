@@ -38,6 +38,11 @@ impl Validity {
         self.sent = self.sent.max(Some(sent));
     }
 
+    /// How often it became valid again after it was not.
+    pub(super) fn lapses(&self) -> u64 {
+        self.lapses
+    }
+
     /// Whether it is valid now.
     pub fn holds(&self, now: Duration) -> bool {
         self.left(now) > Duration::ZERO
@@ -169,6 +174,7 @@ pub(super) fn a_node(session: u64, state: NodeState) -> NodeCell {
         pid: 1,
         started: 1,
         version: "0".into(),
+        schemas: vec![1],
         capacity: 1,
         runs: 0,
         github_fails: false,

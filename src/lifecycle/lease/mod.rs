@@ -223,7 +223,10 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     }
     // Only a killed run counts. A run that was stopped by a shutdown or a person, or that ended by itself, has ended.
     let killed = predecessor.as_ref().is_some_and(|before| before.killed);
-    let again = last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
+    // Work that is finished and paid for has only to be published, so the kills before that do not end it.
+    let is_worked_out = predecessor.as_ref().is_some_and(|before| before.is_worked_out());
+    let most = if is_worked_out { 2 * MOST_SUCCESSORS } else { MOST_SUCCESSORS };
+    let again = last.as_ref().is_some_and(|last| last.successors < most);
     let continues = predecessor.is_some() && (resumed.is_some() || !killed || again);
     let given_up =
         last.as_ref().filter(|_| predecessor.is_some() && !continues && daemon).map(killed_too_often);
@@ -254,11 +257,19 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         release(held);
         return Err(refusal);
     }
+    if held.lost().now_or_never().is_some() {
+        let message = format!("Another node of the cluster may have issue {} now.", plan.issue.key);
+        return Err(Refusal::new(StopDetail::BranchBusy, message));
+    }
     let journal = open_journal(plan, context, (&mapping, held.term()), predecessor.as_ref()).await?;
     // The journal is written first. If the file were first, a crash in between would lose the way to the predecessor.
     let record = serde_json::to_value(&mapping).unwrap_or_default();
-    held.set_record(record)
-        .map_err(|error| unusable(context, format!("The lease could not be written: {error}.")))?;
+    if let Err(error) = held.set_record(record) {
+        // No lease names this run, so nobody else would end it.
+        drop(journal);
+        recovery::end_unnamed(context, run_id).await;
+        return Err(unusable(context, format!("The lease could not be written: {error}.")));
+    }
     let held = Arc::new(Mutex::new(held));
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, elsewhere, held })
 }

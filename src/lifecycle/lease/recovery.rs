@@ -41,6 +41,11 @@ pub struct Predecessor {
 }
 
 impl Predecessor {
+    /// Whether its flow came to a good end, so that only publishing is left.
+    pub fn is_worked_out(&self) -> bool {
+        self.facts.flow_end.as_ref().is_some_and(|end| end.stop.success())
+    }
+
     /// What killed predecessors used counts (D61): visits, money, and the time that their journals cover.
     pub fn spent(&self) -> Spend {
         if let Some(spent) = self.lost {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::domain::cluster::forms::Forms;
 use crate::domain::cluster::names::Names;
 
 /// Servers, credentials and names of one node.
@@ -28,6 +29,8 @@ pub struct Access {
     pub beside: bool,
     /// What runs count against.
     pub caps: Caps,
+    /// The forms of what nodes share that this version knows.
+    pub forms: Forms,
 }
 
 /// How many runs there may be at a time over all nodes; 0 = any number.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::cell_stream::{Write, Written};
 use super::control::Heard;
 use super::holders::{session, session_lives};
-use super::node::{document, failed, issue_cell, node_cell, text_of};
+use super::node::{document, failed, issue_cell, node_cells, text_of};
 use super::session::Session;
 use super::shared::{NatsStore, Shared};
 use super::slots;
@@ -63,10 +63,7 @@ fn room_of(cell: &NodeCell) -> Option<Room> {
 async fn nodes(shared: Arc<Shared>) -> Result<Vec<NodeRoom>, StoreError> {
     let own = session(&shared).await?;
     let mut found = Vec::new();
-    let filter = format!("{}.*", shared.node.names.cell("node", &[]));
-    for subject in shared.node.cells.subjects(&filter).await? {
-        let (_, cell) = node_cell(&shared.node.cells, &subject).await?;
-        let Some((cell, [node])) = cell.zip(last_tokens(&subject)) else { continue };
+    for (node, _, cell) in node_cells(&shared.node.cells, &shared.node.names).await? {
         let Some(room) = room_of(&cell) else { continue };
         let by = SessionId { node: node.clone(), session: cell.session };
         let is_own = by == own.id;

@@ -56,7 +56,8 @@ impl NatsStore {
     pub(super) fn health(&self) -> Result<Option<Servers>, StoreError> {
         let Some((time, under_way)) = self.servers_time()? else { return Ok(None) };
         let slow = self.shared.flushes.slow();
-        Ok(Some(Servers { time: Some(time), under_way, full: self.full()?, slow }))
+        let later_form = self.session().and_then(|session| session.later_form());
+        Ok(Some(Servers { time: Some(time), under_way, full: self.full()?, slow, later_form }))
     }
 
     fn full(&self) -> Result<Option<String>, StoreError> {

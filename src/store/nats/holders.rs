@@ -12,12 +12,12 @@ use uuid::Uuid;
 
 use super::cell_stream::{Write, Written};
 use super::connection::LAST_WORD;
-use super::node::{failed, is_gone, issue_cell, node_cell, text_of};
+use super::node::{failed, is_gone, issue_cell, node_cell, node_cells, text_of};
 use super::pollers;
 use super::session::Session;
 use super::shared::{NatsStore, Shared};
 use super::slots::{self, Counted, Watched};
-use crate::domain::cluster::cells::{ASKED, HeldTerm, Hold, IssueCell, NodeState, RunKey, SessionId};
+use crate::domain::cluster::cells::{ASKED, HeldTerm, Hold, IssueCell, RunKey, SessionId};
 use crate::domain::cluster::lease::{self, Claim};
 use crate::domain::cluster::names::last_tokens;
 use crate::domain::cluster::session::has_ended;
@@ -306,17 +306,6 @@ impl Holders for NatsStore {
         self.take_issue(lease, instance, lasts, counted)
     }
 
-    fn is_left(&self, lease: &LeaseKey) -> bool {
-        let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
-        let looked = self.shared.connection.call(async move {
-            match issue_cell(&shared.node.cells, &subject).await?.1.hold {
-                Hold::Leased { by, .. } => session_lives(&shared, &by).await.map(|lives| !lives),
-                Hold::Free | Hold::Offered { .. } => Ok(false),
-            }
-        });
-        looked.and_then(|looked| looked).unwrap_or(false)
-    }
-
     fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord> {
         let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
         if let LeaseKey::Poller(_) = lease {
@@ -327,7 +316,12 @@ impl Holders for NatsStore {
                 None
             });
             let schema_version = LEASE_SCHEMA.to_owned();
-            return record.map(|record| LeaseRecord { schema_version, holder: None, record: Some(record) });
+            return record.map(|record| LeaseRecord {
+                schema_version,
+                holder: None,
+                record: Some(record),
+                left: false,
+            });
         }
         let looked = self.shared.connection.call(async move {
             let (sequence, cell) = issue_cell(&shared.node.cells, &subject).await?;
@@ -341,6 +335,7 @@ impl Holders for NatsStore {
             Ok(Ok((0, ..))) => None,
             Ok(Ok((_, lives, cell))) => Some(LeaseRecord {
                 schema_version: LEASE_SCHEMA.to_owned(),
+                left: !lives && matches!(cell.hold, Hold::Leased { .. }),
                 holder: holder_of(&cell).filter(|_| lives),
                 record: cell.record,
             }),
@@ -383,19 +378,11 @@ impl Holders for NatsStore {
         }
         let (shared, holder) = (Arc::clone(&self.shared), holder.clone());
         let seen = self.shared.connection.call(async move {
-            for subject in
-                shared.node.cells.subjects(&format!("{}.*", shared.node.names.cell("node", &[]))).await?
-            {
-                let (_, cell) = node_cell(&shared.node.cells, &subject).await?;
-                let same = cell.as_ref().is_some_and(|cell| {
-                    cell.host == holder.host && cell.boot_id == holder.boot_id && cell.pid == holder.pid
-                });
-                if same {
-                    let state = cell.map(|cell| cell.state);
-                    return Ok::<_, StoreError>(matches!(state, Some(NodeState::Live | NodeState::Draining)));
-                }
-            }
-            Ok(false)
+            let nodes = node_cells(&shared.node.cells, &shared.node.names).await?;
+            let same = nodes.iter().find(|(_, _, cell)| {
+                cell.host == holder.host && cell.boot_id == holder.boot_id && cell.pid == holder.pid
+            });
+            Ok::<_, StoreError>(same.is_some_and(|(_, _, cell)| cell.state.lives()))
         });
         // What cannot be asked counts as living.
         seen.and_then(|seen| seen).unwrap_or(true)

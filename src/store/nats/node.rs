@@ -8,10 +8,11 @@ use serde::de::DeserializeOwned;
 use super::access::Caps;
 use super::cell_stream::CellStream;
 use crate::domain::cluster::cells::{
-    self as documents, FORM, ISSUE_SCHEMA, IssueCell, META_SCHEMA, MetaCell, NODE_SCHEMA, NodeCell,
+    self as documents, FIRST_FORM, ISSUE_SCHEMA, IssueCell, META_SCHEMA, MetaCell, NODE_SCHEMA, NodeCell,
     NodeState, Unreadable,
 };
-use crate::domain::cluster::names::{BESIDE, Names};
+use crate::domain::cluster::forms::Forms;
+use crate::domain::cluster::names::{BESIDE, Names, last_tokens};
 use crate::store::assignments::{Room, RoomNow};
 use crate::store::port::StoreError;
 use crate::sys::host::Host;
@@ -29,6 +30,7 @@ pub(super) struct Node {
     /// Whether this is a process beside the node's daemon, such as `agentd run`: it lives by a cell of its own.
     pub is_beside: bool,
     pub caps: Caps,
+    pub forms: Forms,
     pub room: RoomOfDaemon,
 }
 
@@ -85,9 +87,8 @@ impl Node {
 
 /// Whether a living process of this host with the same state directory has a cell.
 pub(super) fn is_here(cell: &NodeCell, node: &Node) -> bool {
-    let lives = matches!(cell.state, NodeState::Live | NodeState::Draining);
     let same = cell.place == node.place && cell.host == node.host.name && cell.boot_id == node.host.boot_id;
-    lives && same && process_tree::start_time(cell.pid) == Some(cell.started)
+    cell.state.lives() && same && process_tree::start_time(cell.pid) == Some(cell.started)
 }
 
 pub(super) fn failed(subject: &str, words: impl Into<String>) -> StoreError {
@@ -119,17 +120,38 @@ pub(super) async fn document<T: DeserializeOwned>(
     Ok((found.sequence, found.value.as_ref().map(read).transpose()?))
 }
 
+/// What the cluster's `meta` says, with its revision.
+pub(super) async fn meta_cell(cells: &CellStream, names: &Names) -> Result<(u64, MetaCell), StoreError> {
+    let (at, meta) = document(cells, &names.cell("meta", &[]), META_SCHEMA).await?;
+    let rest = serde_json::Map::new;
+    let first = || MetaCell { schema_version: META_SCHEMA.to_owned(), schema: FIRST_FORM, rest: rest() };
+    Ok((at, meta.unwrap_or_else(first)))
+}
+
 /// Whether this version knows the form of what nodes share that is in force.
 pub(super) async fn knows_form(node: &Node) -> Result<(), StoreError> {
-    let subject = node.names.cell("meta", &[]);
-    let (_, meta) = document::<MetaCell>(&node.cells, &subject, META_SCHEMA).await?;
-    match meta.map_or(FORM, |meta| meta.schema) {
-        form if form > FORM => Err(StoreError::TooNew(format!(
-            "the cluster has the schema {form} in force, and this agentd ({}) knows up to {FORM}; install a later one",
-            env!("CARGO_PKG_VERSION")
-        ))),
-        _ => Ok(()),
+    let form = meta_cell(&node.cells, &node.names).await?.1.schema;
+    if node.forms.know(form) {
+        return Ok(());
     }
+    Err(StoreError::TooNew(format!(
+        "the cluster has the schema {form} in force, and this agentd ({}) knows up to {}; install a later one",
+        env!("CARGO_PKG_VERSION"),
+        node.forms.newest
+    )))
+}
+
+/// The cells of all nodes that there ever were, each with its name and revision.
+pub(super) async fn node_cells(
+    cells: &CellStream,
+    names: &Names,
+) -> Result<Vec<(String, u64, NodeCell)>, StoreError> {
+    let mut found = Vec::new();
+    for subject in cells.subjects(&format!("{}.*", names.cell("node", &[]))).await? {
+        let (at, cell) = node_cell(cells, &subject).await?;
+        found.extend(cell.zip(last_tokens(&subject)).map(|(cell, [name])| (name, at, cell)));
+    }
+    Ok(found)
 }
 
 /// What a node's cell says, with its revision.

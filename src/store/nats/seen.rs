@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 
 use super::answer_wire::Timed;
 use super::connection::{AFTER, REQUEST, Sent, told};
-use super::node::node_cell;
+use super::node::{meta_cell, node_cell};
 use super::shared::NatsStore;
 use crate::domain::cluster::cells::{self, ISSUE_SCHEMA, IssueCell, NodeCell, REPO_SCHEMA, RepoCell};
 use crate::domain::cluster::names::{StreamKind, last_tokens};
@@ -115,6 +115,16 @@ impl NatsStore {
         let timed: Timed = serde_json::from_slice(&message.payload)
             .map_err(|error| failed("read the answer of", &place, error.to_string()))?;
         Ok(timed.ts.map(|time| (time, began.elapsed())))
+    }
+
+    /// The form of what nodes share that is in force. Blocks.
+    ///
+    /// # Errors
+    /// No answer, or a cell that cannot be read.
+    pub fn form(&self) -> Result<u32, StoreError> {
+        let node = self.shared.node.clone();
+        let asked = async move { meta_cell(&node.cells, &node.names).await };
+        Ok(self.shared.connection.call(asked)??.1.schema)
     }
 
     /// Every node that there ever was. Blocks.

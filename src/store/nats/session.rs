@@ -7,8 +7,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::cell_stream::{Write, Written};
-use super::node::{Node, is_gone, is_here, knows_form, node_cell, text_of};
-use crate::domain::cluster::cells::{NODE_SCHEMA, NodeCell, NodeState, SessionId};
+use super::node::{Node, is_gone, is_here, knows_form, meta_cell, node_cell, node_cells, text_of};
+use crate::domain::cluster::cells::{MetaCell, NODE_SCHEMA, NodeCell, NodeState, SessionId};
+use crate::domain::cluster::forms::Offered;
 use crate::domain::cluster::session::{self, Begin, Sight, Sightings, Validity};
 use crate::store::port::StoreError;
 use crate::sys::clock::{Stopwatch, awake_or_asleep};
@@ -27,6 +28,10 @@ pub(in crate::store) struct Session {
     validity: Mutex<Validity>,
     /// What was seen of the other nodes.
     sightings: Mutex<Sightings>,
+    /// What was seen of the forms that they know.
+    offered: Mutex<Offered>,
+    /// The form in force, while this version does not know it.
+    later_form: Mutex<Option<u32>>,
     renewing: Mutex<Option<JoinHandle<()>>>,
     /// Whether others let it expire.
     expired: watch::Sender<bool>,
@@ -48,6 +53,7 @@ impl Session {
             pid: node.host.pid,
             started: node.host.started,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            schemas: node.forms.all(),
             capacity: 0,
             runs: 0,
             github_fails: false,
@@ -100,9 +106,16 @@ impl Session {
                     cell: tokio::sync::Mutex::new((revision, cell)),
                     validity: Mutex::new(validity),
                     sightings: Mutex::default(),
+                    offered: Mutex::default(),
+                    later_form: Mutex::default(),
                     renewing: Mutex::new(None),
                     expired: watch::Sender::new(false),
                 });
+                // One that came into force before the others could see this session.
+                if let Err(error) = knows_form(node).await {
+                    session.leave().await?;
+                    return Err(error);
+                }
                 session.keep_renewing();
                 return Ok(session);
             }
@@ -124,6 +137,9 @@ impl Session {
                     }
                     Ok(Written::At(_) | Written::Overtaken) => {}
                     Err(error) => tracing::warn!("the session of this node could not be renewed: {error}"),
+                }
+                if let Err(error) = session.look_at_form(every).await {
+                    tracing::debug!("it cannot be told which schema the cluster has in force: {error}");
                 }
             }
         });
@@ -184,6 +200,35 @@ impl Session {
             _ => drop(self.expired.send_replace(true)),
         }
         Ok(written)
+    }
+
+    /// Looks which form is in force. Where all that live have offered the next one for long enough, that one is from now on.
+    async fn look_at_form(&self, patience: Duration) -> Result<(), StoreError> {
+        let (cells, Node { names, forms, .. }) = (self.node.cells.clone().patient_for(patience), &*self.node);
+        let (after, meta) = meta_cell(&cells, names).await?;
+        let later = Some(meta.schema).filter(|form| !forms.know(*form));
+        *self.later_form.lock().unwrap_or_else(PoisonError::into_inner) = later;
+        if !forms.know(meta.schema + 1) {
+            return Ok(());
+        }
+        let nodes = node_cells(&cells, names).await?.into_iter().map(|(_, at, cell)| (at, cell));
+        let nodes: Vec<_> = nodes.collect();
+        let rises = {
+            let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+            offered.look(*forms, meta.schema, &nodes, &self.validity(), awake_or_asleep())
+        };
+        let Some(next) = rises else { return Ok(()) };
+        let subject = names.cell("meta", &[]);
+        let value = Some(text_of(&MetaCell { schema: next, ..meta }, &subject)?);
+        if self.commit(vec![Write { subject, after, value }]).await? != Written::Overtaken {
+            tracing::info!("the cluster has the schema {next} in force from now on");
+        }
+        Ok(())
+    }
+
+    /// The form in force, if this version does not know it, as this session last saw it.
+    pub(super) fn later_form(&self) -> Option<u32> {
+        *self.later_form.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether another node's session lives, as far as this one has seen. One that was silent for a whole lease is expired here.

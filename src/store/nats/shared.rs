@@ -61,6 +61,7 @@ impl NatsStore {
             host: Host::current(),
             is_beside: access.beside,
             caps: access.caps,
+            forms: access.forms,
             room: RoomOfDaemon::default(),
         };
         let session = Arc::default();

@@ -185,10 +185,6 @@ impl Holders for PublishedStore {
     fn lives(&self, holder: &Holder) -> bool {
         self.nats.lives(holder)
     }
-
-    fn is_left(&self, lease: &LeaseKey) -> bool {
-        self.nats.is_left(lease)
-    }
 }
 
 impl Held for HeldTwice {

@@ -211,7 +211,7 @@ async fn held(test: &str, (path, delay_ms): (&str, u32), asked: u32) {
     if !is_there(test) {
         return;
     }
-    let (world, _server) = world(2).await;
+    let (world, server) = world(2).await;
     let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
     fault(&world, json!({ "method": "POST", "path": path, "kind": "delay", "delay_ms": delay_ms }));
     slow_model(&world, asked, 5_000);
@@ -235,6 +235,12 @@ async fn held(test: &str, (path, delay_ms): (&str, u32), asked: u32) {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(written(&world, ended), Vec::<String>::new());
     world.assert_one_of_each();
+    let begun = if runs(&a.state).exists() { run_ids(&a.state) } else { Vec::new() };
+    for run in begun {
+        let lines = shared(&server, &run);
+        let ended = lines.iter().any(|line| line["kind"] == json!("run_ended"));
+        assert!(lines.is_empty() || ended, "run {run} goes on for ever: {lines:?}");
+    }
     first.stop().await;
     second.stop().await;
     world.finish().await;

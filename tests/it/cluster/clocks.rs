@@ -119,6 +119,36 @@ async fn h_29_a_node_whose_clock_is_an_hour_off_starts_nothing_says_so_and_lease
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn k_059_agentd_run_on_a_host_whose_clock_is_off_begins_nothing_and_says_so() {
+    if !is_there("k_059_run") {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let (a, ahead) = node(&world, &server, "a", 3600).await;
+    label(&world, 7);
+    let asked = world.sim.requests().len();
+    let (config, state) = (a.config.to_str().unwrap(), &a.state);
+    let (code, output) = document(&world, config, state, &["run", "--issue", "7"]).await;
+    assert_eq!(
+        (code, &output["stop_reason"], &output["stop_detail"]),
+        (Some(1), &json!("SYSTEM_ERROR"), &json!("store_unavailable")),
+        "{output:#}"
+    );
+    let told = output.to_string();
+    assert!(told.contains("clock_skew: this node's clock is 3") && told.contains("ahead of"), "{told}");
+    assert!(told.contains("cluster.max_clock_skew"), "{told}");
+    assert_eq!((a.began(), world.sim.model_requests().len()), (0, 0));
+    let written: Vec<String> = super::daemons::written(&world, asked);
+    assert_eq!((written, world.labels()), (Vec::new(), vec!["agentd".to_owned()]), "nothing was written");
+    // Put right, it begins.
+    ahead.store(0, Ordering::SeqCst);
+    let (code, output) = document(&world, config, state, &["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h_30_a_holder_whose_clock_jumps_by_a_day_goes_on_and_begins_nothing_more_until_it_is_right() {
     if !is_there("h_30") {
         return;

@@ -55,3 +55,5 @@ mod taking_over;
 mod tls;
 #[cfg(feature = "nats")]
 mod versions;
+#[cfg(feature = "nats")]
+mod why;

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use agentd::domain::cluster::forms::Forms;
 use agentd::domain::cluster::names::{Names, StreamKind};
 use agentd::store::nats::streams::Wanted;
 use agentd::store::nats::{Access, Caps, Credentials, NatsStore, Tls};
@@ -245,6 +246,7 @@ pub fn access(urls: &str) -> Access {
         lease: LEASE,
         beside: false,
         caps: Caps::default(),
+        forms: Forms::default(),
     }
 }
 

@@ -32,6 +32,44 @@ fn room_for_journals(server: &Server, more: Option<u64>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn k_076_agentd_run_begins_nothing_while_the_store_is_full_and_one_that_works_waits() {
+    if !is_there("k_076_run") {
+        return;
+    }
+    let (world, server) = world(2).await;
+    let a = node(&world, "a", 1).await;
+    another(&world, 8);
+    slow_model(&world, 3, 4_000);
+    let working = a.start(&world);
+    until("the second visit", || world.sim.model_requests().len() == 4).await;
+    room_for_journals(&server, Some(300));
+    let (config, state) = (a.config.to_str().unwrap(), &a.state);
+    let (code, output) = document(&world, config, state, &["run", "--issue", "8"]).await;
+    assert_eq!(
+        (code, &output["stop_reason"], &output["stop_detail"]),
+        (Some(1), &json!("SYSTEM_ERROR"), &json!("store_unavailable")),
+        "{output:#}"
+    );
+    let told = output.to_string();
+    assert!(told.contains("store_full: the stream agentd_test_log may have"), "{told}");
+    assert_eq!(a.began(), 1, "nothing was made");
+    // The answer of the visit under way finds no room: it is not gone on with what could not be noted.
+    let has_it = || world.sim.model_requests().len();
+    until("its answer is there", || a.has("visit_started", 2)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let asked = has_it();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(has_it(), asked, "nothing is asked that could not be noted");
+    room_for_journals(&server, None);
+    let (code, output, said) = working.ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    assert_eq!(world.sim.model_requests().len(), 9, "nothing was asked twice");
+    let (code, output) = document(&world, config, state, &["run", "--issue", "8"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h_32_a_run_waits_while_the_stream_of_journals_is_full_none_begins_and_after_room_both_go_on() {
     if !is_there("h_32") {
         return;

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::assignments::label;
+use super::daemons::Daemon;
 use super::moving::{run_ids, runs, with_client};
 use super::running::world;
 use super::server::{Server, is_there};
-use crate::outside::daemons::{slow_model, until};
+use crate::outside::daemons::{slow_model, until, until_or};
 use crate::outside::world::{World, text};
 
 /// A node: a clone, a state directory and a configuration of its own.
@@ -230,6 +232,57 @@ async fn h_10_a_run_that_dies_before_its_lease_names_it_is_ended_by_the_next_one
     assert_eq!(end["data"]["stop"]["detail"], json!("interrupted"));
     assert_eq!(lines.last().unwrap()["kind"], json!("files_sealed"));
     world.finish().await;
+}
+
+/// A node dies when all of its run is written, and only the lease not given back: its cell is as it was in the middle of the run.
+async fn died_with_its_lease(test: &str, after: &str) {
+    if !is_there(test) {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let a = Node::of(&world, "a").await;
+    let next = Node::of(&world, after).await;
+    let cell = || tokio::task::block_in_place(|| issue_cell(&server));
+    let state = || cell()["state"].as_str().unwrap_or_default().to_owned();
+    slow_model(&world, 1, 3_000);
+    let first = Daemon::start(&world, &a);
+    label(&world, 7);
+    until_or("the first visit", || a.has("visit_started", 1), || a.said()).await;
+    let held = cell();
+    assert!(held["record"].is_object() && held["state"] == json!("leased"), "{held:#}");
+    until_or("it is done", || world.labels() == ["agentd:done"] && state() == "free", || a.said()).await;
+    first.kill();
+    with_client(&server.url(), async |context| {
+        context
+            .publish("agentd.test.cell.issue.demo.shop.7", held.to_string().into())
+            .await
+            .unwrap()
+            .await
+            .unwrap();
+    });
+    let second = Daemon::start(&world, &next);
+    until_or("the lease is free", || state() == "free", || next.said()).await;
+    second.stop().await;
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+fn issue_cell(server: &Server) -> Value {
+    with_client(&server.url(), async |context| {
+        let stream = context.get_stream("agentd_test_cells").await.unwrap();
+        let last = stream.get_last_raw_message_by_subject("agentd.test.cell.issue.demo.shop.7").await;
+        last.map_or(Value::Null, |last| serde_json::from_slice(last.payload.trim_ascii()).unwrap())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_091_a_lease_that_a_node_died_with_after_its_run_is_given_back_by_another_one() {
+    died_with_its_lease("k_091_other", "b").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_091_a_lease_that_a_node_died_with_after_its_run_is_given_back_by_itself() {
+    died_with_its_lease("k_091_own", "a").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

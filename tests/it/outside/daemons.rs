@@ -411,6 +411,32 @@ async fn d61_a_run_killed_three_times_has_failed_and_the_label_begins_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d61_finished_work_of_a_run_that_was_killed_three_times_is_published() {
+    let world = World::new(3).await;
+    killed_at_work(&world, 2).await;
+    let post =
+        json!({ "method": "POST", "path": "/repos/demo/shop/pulls", "kind": "delay", "delay_ms": 600_000 });
+    world.sim.inject(&serde_json::from_value(post).unwrap()).unwrap();
+    let daemon = Running::start(&world, &[]);
+    let posts = || {
+        world
+            .sim
+            .requests()
+            .iter()
+            .any(|seen| seen.target == "/repos/demo/shop/pulls" && seen.method == "POST")
+    };
+    until("it is published", posts).await;
+    daemon.kill();
+    let asked = world.sim.model_requests().len();
+    let daemon = Running::start(&world, &[]);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    assert_eq!(world.sim.model_requests().len(), asked, "no model is asked any more");
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d66_last_edits_of_killed_runs_that_may_not_leave_stay_uncommitted_and_that_is_said() {
     let world = World::new(3).await;
     killed_three_times(&world).await;
@@ -462,8 +488,12 @@ async fn the_policy_program_is_asked_whether_a_run_of_the_daemon_may_be_at_all()
 
 /// The run is begun by a daemon that is killed, and killed twice more while others go on with it.
 async fn killed_three_times(world: &World) {
+    killed_at_work(world, 3).await;
+}
+
+async fn killed_at_work(world: &World, rounds: usize) {
     labelled(world);
-    for round in 0..3 {
+    for round in 0..rounds {
         let asked = world.sim.model_requests().len();
         slow_model(world, 1, 2_000);
         let daemon = Running::start(world, &[]);

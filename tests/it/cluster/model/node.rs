@@ -192,6 +192,7 @@ impl Node {
             pid: 0,
             started: 0,
             version: String::new(),
+            schemas: vec![1],
             capacity: 1,
             runs: 0,
             github_fails: false,
