@@ -31,7 +31,7 @@ pub struct KnownDaemon {
 }
 
 /// A living node of a cluster, and whether it would take a run.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeAnswer {
     /// Its name.
     pub node: String,

@@ -97,7 +97,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
                 "pinned": pinned.map(|left| serde_json::json!({ "run_id": left.run_id, "node": left.node, "commit": left.commit })),
             });
             if !known.nodes.is_empty() {
-                told["nodes"] = serde_json::json!(known.nodes);
+                let nodes = known.nodes.iter();
+                let nodes = nodes.map(|one| serde_json::json!({ "node": one.node, "code": one.code, "answer": one.answer }));
+                told["nodes"] = nodes.collect();
             }
             return context.output.document(&told).map(|()| code);
         }

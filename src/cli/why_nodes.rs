@@ -23,8 +23,8 @@ pub fn answers(
             let is_own = |name: &str| token(name) == token(&seen.node);
             let status = statuses.iter().find(|(node, _)| is_own(node)).map(|(_, status)| status);
             let given = given.iter().find(|(id, _)| id.number == issue && is_own(&id.node));
-            let offer = given.and_then(|(_, given)| offered(given));
-            let (code, answer) = offer
+            let (code, answer) = given
+                .and_then(|(_, given)| offered(given))
                 .or_else(|| refusal(&seen.cell, status, repo))
                 .unwrap_or_else(|| ("ok", format!("it has room: {}", room(&seen.cell))));
             NodeAnswer { node: seen.node.clone(), code, answer }

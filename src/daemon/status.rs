@@ -9,6 +9,7 @@ use super::status_format::{
 };
 use super::supervise::RunHandle;
 use crate::conversation::parked::parked_format::{Parked, WaitsFor};
+use crate::github::Snapshot;
 
 fn asked(parked: &Parked) -> AskedStatus {
     let (question, options) = match &parked.waits_for {
@@ -21,6 +22,25 @@ fn asked(parked: &Parked) -> AskedStatus {
         url: parked.comment.as_ref().and_then(|comment| comment.url.clone()),
         since: parked.since,
         deadline: parked.deadline,
+    }
+}
+
+fn limits_status(limits: Snapshot) -> LimitsStatus {
+    LimitsStatus {
+        held_by: limits.held.as_ref().map(|held| held.limit.to_owned()),
+        held_until: limits.held.and_then(|held| held.until),
+        budgets: limits
+            .budgets
+            .into_iter()
+            .map(|budget| BudgetStatus {
+                resource: budget.resource,
+                limit: budget.limit,
+                remaining: budget.remaining,
+                reset: budget.reset,
+            })
+            .collect(),
+        counted: limits.counted,
+        unchanged: limits.unchanged,
     }
 }
 
@@ -90,7 +110,6 @@ impl Daemon {
                 Some(row(&issue, &parked.code, parked.text.clone()))
             })
         });
-        let limits = self.deps.client.limits();
         Status {
             schema_version: SCHEMA.to_owned(),
             pid: self.deps.host.pid,
@@ -110,22 +129,7 @@ impl Daemon {
             running: own.chain(assigned).collect(),
             waiting: waiting.collect(),
             parked: parked.collect(),
-            limits: LimitsStatus {
-                held_by: limits.held.as_ref().map(|held| held.limit.to_owned()),
-                held_until: limits.held.and_then(|held| held.until),
-                budgets: limits
-                    .budgets
-                    .into_iter()
-                    .map(|budget| BudgetStatus {
-                        resource: budget.resource,
-                        limit: budget.limit,
-                        remaining: budget.remaining,
-                        reset: budget.reset,
-                    })
-                    .collect(),
-                counted: limits.counted,
-                unchanged: limits.unchanged,
-            },
+            limits: limits_status(self.deps.client.limits()),
             nodes: Vec::new(),
             stale_since: None,
         }

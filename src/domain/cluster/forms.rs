@@ -63,10 +63,10 @@ impl Offered {
         let next = in_force + 1;
         let without = cells.iter().filter(|(_, cell)| !cell.schemas.contains(&next));
         let newest_without = without.clone().map(|(revision, _)| *revision).max().unwrap_or(0);
-        let all_offer = forms.know(next) && !without.clone().any(|(_, cell)| cell.state.lives());
+        let all_know = forms.know(next) && !without.clone().any(|(_, cell)| cell.state.lives());
         let is_as_before = self.next == next && self.without == newest_without && self.lapses == own.lapses();
         (self.next, self.without, self.lapses) = (next, newest_without, own.lapses());
-        if !all_offer || !own.holds(now) {
+        if !all_know || !own.holds(now) {
             self.since = None;
             return None;
         }
