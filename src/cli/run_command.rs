@@ -30,7 +30,7 @@ use crate::lifecycle::pipeline::{self, Finished};
 use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::rendering;
-use crate::record::summary_text::counted;
+use crate::record::summary_text::{self, counted};
 use crate::record::{report, run_facts};
 use crate::repository::context::RepositoryContext;
 use crate::repository::shared_limits;
@@ -238,6 +238,12 @@ fn ending(
         fact("Worktree", mapping.worktree.clone());
     }
     fact("Report", report.to_owned());
+    // What waits for an approval is shown below with its commands.
+    if !output.success && output.stop_detail != StopDetail::ApprovalPending {
+        for step in summary_text::next_steps(output, facts) {
+            fact("Next", step);
+        }
+    }
     lines
 }
 
@@ -294,7 +300,7 @@ async fn dry_run(
         return Ok(0);
     }
     for (name, value) in plan_rows(&resolved, site) {
-        context.output.entry(&format!("{name:<12} "), &value)?;
+        context.output.entry(&format!("{name:<14}"), &value)?;
     }
     Ok(0)
 }

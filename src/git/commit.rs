@@ -43,7 +43,7 @@ impl Worktree {
         author: &Identity,
     ) -> Result<Option<CommitId>, GitError> {
         self.return_to_branch().await?;
-        self.take_in_changed().await?;
+        self.release_changed().await?;
         let files = self.unresolved().await?;
         if !files.is_empty() {
             return Err(GitError::Unresolved { files });

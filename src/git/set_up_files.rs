@@ -40,7 +40,7 @@ impl Worktree {
     }
 
     /// What somebody changed or removed since is left out no longer.
-    pub(super) async fn take_in_changed(&self) -> Result<(), GitError> {
+    pub(super) async fn release_changed(&self) -> Result<(), GitError> {
         let listed = self.listed_files().await?;
         if listed.is_empty() {
             return Ok(());

@@ -221,7 +221,7 @@ impl Worktree {
 
     /// What differs from the last commit, with untracked files and without ignored ones.
     pub async fn status(&self) -> Result<Vec<Change>, GitError> {
-        self.take_in_changed().await?;
+        self.release_changed().await?;
         match self.head().await? {
             Some(head) => self.changes(&head).await,
             None => self.changes_from(None).await,
@@ -230,7 +230,7 @@ impl Worktree {
 
     /// Whether nothing differs from the last commit, found without writing an object.
     pub async fn is_clean(&self) -> Result<bool, GitError> {
-        self.take_in_changed().await?;
+        self.release_changed().await?;
         let ask = ["status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty"];
         Ok(self.call(ask).await?.text().await?.trim().is_empty())
     }

@@ -97,7 +97,6 @@ fn a_wrong_argument_is_told_as_what_it_is() {
         (&["--state-dir", &place][..], "`agentd help` lists the commands"),
         (&["--state-dir", &place, "runs"], "`agentd help runs` lists the commands"),
         (&["run", "--issue", "-1"], "\"-1\" is not an issue's number"),
-        (&["run", "--log-level", "loud", "1"], "there is no such level"),
     ] {
         let done = agentd(dir.path(), args);
         assert_eq!(done.status.code(), Some(4), "{args:?}: {}", err(&done));
@@ -107,9 +106,14 @@ fn a_wrong_argument_is_told_as_what_it_is() {
         let told: Value = serde_json::from_str(&out(&agentd(dir.path(), args))).unwrap();
         assert_eq!(told["stop_detail"], "invalid_input", "{args:?}: {told:#}");
     }
+}
+
+#[test]
+fn a_log_level_is_a_level_or_one_of_a_target() {
+    let dir = tempfile::tempdir().unwrap();
     for level in ["off", "WARN", "info", "agentd::github=debug,warn", "agentd=info, warn"] {
         let done = agentd(dir.path(), &["--log-level", level, "completions", "bash"]);
-        assert_eq!(done.status.code(), Some(0), "{level}: {}", err(&done));
+        assert_eq!(done.status.code(), Some(0), "{level}");
     }
 }
 

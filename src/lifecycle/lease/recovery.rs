@@ -278,10 +278,11 @@ pub async fn end_unnamed(context: &RepositoryContext, run_id: RunId) {
             return Ok(());
         }
         let facts = run_facts::read(&state.run(&repo, run_id)).map_err(|error| error.to_string())?;
-        match facts.end {
-            Some(_) => Ok(()),
-            None => end(&state, &repo, run_id, (&clock, key.as_deref())).map_err(|error| error.to_string()),
+        // Without its first line there was no run, only a file for one.
+        if facts.lease.is_none() || facts.end.is_some() {
+            return Ok(());
         }
+        end(&state, &repo, run_id, (&clock, key.as_deref())).map_err(|error| error.to_string())
     });
     match ended.await {
         Ok(Ok(())) => {}

@@ -1,5 +1,6 @@
-//! The issue of an agent whose verdict is the issue's state (`poll:state`, D103). It is read before each visit, which
-//! is free while it has not changed, and saves a visit when a person has closed it.
+//! The issue while a run works on it (D39, D103). It is read before each visit, which is free while it has not changed,
+//! and saves a visit when a person has closed it or taken the trigger label off. A run in the foreground has nobody else
+//! who looks.
 
 use std::time::Duration;
 
@@ -15,23 +16,28 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub struct Polled {
     etag: Option<String>,
+    /// Whether a visit has begun since the issue was read for the plan.
+    begun: bool,
 }
 
 impl Polled {
-    /// Looks at the issue. `Err`: it is closed, so the run ends here. An issue that cannot be read changes nothing.
+    /// Looks at the issue. `Err`: nobody wants the work any more, so the run ends here. An issue that cannot be read
+    /// changes nothing.
     pub async fn look(&mut self, run: &Run<'_>) -> Result<(), Stop> {
-        let watches = run.plan.loaded.definition.completion == Completion::ExternalState;
+        // It was just read; only an agent that asks for the issue's state waits for it from the start.
+        let begun = std::mem::replace(&mut self.begun, true);
+        let watches = begun || run.plan.loaded.definition.completion == Completion::ExternalState;
         let (true, Some(github), Some(number)) = (watches, &run.context.github, run.tracked_issue()) else {
             return Ok(());
         };
         match github.patient(PATIENCE).issue_if_changed(&run.context.repo, number, self.etag.as_deref()).await
         {
             Ok(Fetched::Unchanged) => Ok(()),
-            Ok(Fetched::Fresh(issue, etag)) if issue.issue.open => {
+            Ok(Fetched::Fresh(issue, _)) if !issue.issue.open => Err(closed()),
+            Ok(Fetched::Fresh(issue, etag)) => {
                 self.etag = etag;
-                Ok(())
+                if is_unlabelled(run, &issue.issue.labels) { Err(unlabelled()) } else { Ok(()) }
             }
-            Ok(Fetched::Fresh(..)) => Err(closed()),
             Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => Err(closed()),
             Err(error) => {
                 tracing::debug!(%error, "the issue could not be looked at before a visit");
@@ -39,6 +45,18 @@ impl Polled {
             }
         }
     }
+}
+
+/// Whether the label that the run began with is gone. In a cluster a node that was overtaken would see the end of the
+/// other one's run; there the poller looks.
+fn is_unlabelled(run: &Run<'_>, labels: &[String]) -> bool {
+    let trigger = &run.context.config.github.labels.trigger;
+    let has = |labels: &[String]| labels.iter().any(|label| label.eq_ignore_ascii_case(trigger));
+    run.context.state.shared().is_none() && has(&run.plan.issue.labels) && !has(labels)
+}
+
+fn unlabelled() -> Stop {
+    Stop::new(StopDetail::LabelRemoved, "The trigger label was taken off while the run worked on it.")
 }
 
 fn closed() -> Stop {

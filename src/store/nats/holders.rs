@@ -158,42 +158,67 @@ impl Leased {
         if self.given_back {
             return Ok(());
         }
-        let giving = self.giving_back()?;
-        self.shared.connection.call(giving)??;
+        let giving = self.giving_back();
+        if !self.shared.connection.call(async move { giving.once().await })?? {
+            return Err(failed(&self.issue.subject, "another node has it now"));
+        }
         self.given_back = true;
         Ok(())
     }
 
-    /// Gives the issue back with the slots of its run.
-    fn giving_back(&self) -> Result<impl Future<Output = Result<(), StoreError>> + Send + use<>, StoreError> {
-        let (subject, (after, cell)) = (self.issue.subject.clone(), self.issue.now());
-        let next = lease::given_back(&cell, &self.session.id, cell.term);
-        let next = next.ok_or_else(|| failed(&subject, "another node has it now"))?;
-        let own = Write { subject: subject.clone(), after, value: Some(text_of(&next, &subject)?) };
-        let (shared, session) = (Arc::clone(&self.shared), self.session.id.clone());
-        let counted = self.issue.counted.clone();
-        Ok(async move {
-            let cells = &shared.node.cells;
-            loop {
-                let mut writes = slots::given_back(&shared.node, &session, &counted, &subject).await?;
-                writes.push(own.clone());
-                match cells.commit(&writes).await {
-                    Ok(Written::At(_)) => return Ok(()),
-                    // A stream without room takes a change of one cell, and none of several. Who finds no slot free sees that this
-                    // one is no run's any more.
-                    Err(_) if writes.len() > 1 => {
-                        if cells.commit(std::slice::from_ref(&own)).await? != Written::Overtaken {
-                            return Ok(());
-                        }
+    fn giving_back(&self) -> GivingBack {
+        GivingBack {
+            shared: Arc::clone(&self.shared),
+            session: Arc::clone(&self.session),
+            issue: Arc::clone(&self.issue),
+        }
+    }
+}
+
+/// An issue that is given back with the slots of its run.
+struct GivingBack {
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    issue: Arc<HeldIssue>,
+}
+
+impl GivingBack {
+    /// False = another node has it, or it is given back already.
+    async fn once(&self) -> Result<bool, StoreError> {
+        let (node, session, subject) = (&self.shared.node, &self.session.id, &self.issue.subject);
+        let (after, cell) = self.issue.now();
+        let Some(next) = lease::given_back(&cell, session, cell.term) else { return Ok(false) };
+        let own = Write { subject: subject.clone(), after, value: Some(text_of(&next, subject)?) };
+        let cells = &node.cells;
+        loop {
+            let mut writes = slots::given_back(node, session, &self.issue.counted, subject).await?;
+            writes.push(own.clone());
+            match cells.commit(&writes).await {
+                Ok(Written::At(_)) => return Ok(true),
+                // A stream without room takes a change of one cell, and none of several. Who finds no slot free sees that this
+                // one is no run's any more.
+                Err(_) if writes.len() > 1 => {
+                    if cells.commit(std::slice::from_ref(&own)).await? != Written::Overtaken {
+                        return Ok(true);
                     }
-                    Err(error) => return Err(error),
-                    Ok(Written::Overtaken) => {}
                 }
-                if cells.get(&subject).await?.sequence != own.after {
-                    return Err(failed(&subject, "another node has it now"));
-                }
+                Err(error) => return Err(error),
+                Ok(Written::Overtaken) => {}
             }
-        })
+            if cells.get(subject).await?.sequence != own.after {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// As soon as the store can be written to again: this node lives on, so nobody else would take the issue from it.
+    async fn later(self) {
+        while !self.session.has_expired() {
+            tokio::time::sleep(LOOK).await;
+            if self.session.holds() && self.once().await.is_ok() {
+                return;
+            }
+        }
     }
 }
 
@@ -245,13 +270,22 @@ impl Held for Leased {
 
 impl Drop for Leased {
     fn drop(&mut self) {
-        if self.given_back || !self.session.holds() {
+        if self.given_back || self.session.has_expired() {
             return;
         }
-        let Ok(giving) = self.giving_back() else { return };
-        let told = self.shared.connection.call(async move { tokio::time::timeout(LAST_WORD, giving).await });
-        if !matches!(told, Ok(Ok(Ok(_)))) {
-            tracing::debug!("a lease could not be given back; it ends with this node's session");
+        let giving = self.giving_back();
+        let told = self.shared.connection.call(async move {
+            let once = giving.session.holds()
+                && matches!(tokio::time::timeout(LAST_WORD, giving.once()).await, Ok(Ok(_)));
+            if !once {
+                tokio::spawn(giving.later());
+            }
+            once
+        });
+        if !matches!(told, Ok(true)) {
+            tracing::debug!(
+                "a lease could not be given back now; it ends with this node's session, or once the store answers"
+            );
         }
     }
 }

@@ -19,7 +19,7 @@ use super::eater::Gate;
 use super::moving::{clustered, document, run_ids, runs};
 use super::running::world;
 use super::server::{Server, Three, connect, is_there, make_streams};
-use super::taking_over::{Node, shared};
+use super::taking_over::{Node, issue_cell, shared};
 use crate::outside::daemons::{slow_model, until, until_or};
 use crate::outside::world::World;
 
@@ -168,6 +168,38 @@ async fn h_49_all_servers_are_killed_and_back_and_nothing_acknowledged_is_missin
     let mut three = tokio::task::block_in_place(Three::start);
     clustered(&world, &three.urls().replace(',', "\", \""));
     all_away(world, &mut three.servers, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_070_a_lease_that_cannot_be_given_back_is_given_back_as_soon_as_it_can() {
+    if !is_there("k_070_given_back") {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let a = Node::of(&world, "a").await;
+    let gate = Gate::to(server.address());
+    let text = std::fs::read_to_string(&a.config).unwrap();
+    world.write("a.toml", &text.replace(&server.address(), &gate.address));
+    let daemon = Daemon::start(&world, &a);
+    gate.end_before(Some("\"state\":\"free\""));
+    label(&world, 7);
+    until_or("it is about to be given back", || gate.ended() > 0, || a.said()).await;
+    assert_eq!(world.labels(), ["agentd:done"], "{}", a.said());
+    until_or("the run has ended for its daemon", || daemon_works_on(&a) == Some(0), || a.said()).await;
+    let state = || tokio::task::block_in_place(|| issue_cell(&server)["state"].clone());
+    assert_eq!(state(), json!("leased"), "{}", a.said());
+    gate.end_before(None);
+    until_or("the lease is free", || state() == json!("free"), || a.said()).await;
+    daemon.stop().await;
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+/// How many runs the daemon of a node says that it has; `None` = it has not said yet.
+fn daemon_works_on(node: &Node) -> Option<usize> {
+    let status = std::fs::read_to_string(node.state.join("daemon/status.json")).ok()?;
+    let status: serde_json::Value = serde_json::from_str(&status).ok()?;
+    status["running"].as_array().map(Vec::len)
 }
 
 #[tokio::test(flavor = "multi_thread")]

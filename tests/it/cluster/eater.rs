@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,12 +40,20 @@ pub fn between(server: String, change: Change) -> String {
     address
 }
 
+/// What ends a connection when it is about to pass, and how often that was.
+#[derive(Default)]
+struct Ending {
+    words: Mutex<Option<&'static str>>,
+    times: AtomicUsize,
+}
+
 /// A way to a server that can be shut: what is on it then comes late, in both directions, and no connection ends. Or it is cut: every
 /// connection ends, and no new one is taken.
 pub struct Gate {
     pub address: String,
     shut: Arc<AtomicBool>,
     cut: Arc<AtomicBool>,
+    ending: Arc<Ending>,
 }
 
 impl Gate {
@@ -55,6 +63,8 @@ impl Gate {
         let address = listener.local_addr().unwrap().to_string();
         let (shut, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (is_shut, is_cut) = (Arc::clone(&shut), Arc::clone(&cut));
+        let ending = Arc::new(Ending::default());
+        let ends = Arc::clone(&ending);
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let Ok(client) = client else { return };
@@ -62,14 +72,25 @@ impl Gate {
                     continue;
                 }
                 let Ok(server) = TcpStream::connect(&server) else { continue };
-                let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                for (from, to) in [(client, server), (ends.1, ends.0)] {
+                let other = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                for (from, to) in [(client, server), (other.1, other.0)] {
                     let (is_shut, is_cut) = (Arc::clone(&is_shut), Arc::clone(&is_cut));
-                    std::thread::spawn(move || through(from, to, [&is_shut, &is_cut]));
+                    let ends = Arc::clone(&ends);
+                    std::thread::spawn(move || through(from, to, [&is_shut, &is_cut], &ends));
                 }
             }
         });
-        Self { address, shut, cut }
+        Self { address, shut, cut, ending }
+    }
+
+    /// Ends each connection on which these words are about to pass, which they do not.
+    pub fn end_before(&self, words: Option<&'static str>) {
+        *self.ending.words.lock().unwrap() = words;
+    }
+
+    /// How many connections that ended.
+    pub fn ended(&self) -> usize {
+        self.ending.times.load(Ordering::SeqCst)
     }
 
     pub fn cut(&self) {
@@ -86,11 +107,16 @@ impl Gate {
     }
 }
 
-fn through(mut from: TcpStream, mut to: TcpStream, [is_shut, is_cut]: [&AtomicBool; 2]) {
+fn through(mut from: TcpStream, mut to: TcpStream, [is_shut, is_cut]: [&AtomicBool; 2], ending: &Ending) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(count) = from.read(&mut bytes) {
         while is_shut.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(5));
+        }
+        let has = |words: &str| bytes[..count].windows(words.len()).any(|part| part == words.as_bytes());
+        if ending.words.lock().unwrap().is_some_and(has) {
+            ending.times.fetch_add(1, Ordering::SeqCst);
+            break;
         }
         if count == 0 || is_cut.load(Ordering::SeqCst) || to.write_all(&bytes[..count]).is_err() {
             break;

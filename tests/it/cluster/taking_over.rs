@@ -197,8 +197,8 @@ async fn h_10_a_run_that_dies_before_it_has_done_anything_is_gone_on_with() {
     world.finish().await;
 }
 
-/// The issue's cell as it is between a run's first line and the record that names the run.
-fn without_record(server: &Server) {
+/// The issue's cell as it is between a run's first line and the record that names the run; or of another run, which has no line yet.
+fn without_record(server: &Server, other: Option<&str>) {
     let subject = "agentd.test.cell.issue.demo.shop.7";
     with_client(&server.url(), async |context| {
         let stream = context.get_stream("agentd_test_cells").await.unwrap();
@@ -206,6 +206,9 @@ fn without_record(server: &Server) {
         let mut cell: Value = serde_json::from_slice(last.payload.trim_ascii()).unwrap();
         assert!(cell["record"].is_object() && cell["holder"]["run_id"].is_string(), "{cell:#}");
         cell.as_object_mut().unwrap().remove("record");
+        if let Some(run) = other {
+            cell["holder"]["run_id"] = json!(run);
+        }
         context.publish(subject, cell.to_string().into()).await.unwrap().await.unwrap();
     });
 }
@@ -222,7 +225,7 @@ async fn h_10_a_run_that_dies_before_its_lease_names_it_is_ended_by_the_next_one
     until("the first visit", || a.has("visit_started", 1) && world.sim.model_requests().len() == 2).await;
     let run = run_ids(&a.state).pop().unwrap();
     working.kill();
-    tokio::task::block_in_place(|| without_record(&server));
+    tokio::task::block_in_place(|| without_record(&server, None));
     let (code, output, said) = b.start(&world).ended().await;
     assert_eq!(code, Some(0), "{output:#} {said}");
     world.assert_one_of_each();
@@ -231,6 +234,27 @@ async fn h_10_a_run_that_dies_before_its_lease_names_it_is_ended_by_the_next_one
     let end = lines.iter().find(|line| line["kind"] == json!("run_ended")).expect("it has an end");
     assert_eq!(end["data"]["stop"]["detail"], json!("interrupted"));
     assert_eq!(lines.last().unwrap()["kind"], json!("files_sealed"));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h_10_a_run_that_dies_before_its_first_line_never_was() {
+    if !is_there("h_10_no_line") {
+        return;
+    }
+    let (world, server) = world(2).await;
+    let a = Node::of(&world, "a").await;
+    slow_model(&world, 1, 600_000);
+    let working = a.start(&world);
+    until("the first visit", || a.has("visit_started", 1) && world.sim.model_requests().len() == 2).await;
+    working.kill();
+    let run = "01900000-0000-7000-8000-000000000001";
+    std::fs::create_dir(runs(&a.state).join(run)).unwrap();
+    std::fs::write(runs(&a.state).join(run).join("events.jsonl"), "").unwrap();
+    tokio::task::block_in_place(|| without_record(&server, Some(run)));
+    let (code, output, said) = a.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    assert_eq!(shared(&server, run), Vec::<Value>::new(), "there is nothing to end");
     world.finish().await;
 }
 
@@ -267,7 +291,8 @@ async fn died_with_its_lease(test: &str, after: &str) {
     world.finish().await;
 }
 
-fn issue_cell(server: &Server) -> Value {
+/// What the store has of the issue now.
+pub fn issue_cell(server: &Server) -> Value {
     with_client(&server.url(), async |context| {
         let stream = context.get_stream("agentd_test_cells").await.unwrap();
         let last = stream.get_last_raw_message_by_subject("agentd.test.cell.issue.demo.shop.7").await;

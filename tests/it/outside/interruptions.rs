@@ -386,3 +386,38 @@ fn a_099_a_line_that_a_full_disk_cuts_is_taken_back_and_what_comes_later_follows
     let told: Vec<_> = lines.iter().skip(kept).filter_map(|line| line.event()).collect();
     assert_eq!(told, [note("waits"), note("after")]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d39_d103_a_run_in_the_foreground_whose_issue_is_closed_or_unlabelled_makes_no_visit_more() {
+    for (closes, detail) in [(true, "issue_closed"), (false, "label_removed")] {
+        let mut writes = calls(&[("write_file", json!({ "path": "lib/one.sh", "content": "echo new\n" }))]);
+        writes.delay_ms = 300;
+        let world = solo(vec![writes, reports("Half of it.", json!([]))], None, "").await;
+        let agent = std::fs::read_to_string(world.shop().join(".agent/solo/agent.json")).unwrap();
+        let twice = agent.replace("\"maxIterations\": 1", "\"maxIterations\": 2");
+        world.write("shop/.agent/solo/agent.json", &twice);
+        world.sim.add_label("demo/shop", 7, "agentd", "ada");
+        let mut command = world.command_in(&["run", "--issue", "7", "--agent", "solo", "--json"]);
+        let running = tokio::task::spawn_blocking(move || command.output().unwrap());
+        super::daemons::until("a request", || !world.sim.model_requests().is_empty()).await;
+        if closes {
+            assert!(world.sim.close_issue("demo/shop", 7, "ada"));
+        } else {
+            world.sim.remove_label("demo/shop", 7, "agentd", "ada");
+        }
+        let done = running.await.unwrap();
+        let output: Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert_eq!(
+            (done.status.code(), output["stop_detail"].as_str()),
+            (Some(1), Some(detail)),
+            "{output:#}"
+        );
+        assert_eq!(output["iterations"], 1, "{output:#}");
+        let branch = agentd::sim::bare::head(&world.sim.git_dir("demo/shop").unwrap(), "feature/issue-7");
+        assert!(
+            branch.is_some() && world.sim.pulls("demo/shop").is_empty(),
+            "the branch and no pull request"
+        );
+        world.finish().await;
+    }
+}

@@ -71,7 +71,7 @@ async fn a_plan_is_told_in_words_and_a_pull_request_counts_its_visits() {
         "develop (config) at ",
         "feature/issue-7",
         "recorded-model of anthropic",
-        "verify        true",
+        "verify         true",
         "Nothing was begun",
     ] {
         assert!(plan.contains(told), "`{told}` is not in:\n{plan}");
@@ -80,6 +80,18 @@ async fn a_plan_is_told_in_words_and_a_pull_request_counts_its_visits() {
     assert_eq!(code, Some(0), "{output:#}");
     let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
     assert!(body.contains(" 1 step visit\n"), "{body}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_run_that_failed_says_what_to_do() {
+    let refusal: agentd::sim::ReplyFile =
+        serde_json::from_value(json!({ "error": { "status": 401, "message": "no" } })).unwrap();
+    let world = solo(vec![refusal], None, "").await;
+    let (code, end, _) = said(&world, &["run", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(1), "{end}");
+    let next = end.lines().find(|line| line.trim_start().starts_with("Next ")).unwrap_or_default();
+    assert!(next.contains("agentd doctor") && next.contains("agentd runs resume "), "{end}");
     world.finish().await;
 }
 
