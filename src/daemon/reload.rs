@@ -82,7 +82,10 @@ impl Daemon {
         }
         // A repository that is no longer watched stays until its runs have ended.
         let running = self.supervisor.issues();
-        before.retain(|watch| running.iter().any(|issue| issue.repo == watch.watched.name));
+        let left =
+            before.extract_if(.., |watch| !running.iter().any(|issue| issue.repo == watch.watched.name));
+        // In a cluster the repository is given back, which may take a while.
+        left.for_each(|watch| drop(tokio::task::spawn_blocking(move || drop(watch.polling))));
         for watch in &mut before {
             watch.listing.clear();
             watch.state.sweeping.clear();

@@ -130,6 +130,17 @@ pub fn may_open(own_term: u64, terms: impl Iterator<Item = u64>) -> bool {
     terms.max().is_none_or(|latest| latest <= own_term)
 }
 
+/// The issue's cell as this session had it, where the store has come back with an older copy of it. `None`: another has had it since. `dead`:
+/// whether the holder that the copy names has ended.
+pub fn retaken(found: &IssueCell, had: &IssueCell, own: &SessionId, dead: bool) -> Option<IssueCell> {
+    let may = match &found.hold {
+        Hold::Leased { by, .. } if by == own => found.term <= had.term,
+        Hold::Leased { .. } => dead && found.term < had.term,
+        Hold::Free | Hold::Offered { .. } => found.term < had.term,
+    };
+    may.then(|| had.clone())
+}
+
 /// The issue's cell after its holder ended; `None` where that one does not have it any more.
 pub fn given_back(cell: &IssueCell, own: &SessionId, term: u64) -> Option<IssueCell> {
     holds(cell, own, term).then(|| IssueCell { hold: Hold::Free, ..cell.clone() })
@@ -162,6 +173,25 @@ pub fn slot_given_back(slots: &SlotsCell, issue: &str, own: &SessionId) -> Slots
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_older_copy_does_not_know_is_had_as_before_unless_another_had_it_since() {
+        let (own, other) = (id("a"), id("b"));
+        let at = |term, hold| IssueCell { term, hold, ..IssueCell::default() };
+        let of = |by: &SessionId| Hold::Leased { by: by.clone(), key: RunKey::Label(1), holder: Value::Null };
+        let had = at(3, of(&own));
+        let may = |found: IssueCell, dead| match retaken(&found, &had, &own, dead) {
+            Some(next) => next == had,
+            None => false,
+        };
+        assert!(
+            may(at(2, Hold::Free), false) && may(at(0, Hold::Free), false) && may(at(3, of(&own)), false)
+        );
+        assert!(may(at(2, of(&other)), true), "the one before it, who has ended");
+        assert!(!may(at(2, of(&other)), false), "who may have taken it since");
+        assert!(!may(at(3, Hold::Free), false), "who has had it since, and ended");
+        assert!(!may(at(3, of(&other)), true) && !may(at(4, of(&own)), false));
+    }
 
     fn id(node: &str) -> SessionId {
         SessionId { node: node.into(), session: 1 }

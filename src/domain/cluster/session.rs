@@ -38,6 +38,11 @@ impl Validity {
         self.sent = self.sent.max(Some(sent));
     }
 
+    /// It is not valid until the next acknowledgement: what it had may be another's.
+    pub fn lapse(&mut self) {
+        self.sent = None;
+    }
+
     /// How often it became valid again after it was not.
     pub(super) fn lapses(&self) -> u64 {
         self.lapses

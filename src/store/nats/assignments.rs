@@ -175,7 +175,7 @@ impl Assignments for NatsStore {
     fn cap_of_all(&self, beside: &[(RepoName, u64)]) -> Result<Option<CapOfAll>, StoreError> {
         let subjects = beside.iter().map(|(repo, number)| issue_subject(self.names(), repo, *number));
         let beside: Vec<String> = subjects.collect();
-        self.with_session(move |shared, own| async move { slots::of_all(&shared, &own, &beside).await })
+        self.with_session(move |shared, own| async move { slots::of_all(&shared.node, &own, &beside).await })
     }
 
     fn announce(&self) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::cell_stream::{Write, Written};
 use super::connection::LAST_WORD;
+use super::held_issue::HeldIssue;
 use super::node::{failed, is_gone, issue_cell, node_cell, node_cells, text_of};
 use super::pollers;
 use super::session::Session;
@@ -33,11 +34,8 @@ const LOOK: Duration = Duration::from_millis(200);
 struct Leased {
     shared: Arc<Shared>,
     session: Arc<Session>,
-    subject: String,
-    sequence: u64,
-    /// What its run counts against.
-    counted: Vec<Counted>,
-    cell: IssueCell,
+    issue: Arc<HeldIssue>,
+    record: Option<Value>,
     holder: Holder,
     taken_from: Option<Holder>,
     given_back: bool,
@@ -112,24 +110,17 @@ async fn take(
             return Err(NotTaken::Busy(holder_of(&cell).map(Box::new)));
         };
         let value = Some(text_of(&next, &subject)?);
-        let slots = slots::taken(&shared, &session, &counted, &subject, &mut watched).await?;
+        let slots = slots::taken(&shared.node, &session, &counted, &subject, &mut watched).await?;
         let Some(mut writes) = slots else { continue };
         writes.push(Write { subject: subject.clone(), after: sequence, value });
         if let Written::At(last) = session.commit(writes).await? {
             // The messages of a batch follow each other, and the node's own cell is the last one.
-            let (sequence, cell) = (last - 1, next);
+            let record = next.record.clone();
+            let issue = Arc::new(HeldIssue::new(subject, counted, (last - 1, next)));
+            let of_session = Arc::downgrade(&issue);
+            session.has(of_session);
             let given_back = false;
-            return Ok(Leased {
-                shared,
-                session,
-                subject,
-                sequence,
-                counted,
-                cell,
-                holder,
-                taken_from,
-                given_back,
-            });
+            return Ok(Leased { shared, session, issue, record, holder, taken_from, given_back });
         }
         if session.has_expired() {
             return Err(failed(&subject, "this node's session has expired").into());
@@ -140,17 +131,27 @@ async fn take(
 impl Leased {
     /// Writes the issue's cell, if this session still has it, which the cell's own revision tells. Alone, because a stream without room
     /// takes a change of one cell, and none of several.
-    fn write(&mut self, next: IssueCell) -> Result<(), StoreError> {
-        let value = Some(text_of(&next, &self.subject)?);
-        let write = Write { subject: self.subject.clone(), after: self.sequence, value };
+    fn write(&mut self, next: IssueCell, may_be_set_back: bool) -> Result<(), StoreError> {
+        let subject = &self.issue.subject;
+        let value = Some(text_of(&next, subject)?);
+        let write = Write { subject: subject.clone(), after: self.issue.now().0, value };
         let cells = self.shared.node.cells.clone();
         match self.shared.connection.call(async move { cells.commit(&[write]).await })?? {
+            Written::Overtaken if may_be_set_back && self.is_taken_anew()? => self.write(next, false),
             Written::At(sequence) => {
-                (self.sequence, self.cell) = (sequence, next);
+                self.record.clone_from(&next.record);
+                self.issue.is_at(sequence, next);
                 Ok(())
             }
-            Written::Overtaken => Err(failed(&self.subject, "another node has it now")),
+            Written::Overtaken => Err(failed(subject, "another node has it now")),
         }
+    }
+
+    /// Whether the store came back with an older copy, and this session has the issue all the same.
+    fn is_taken_anew(&self) -> Result<bool, StoreError> {
+        let (before, session) = (self.issue.now().0, Arc::clone(&self.session));
+        let _written = self.shared.connection.call(async move { session.sign_of_life().await })??;
+        Ok(self.issue.now().0 != before)
     }
 
     fn give_back(&mut self) -> Result<(), StoreError> {
@@ -159,21 +160,15 @@ impl Leased {
         }
         let giving = self.giving_back();
         if !self.shared.connection.call(async move { giving.once().await })?? {
-            return Err(failed(&self.subject, "another node has it now"));
+            return Err(failed(&self.issue.subject, "another node has it now"));
         }
         self.given_back = true;
         Ok(())
     }
 
     fn giving_back(&self) -> GivingBack {
-        GivingBack {
-            shared: Arc::clone(&self.shared),
-            session: Arc::clone(&self.session),
-            subject: self.subject.clone(),
-            sequence: self.sequence,
-            counted: self.counted.clone(),
-            cell: self.cell.clone(),
-        }
+        let (shared, session) = (Arc::clone(&self.shared), Arc::clone(&self.session));
+        GivingBack { shared, session, issue: Arc::clone(&self.issue) }
     }
 }
 
@@ -181,22 +176,19 @@ impl Leased {
 struct GivingBack {
     shared: Arc<Shared>,
     session: Arc<Session>,
-    subject: String,
-    sequence: u64,
-    counted: Vec<Counted>,
-    cell: IssueCell,
+    issue: Arc<HeldIssue>,
 }
 
 impl GivingBack {
     /// False = another node has it, or it is given back already.
     async fn once(&self) -> Result<bool, StoreError> {
-        let (shared, session, subject) = (&self.shared, &self.session.id, &self.subject);
-        let Some(next) = lease::given_back(&self.cell, session, self.cell.term) else { return Ok(false) };
-        let value = Some(text_of(&next, subject)?);
-        let own = Write { subject: subject.clone(), after: self.sequence, value };
-        let cells = &shared.node.cells;
+        let (node, session, subject) = (&self.shared.node, &self.session.id, &self.issue.subject);
+        let (after, cell) = self.issue.now();
+        let Some(next) = lease::given_back(&cell, session, cell.term) else { return Ok(false) };
+        let own = Write { subject: subject.clone(), after, value: Some(text_of(&next, subject)?) };
+        let cells = &node.cells;
         loop {
-            let mut writes = slots::given_back(shared, session, &self.counted, subject).await?;
+            let mut writes = slots::given_back(node, session, &self.issue.counted, subject).await?;
             writes.push(own.clone());
             match cells.commit(&writes).await {
                 Ok(Written::At(_)) => return Ok(true),
@@ -233,11 +225,11 @@ impl Held for Leased {
     }
 
     fn record(&self) -> Option<&Value> {
-        self.cell.record.as_ref()
+        self.record.as_ref()
     }
 
     fn set_record(&mut self, record: Value) -> Result<(), StoreError> {
-        self.write(IssueCell { record: Some(record), ..self.cell.clone() })
+        self.write(IssueCell { record: Some(record), ..self.issue.now().1 }, true)
     }
 
     /// The session's sign of life is that of all its leases: it is only asked whether it still counts.
@@ -245,7 +237,8 @@ impl Held for Leased {
         if self.session.holds() {
             return Ok(());
         }
-        Err(failed(&self.subject, "this node's session is not acknowledged; others may have the lease soon"))
+        let words = "this node's session is not acknowledged; others may have the lease soon";
+        Err(failed(&self.issue.subject, words))
     }
 
     fn release(mut self: Box<Self>) -> Result<(), StoreError> {
@@ -261,7 +254,14 @@ impl Held for Leased {
     }
 
     fn lost(&self) -> BoxFuture<'static, ()> {
-        self.session.expiry().boxed()
+        let (expiry, loss) = (self.session.expiry(), self.issue.loss());
+        async move {
+            tokio::select! {
+                () = expiry => {}
+                () = loss => {}
+            }
+        }
+        .boxed()
     }
 }
 

@@ -12,6 +12,7 @@ mod cells;
 mod connection;
 mod control;
 mod health;
+mod held_issue;
 mod holders;
 mod log;
 mod messages;

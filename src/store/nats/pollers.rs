@@ -114,7 +114,9 @@ impl Polled {
             }
             // It may be this session's own write, whose answer was given up, that is there.
             let (now, found) = repo_cell(&cells, subject).await?;
-            if found.poller.as_ref() != Some(&session.id) {
+            // A store that came back with an older copy does not know yet that this session polls it.
+            let is_another = found.poller.as_ref().is_some_and(|by| *by != session.id);
+            if is_another || found.poller.is_none() && now > sequence {
                 return Err(failed(subject, "another node polls it now"));
             }
             sequence = now;

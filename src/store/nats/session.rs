@@ -1,8 +1,10 @@
 //! This node's session: the one cell by which it lives, renewed on the store's thread for as long as the store is used.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -16,6 +18,22 @@ use crate::sys::clock::{Stopwatch, awake_or_asleep};
 
 /// How often a name that another process may have is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// What a session has, and takes anew where the store comes back with an older copy.
+pub(super) trait Anew: std::fmt::Debug + Send + Sync {
+    /// What is written to have it as before; its own cell is the last one. `None`: another has had it since.
+    fn anew<'a>(
+        &'a self,
+        node: &'a Node,
+        session: &'a Session,
+    ) -> BoxFuture<'a, Result<Option<Vec<Write>>, StoreError>>;
+
+    /// It was written, with this revision.
+    fn is_there(&self, revision: u64);
+
+    /// Whether it is known that another has had it.
+    fn is_lost(&self) -> bool;
+}
 
 /// One life of this node.
 #[derive(Debug)]
@@ -32,6 +50,10 @@ pub(in crate::store) struct Session {
     offered: Mutex<Offered>,
     /// The form in force, while this version does not know it.
     later_form: Mutex<Option<u32>>,
+    /// The issues that it has.
+    issues: Mutex<Vec<Weak<dyn Anew>>>,
+    /// Whether the store came back with an older copy, and what it has was not taken anew yet.
+    is_set_back: AtomicBool,
     renewing: Mutex<Option<JoinHandle<()>>>,
     /// Whether others let it expire.
     expired: watch::Sender<bool>,
@@ -108,6 +130,8 @@ impl Session {
                     sightings: Mutex::default(),
                     offered: Mutex::default(),
                     later_form: Mutex::default(),
+                    issues: Mutex::default(),
+                    is_set_back: AtomicBool::new(false),
                     renewing: Mutex::new(None),
                     expired: watch::Sender::new(false),
                 });
@@ -130,7 +154,7 @@ impl Session {
             loop {
                 tokio::time::sleep(every).await;
                 let Some(session) = weak.upgrade() else { return };
-                match session.commit(Vec::new()).await {
+                match session.sign_of_life().await {
                     Ok(Written::Overtaken) if session.has_expired() => {
                         tracing::warn!("the session of this node has expired: others may have its leases");
                         return;
@@ -172,8 +196,61 @@ impl Session {
     }
 
     /// Writes cells together with this node's own, which counts as a sign of life: so an expired session changes nothing.
-    pub(super) async fn commit(&self, mut writes: Vec<Write>) -> Result<Written, StoreError> {
+    pub(super) async fn commit(&self, writes: Vec<Write>) -> Result<Written, StoreError> {
         let mut cell = self.cell.lock().await;
+        if self.is_set_back.load(Ordering::SeqCst) {
+            self.take_anew(&mut cell).await?;
+            self.is_set_back.store(false, Ordering::SeqCst);
+        }
+        let sent = awake_or_asleep();
+        let written = self.write(&mut cell, writes).await?;
+        if written != Written::Overtaken {
+            let mut validity = self.validity.lock().unwrap_or_else(PoisonError::into_inner);
+            validity.acknowledged(sent, awake_or_asleep());
+        }
+        Ok(written)
+    }
+
+    /// Says that this node lives. Where the store came back with an older copy, it takes anew what it had first, and is not valid until then.
+    pub(super) async fn sign_of_life(&self) -> Result<Written, StoreError> {
+        let written = self.commit(Vec::new()).await?;
+        match self.is_set_back.load(Ordering::SeqCst) {
+            true => self.commit(Vec::new()).await,
+            false => Ok(written),
+        }
+    }
+
+    /// Takes the issues anew that this session had, as far as nobody else has had them since.
+    async fn take_anew(&self, cell: &mut (u64, NodeCell)) -> Result<(), StoreError> {
+        let issues: Vec<_> = {
+            let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner);
+            issues.retain(|issue| issue.strong_count() > 0);
+            issues.iter().filter_map(Weak::upgrade).collect()
+        };
+        for issue in issues.into_iter().filter(|issue| !issue.is_lost()) {
+            while let Some(writes) = issue.anew(&self.node, self).await? {
+                if let Written::At(last) = self.write(cell, writes).await? {
+                    // The node's own cell is the last one.
+                    issue.is_there(last - 1);
+                    tracing::warn!("the store was set back to an older copy: an issue is taken anew");
+                    break;
+                }
+                if self.has_expired() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An issue that it has from now on.
+    pub(super) fn has(&self, issue: Weak<dyn Anew>) {
+        let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner);
+        issues.retain(|issue| issue.strong_count() > 0);
+        issues.push(issue);
+    }
+
+    async fn write(&self, cell: &mut (u64, NodeCell), mut writes: Vec<Write>) -> Result<Written, StoreError> {
         let next = self.node.with_room(session::renewed(&cell.1));
         // Last, because the answer names the last one's revision.
         writes.push(Write {
@@ -181,12 +258,9 @@ impl Session {
             after: cell.0,
             value: Some(text_of(&next, &self.subject)?),
         });
-        let sent = awake_or_asleep();
         let written = self.node.cells.commit(&writes).await?;
         if let Written::At(revision) = written {
             *cell = (revision, next);
-            let mut validity = self.validity.lock().unwrap_or_else(PoisonError::into_inner);
-            validity.acknowledged(sent, awake_or_asleep());
             return Ok(written);
         }
         // It may be this session's own write, whose answer was given up, that is there.
@@ -195,6 +269,11 @@ impl Session {
             Some(found)
                 if found.session == self.id.session && !session::has_ended(&self.id, Some(&found)) =>
             {
+                // What this session wrote last is not there any more.
+                if revision < cell.0 {
+                    self.validity.lock().unwrap_or_else(PoisonError::into_inner).lapse();
+                    self.is_set_back.store(true, Ordering::SeqCst);
+                }
                 *cell = (revision, found);
             }
             _ => drop(self.expired.send_replace(true)),

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use super::access::Caps;
 use super::cell_stream::{CellStream, Write};
-use super::node::{document, issue_cell, text_of};
+use super::node::{Node, document, issue_cell, text_of};
 use super::session::Session;
-use super::shared::Shared;
 use crate::domain::cluster::cells::{Hold, SLOTS_SCHEMA, SessionId, SlotsCell};
 use crate::domain::cluster::lease;
 use crate::domain::cluster::names::Names;
@@ -55,14 +54,9 @@ async fn slots_cell(cells: &CellStream, subject: &str) -> Result<(u64, SlotsCell
 /// Whether the slot of a session is still that of a run. A node that died has left its slots behind, and one that ended a run while the
 /// stream had no room has given back no more than the issue. Whoever reads this after the slots' cell and then commits on what it read
 /// there frees no slot that was taken again.
-async fn is_at_work(
-    shared: &Shared,
-    session: &Session,
-    name: &str,
-    by: &SessionId,
-) -> Result<bool, StoreError> {
-    let issue = format!("{}.{name}", shared.node.names.cell("issue", &[]));
-    let (_, cell) = issue_cell(&shared.node.cells, &issue).await?;
+async fn is_at_work(node: &Node, session: &Session, name: &str, by: &SessionId) -> Result<bool, StoreError> {
+    let issue = format!("{}.{name}", node.names.cell("issue", &[]));
+    let (_, cell) = issue_cell(&node.cells, &issue).await?;
     let has = matches!(&cell.hold, Hold::Leased { by: holder, .. } if holder == by);
     Ok(has && (*by == session.id || session.sees_alive(by).await?))
 }
@@ -77,17 +71,17 @@ enum Room {
 
 /// What is written with the lease of an issue, so that its run counts. Where there is no room, slots of the dead are freed.
 async fn one_more(
-    shared: &Shared,
+    node: &Node,
     session: &Session,
     counted: &Counted,
     issue: &str,
 ) -> Result<Room, StoreError> {
-    let name = name_of(&shared.node.names, issue);
-    let (after, mut cell) = slots_cell(&shared.node.cells, &counted.subject).await?;
+    let name = name_of(&node.names, issue);
+    let (after, mut cell) = slots_cell(&node.cells, &counted.subject).await?;
     let mut taken = lease::slot_taken(&cell, name, &session.id, counted.cap);
     if taken.is_err() {
         for (other, by) in cell.holders.clone() {
-            if !is_at_work(shared, session, &other, &by).await? {
+            if !is_at_work(node, session, &other, &by).await? {
                 cell = lease::slot_given_back(&cell, &other, &by);
             }
         }
@@ -104,7 +98,7 @@ pub(super) type Watched = BTreeMap<SessionId, u64>;
 /// What is written with the lease of an issue. `None`: a holder may be dead, and is looked at again after a moment. A daemon does not wait
 /// for that: it tries again anyway, and remembers what it saw.
 pub(super) async fn taken(
-    shared: &Shared,
+    node: &Node,
     session: &Session,
     all: &[Counted],
     issue: &str,
@@ -112,14 +106,14 @@ pub(super) async fn taken(
 ) -> Result<Option<Vec<Write>>, NotTaken> {
     let mut writes = Vec::new();
     for counted in all {
-        let holders = match one_more(shared, session, counted, issue).await? {
+        let holders = match one_more(node, session, counted, issue).await? {
             Room::Slot(write) => {
                 writes.push(write);
                 continue;
             }
             Room::Full(holders) => holders,
         };
-        for by in holders.iter().filter(|by| shared.node.is_beside && **by != session.id) {
+        for by in holders.iter().filter(|by| node.is_beside && **by != session.id) {
             let now = session.revision_of(by).await?;
             if *watched.entry(by.clone()).or_insert(now) == now {
                 tokio::time::sleep(LOOK).await;
@@ -133,35 +127,35 @@ pub(super) async fn taken(
 
 /// The runs of all nodes together that are at work beside those on these issues, by their cells' subjects; `None`: they have no cap.
 pub(super) async fn of_all(
-    shared: &Shared,
+    node: &Node,
     session: &Session,
     beside: &[String],
 ) -> Result<Option<CapOfAll>, StoreError> {
-    let most = shared.node.caps.in_all;
+    let most = node.caps.in_all;
     if most == 0 {
         return Ok(None);
     }
-    let names = &shared.node.names;
+    let names = &node.names;
     let beside: Vec<&str> = beside.iter().map(|issue| name_of(names, issue)).collect();
-    let (_, cell) = slots_cell(&shared.node.cells, &names.cell("slots", &["all"])).await?;
+    let (_, cell) = slots_cell(&node.cells, &names.cell("slots", &["all"])).await?;
     let mut others = 0;
     for (name, by) in cell.holders.iter().filter(|(name, _)| !beside.contains(&name.as_str())) {
-        others += usize::from(is_at_work(shared, session, name, by).await?);
+        others += usize::from(is_at_work(node, session, name, by).await?);
     }
     Ok(Some(CapOfAll { most, others }))
 }
 
 /// What is written with the end of a lease, so that its run counts no more.
 pub(super) async fn given_back(
-    shared: &Shared,
+    node: &Node,
     session: &SessionId,
     all: &[Counted],
     issue: &str,
 ) -> Result<Vec<Write>, StoreError> {
     let mut writes = Vec::new();
     for counted in all {
-        let (after, cell) = slots_cell(&shared.node.cells, &counted.subject).await?;
-        let next = lease::slot_given_back(&cell, name_of(&shared.node.names, issue), session);
+        let (after, cell) = slots_cell(&node.cells, &counted.subject).await?;
+        let next = lease::slot_given_back(&cell, name_of(&node.names, issue), session);
         if next != cell {
             let value = Some(text_of(&next, &counted.subject)?);
             writes.push(Write { subject: counted.subject.clone(), after, value });

@@ -182,3 +182,73 @@ async fn h_30_a_holder_whose_clock_jumps_by_a_day_goes_on_and_begins_nothing_mor
     daemon.stop().await;
     world.finish().await;
 }
+
+/// Moves the clock that counts sleep by the seconds that a file says, for a process that is started with it. The other clocks stay: a host that
+/// was suspended is back, and nothing of the process has moved meanwhile.
+const SLEEPER: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *at) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *)) dlsym(RTLD_NEXT, "clock_gettime");
+    int done = real(clock, at);
+    const char *path = getenv("SLEPT");
+    FILE *file = clock == CLOCK_BOOTTIME && path ? fopen(path, "r") : 0;
+    long seconds = 0;
+    if (file) {
+        if (fscanf(file, "%ld", &seconds) != 1) seconds = 0;
+        fclose(file);
+    }
+    at->tv_sec += seconds;
+    return done;
+}
+"#;
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn h_31_a_node_that_slept_for_a_lease_begins_nothing_before_its_session_is_acknowledged_again() {
+    if !is_there("h_31") {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let text = std::fs::read_to_string(world.dir.path().join("cluster.toml")).unwrap();
+    world.write("cluster.toml", &text.replace("lease = \"3s\"", "lease = \"60s\""));
+    world.write("sleeper.c", SLEEPER);
+    let (source, library) = (world.dir.path().join("sleeper.c"), world.dir.path().join("sleeper.so"));
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
+    assert!(compiler.status().unwrap().success());
+    let mut a = Node::of(&world, "a").await;
+    let slept = world.dir.path().join("slept");
+    a.env.push(("LD_PRELOAD", library.display().to_string()));
+    a.env.push(("SLEPT", slept.display().to_string()));
+    // No answer about cells comes through, and so no sign of life is acknowledged, while journals are published as ever.
+    let is_silent = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let silent = Arc::clone(&is_silent);
+    let change = move |answer: Vec<u8>| {
+        let text = String::from_utf8_lossy(&answer);
+        let is_of_cells = text.contains("agentd_test_cells") || text.contains("agentd.test.cell.");
+        (!(is_of_cells && silent.load(Ordering::SeqCst))).then_some(answer)
+    };
+    let proxy = format!("nats://{}", eater::between(server.address(), Arc::new(change)));
+    let text = std::fs::read_to_string(&a.config).unwrap();
+    std::fs::write(&a.config, text.replace(&server.url(), &proxy)).unwrap();
+    slow_model(&world, 3, 4_000);
+    let working = a.start(&world);
+    until("the second visit", || world.sim.model_requests().len() == 4).await;
+    let lines = a.journal().len();
+    is_silent.store(true, Ordering::SeqCst);
+    std::fs::write(&slept, "60").unwrap();
+    until("the model's answer is noted", || a.journal().len() > lines).await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    assert_eq!(world.sim.model_requests().len(), 4, "nothing begins");
+    is_silent.store(false, Ordering::SeqCst);
+    let (code, output, said) = working.ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    assert_eq!(world.sim.model_requests().len(), 9, "nothing was asked twice");
+    world.assert_one_of_each();
+    world.finish().await;
+}

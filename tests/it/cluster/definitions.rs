@@ -30,7 +30,7 @@ fn has_line(server: &Server, run: &str, kind: &str) -> bool {
 }
 
 /// A run of a node that is killed in its third visit, with two visits that others can have.
-async fn killed(world: &World, server: &Server, node: &Node) -> String {
+pub async fn killed(world: &World, server: &Server, node: &Node) -> String {
     slow_model(world, 5, 600_000);
     let working = node.start(world);
     until("the third visit", || node.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
@@ -41,7 +41,7 @@ async fn killed(world: &World, server: &Server, node: &Node) -> String {
     run
 }
 
-fn told(output: &Value) -> Vec<String> {
+pub fn told(output: &Value) -> Vec<String> {
     let warnings = output["warnings"].as_array().cloned().unwrap_or_default();
     let of = warnings.iter().filter(|warning| warning["code"] == json!("definition_changed"));
     of.map(|warning| warning["text"].as_str().unwrap().to_owned()).collect()

@@ -145,7 +145,7 @@ async fn h_20_work_that_is_too_large_for_others_stays_is_told_and_is_kept_when_i
 }
 
 /// A world whose model makes, beside its change, a file under Git LFS that no remote has.
-async fn world_with_pointer() -> (World, Server) {
+pub async fn world_with_pointer() -> (World, Server) {
     let pointer =
         format!("version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 4\n", "a".repeat(64));
     world_with("logo.bin", &pointer, |_| ()).await

@@ -34,6 +34,8 @@ pub mod moving;
 #[cfg(feature = "nats")]
 mod assignments;
 #[cfg(feature = "nats")]
+mod pairs;
+#[cfg(feature = "nats")]
 mod polling;
 #[cfg(feature = "nats")]
 mod reading;

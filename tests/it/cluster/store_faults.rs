@@ -244,3 +244,82 @@ async fn h_27_a_node_that_is_cut_off_together_with_a_server_is_overtaken_and_one
     second.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_079_a_lease_that_the_servers_lost_is_taken_anew_where_nobody_took_it_and_no_visit_is_made_again() {
+    if !is_there("k_079") {
+        return;
+    }
+    let (world, mut server) = world(1).await;
+    let a = node(&world, "a", 1).await;
+    slow_model(&world, 5, 8_000);
+    let daemon = Daemon::start(&world, &a);
+    until_or("it polls", || a.said().contains("this node polls the repository now"), || a.said()).await;
+    server.copied();
+    label(&world, 7);
+    until_or("the third visit", || world.sim.model_requests().len() == 6, || a.said()).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    let published = || {
+        shared(&server, &run)
+            .iter()
+            .any(|line| line["kind"] == json!("visit_started") && line["data"]["visit"] == 3)
+    };
+    until_or("it is published", published, || a.said()).await;
+    server.set_back();
+    assert!(shared(&server, &run).is_empty(), "the copy knows nothing of it");
+    until_or("the issue is taken anew", || a.said().contains("an issue is taken anew"), || a.said()).await;
+    assert_eq!((held(&server)["term"].clone(), held(&server)["state"].clone()), (json!(1), json!("leased")));
+    until_or("it is done", || world.labels() == ["agentd:done"], || a.said()).await;
+    until("its last word is there", || {
+        a.journal().last().is_some_and(|line| line["kind"] == json!("files_sealed"))
+    })
+    .await;
+    world.assert_one_of_each();
+    assert_eq!((a.began(), world.sim.model_requests().len()), (1, 9), "nothing was asked twice");
+    super::assignments::nothing_left(&server).await;
+    daemon.stop().await;
+    assert_eq!(shared(&server, &run), a.journal());
+    world.finish().await;
+}
+
+/// What the issue's cell says.
+fn held(server: &Server) -> Value {
+    with_client(&server.url(), async |context| {
+        let stream = context.get_stream("agentd_test_cells").await.unwrap();
+        let last =
+            stream.get_last_raw_message_by_subject("agentd.test.cell.issue.demo.shop.7").await.unwrap();
+        serde_json::from_slice(last.payload.trim_ascii()).unwrap()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_079_a_lease_that_the_servers_lost_and_another_took_is_lost_and_nothing_is_written_by_who_had_it() {
+    if !is_there("k_079_taken") {
+        return;
+    }
+    let (world, mut server) = world(2).await;
+    let (a, c) = (node(&world, "a", 1).await, node(&world, "c", 1).await);
+    slow_model(&world, 5, 600_000);
+    let daemon = Daemon::start(&world, &a);
+    until_or("it polls", || a.said().contains("this node polls the repository now"), || a.said()).await;
+    server.copied();
+    label(&world, 7);
+    until_or("the third visit", || world.sim.model_requests().len() == 6, || a.said()).await;
+    daemon.signal("-STOP");
+    server.set_back();
+    let (code, output, said) = c.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    world.assert_one_of_each();
+    let asked = world.sim.requests().len();
+    let paid = world.sim.model_requests().len();
+    daemon.signal("-CONT");
+    let overtaken = || a.said().contains("another node of the cluster may have the issue now");
+    until_or("it sees that", overtaken, || a.said()).await;
+    // It polls some more times.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    world.assert_one_of_each();
+    assert_eq!(super::daemons::written(&world, asked), Vec::<String>::new(), "{}", a.said());
+    assert_eq!((world.sim.model_requests().len(), world.labels()), (paid, vec!["agentd:done".to_owned()]));
+    daemon.stop().await;
+    world.finish().await;
+}

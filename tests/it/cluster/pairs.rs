@@ -1,0 +1,275 @@
+//! Two things that come together in a cluster: a journal of a later version and a takeover, a question and a node that goes, a repository that
+//! leaves a configuration and its run, a run that cannot go along and a move.
+
+use agentd::domain::canonical::{canonical_json, sha256_hex};
+use agentd::sim::ReplyFile;
+use serde_json::{Value, json};
+
+use super::assignments::{label, node, third_visit};
+use super::daemons::Daemon;
+use super::definitions::{killed, told};
+use super::left_unpushed::world_with_pointer;
+use super::moving::{clustered, document, with_client};
+use super::running::world;
+use super::server::{Server, is_there, make_streams};
+use super::taking_over::{Node, asked_for, shared};
+use crate::outside::daemons::{until, until_or};
+use crate::outside::solo::{asked, calls, reports, solo_of};
+use crate::outside::world::World;
+
+/// A line behind the last one of a run, as a later version writes it.
+fn line_of_a_later_version(server: &Server, run: &str) {
+    let last = shared(server, run).pop().unwrap();
+    let prev = last["hash"].as_str().unwrap();
+    let mut line = json!({
+        "seq": last["seq"].as_u64().unwrap() + 1, "ts": last["ts"], "run_id": run, "kind": "thought_of_later",
+        "data": { "of": "a later version" }, "prev": prev,
+    });
+    let hash = sha256_hex(format!("{prev}{}", canonical_json(&line).unwrap()).as_bytes());
+    line["hash"] = json!(hash);
+    let subject = format!("agentd.test.log.demo.shop.{run}");
+    with_client(&server.url(), async |context| {
+        context.publish(subject, format!("{line}\n").into()).await.unwrap().await.unwrap();
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_050_a_run_with_a_line_that_this_version_does_not_know_is_not_gone_on_with_as_if_it_were_not_there()
+{
+    if !is_there("k_050_unknown") {
+        return;
+    }
+    let (world, server) = world(2).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    let run = killed(&world, &server, &a).await;
+    line_of_a_later_version(&server, &run);
+    let (code, output, said) = b.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    let told = told(&output);
+    assert!(told.len() == 1 && told[0].contains("lines that this version does not know"), "{told:?} {said}");
+    assert!(told[0].contains("thought_of_later") && told[0].contains("done anew"), "{told:?}");
+    assert_eq!(asked_for(&world, "Understand and plan"), 2, "from the beginning");
+    let kept = shared(&server, &run);
+    assert!(kept.iter().any(|line| line["kind"] == json!("thought_of_later")), "it stays");
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+fn question() -> ReplyFile {
+    let arguments = json!({ "question": "In which unit is the discount?", "options": ["cents", "dollars"] });
+    calls(&[("agent__ask", arguments)])
+}
+
+/// A world on a cluster's store whose agent asks once.
+async fn asking() -> (World, Server) {
+    let replies = vec![question(), reports("Done.", json!([]))];
+    let world = solo_of(replies, None, "[conversation]\nquiet_period = \"1s\"\n", |_| ()).await;
+    world.configure(&["agent = \"solo\""]);
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    clustered(&world, &server.url());
+    (world, server)
+}
+
+fn comments(world: &World, part: &str) -> usize {
+    let all = world.sim.issue("demo/shop", 7).unwrap().comments;
+    all.iter().filter(|comment| comment.body.contains(part)).count()
+}
+
+async fn parked(world: &World, nodes: &[&Node]) {
+    let parked = || {
+        let mut labels = world.labels();
+        labels.sort();
+        labels == ["agentd", "agentd:needs-input"] && comments(world, "issue-7:question-1 ") == 1
+    };
+    let said = || nodes.iter().map(|node| node.said()).collect::<Vec<_>>().join("\n---\n");
+    until_or("it is parked", parked, said).await;
+}
+
+/// The answer is given, and the run that goes on has it; nothing was asked twice.
+async fn answered(world: &World, server: &Server, nodes: &[&Node]) {
+    world.sim.add_comment("demo/shop", 7, "ada", "2").unwrap();
+    // What the store has of what people said, and of what is waited for.
+    let cells = || {
+        with_client(&server.url(), async |context| {
+            let stream = context.get_stream("agentd_test_cells").await.unwrap();
+            let mut text = String::new();
+            for subject in ["inbox", "parked"].map(|kind| format!("agentd.test.cell.{kind}.demo.shop.7")) {
+                if let Ok(last) = stream.get_last_raw_message_by_subject(&subject).await {
+                    text += String::from_utf8_lossy(&last.payload).trim();
+                }
+            }
+            text
+        })
+    };
+    let said = || {
+        let logs = nodes.iter().map(|node| node.said()).collect::<Vec<_>>().join("\n---\n");
+        format!("{:?} {}\n{logs}", world.labels(), cells())
+    };
+    until_or("it is done", || world.labels() == ["agentd:done"], said).await;
+    let requests = asked(world);
+    assert_eq!(requests.len(), 2, "{requests:#?}");
+    let answer = &requests[1];
+    assert!(answer.contains("The answer to your question") && answer.contains("dollars"), "{answer}");
+    assert_eq!((comments(world, "The agent asked:"), comments(world, "ada answered")), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_057_a_question_that_a_drained_node_asked_is_answered_on_the_next_one() {
+    if !is_there("k_057_question") {
+        return;
+    }
+    let (world, server) = asking().await;
+    let (a, b) = (node(&world, "a", 2).await, node(&world, "b", 2).await);
+    let first = Daemon::start(&world, &a);
+    label(&world, 7);
+    parked(&world, &[&a]).await;
+    let second = Daemon::start(&world, &b);
+    until_or("the other stands by", || b.state.join("daemon/status.json").exists(), || b.said()).await;
+    let bare = world.dir.path().join("bare");
+    let (code, drained) = document(&world, "cluster.toml", &bare, &["cluster", "drain", "a"]).await;
+    assert_eq!((code, &drained["heard"]), (Some(0), &json!(true)), "{drained:#}");
+    let done = first.ends().await;
+    assert!(done.success(), "{done:?} {}", a.said());
+    parked(&world, &[&b]).await;
+    until_or("the other polls", || b.said().contains("this node polls the repository now"), || b.said())
+        .await;
+    let (_, why) = document(&world, b.config.to_str().unwrap(), &b.state, &["why", "7"]).await;
+    let waits = |rule: &Value| rule["code"] == json!("waits_for_answer");
+    assert!(why["rules"].as_array().unwrap().iter().any(waits), "{why:#}");
+    answered(&world, &server, &[&a, &b]).await;
+    assert_eq!((a.began(), b.began()), (1, 2), "its own run, and the one that it goes on with");
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_054_a_question_of_a_run_on_another_node_is_answered_where_it_works_and_after_that_node_died_elsewhere()
+ {
+    if !is_there("k_054_question") {
+        return;
+    }
+    for dies in [false, true] {
+        let (world, server) = asking().await;
+        let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 4).await);
+        let first = Daemon::start(&world, &a);
+        until_or("it polls", || a.said().contains("this node polls the repository now"), || a.said()).await;
+        let second = Daemon::start(&world, &b);
+        until_or("the other stands by", || b.state.join("daemon/status.json").exists(), || b.said()).await;
+        label(&world, 7);
+        parked(&world, &[&a, &b]).await;
+        assert_eq!((a.began(), b.began()), (0, 1), "the other one has it");
+        let ended = || a.said().contains("a run ended issue=demo/shop#7 detail=\"question_pending\"");
+        until_or("its poller knows that it waits", ended, || a.said()).await;
+        let second = match dies {
+            true => {
+                second.kill();
+                None
+            }
+            false => Some(second),
+        };
+        answered(&world, &server, &[&a, &b]).await;
+        assert_eq!((a.began(), b.began()), if dies { (2, 1) } else { (0, 2) }, "with what each goes on with");
+        if let Some(second) = second {
+            second.stop().await;
+        }
+        first.stop().await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_048_a_run_whose_work_cannot_go_along_is_moved_and_nothing_of_it_is_lost() {
+    if !is_there("k_048_move") {
+        return;
+    }
+    let (world, _server) = world_with_pointer().await;
+    let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 4).await);
+    let first = Daemon::start(&world, &a);
+    until_or("it polls", || a.said().contains("this node polls the repository now"), || a.said()).await;
+    let second = Daemon::start(&world, &b);
+    until_or("the other stands by", || b.state.join("daemon/status.json").exists(), || b.said()).await;
+    third_visit(&world, &b, 6_000).await;
+    let pinned = || b.journal().iter().any(|line| line["data"]["code"] == json!("pinned"));
+    until("it is pinned", pinned).await;
+    let bare = world.dir.path().join("bare");
+    let (code, moved) = document(&world, "cluster.toml", &bare, &["cluster", "move", "7", "--to", "a"]).await;
+    assert_eq!((code, &moved["to"]), (Some(0), &json!("a")), "{moved:#}");
+    let said = || [&a, &b].map(Node::said).join("\n---\n");
+    until_or("it is done", || world.labels() == ["agentd:done"], said).await;
+    world.assert_one_of_each();
+    let times = ["Understand and plan", "Carry out the plan"].map(|words| asked_for(&world, words));
+    assert_eq!(times[0], 1, "the first visit is everybody's");
+    assert!(times[1] <= 2, "{times:?}");
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    let pushed = world.git(&git_dir, &["show", "feature/issue-7:logo.bin"]).await;
+    assert!(pushed.contains("git-lfs"), "{pushed} {}", said());
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+/// Entries of these repositories, each with a checkout of the node's own.
+async fn entries(world: &World, node: &Node, names: &[&str]) -> String {
+    let mut text = String::new();
+    for name in names {
+        let checkout = node.checkout.with_file_name(name);
+        if !checkout.exists() {
+            let copied = std::process::Command::new("cp").arg("-a").arg(world.shop()).arg(&checkout).status();
+            assert!(copied.unwrap().success());
+            let url = world.sim.remote_url("demo", name);
+            world.git(&checkout, &["config", "remote.origin.url", &url]).await;
+        }
+        let path = checkout.display();
+        text += &format!(
+            "[[repositories]]\nname = \"demo/{name}\"\npath = \"{path}\"\norigin_branch = \"develop\"\n"
+        );
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_034_a_repository_that_leaves_a_node_s_configuration_goes_to_another_and_its_run_ends_where_it_works()
+ {
+    if !is_there("k_034_reload") {
+        return;
+    }
+    let world = World::of(2, |scenario| {
+        let mut second = scenario.repositories[0].clone();
+        second.name = "demo/other".to_owned();
+        scenario.repositories.push(second);
+    })
+    .await;
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    clustered(&world, &server.url());
+    let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 1).await);
+    let alone = std::fs::read_to_string(&a.config).unwrap();
+    for node in [&a, &b] {
+        let both = entries(&world, node, &["shop", "other"]).await;
+        let text = std::fs::read_to_string(&node.config).unwrap();
+        std::fs::write(&node.config, text + &both).unwrap();
+    }
+    let said = || [&a, &b].map(Node::said).join("\n---\n");
+    let first = Daemon::start(&world, &a);
+    third_visit(&world, &a, 9_000).await;
+    let second = Daemon::start(&world, &b);
+    until_or("the other stands by", || b.state.join("daemon/status.json").exists(), said).await;
+    std::fs::write(&a.config, alone + &entries(&world, &a, &["other"]).await).unwrap();
+    until_or("it is in force", || a.said().contains("was read again and is in force"), said).await;
+    let follows = || b.said().contains("following a run on another node");
+    until_or("the other polls it and follows the run", follows, said).await;
+    assert!(!a.has("visit_finished", 3), "the run is at work");
+    until_or("it is done", || world.labels() == ["agentd:done"], said).await;
+    world.assert_one_of_each();
+    assert_eq!((a.began(), b.began()), (1, 0));
+    // The next one is the other's.
+    world.sim.remove_label("demo/shop", 7, "agentd:done", "ada");
+    label(&world, 7);
+    let ended = || b.said().matches("a run ended issue=demo/shop#7 detail=\"completed\"").count();
+    until_or("once more", || ended() == 2 && world.labels() == ["agentd:done"], said).await;
+    assert_eq!(a.began(), 1);
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
