@@ -167,11 +167,8 @@ impl Leased {
     }
 
     fn giving_back(&self) -> GivingBack {
-        GivingBack {
-            shared: Arc::clone(&self.shared),
-            session: Arc::clone(&self.session),
-            issue: Arc::clone(&self.issue),
-        }
+        let (shared, session) = (Arc::clone(&self.shared), Arc::clone(&self.session));
+        GivingBack { shared, session, issue: Arc::clone(&self.issue) }
     }
 }
 
