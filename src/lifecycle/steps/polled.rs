@@ -1,10 +1,11 @@
-//! The issue while a run works on it (D39, D103). It is read before each visit, which is free while it has not changed,
-//! and saves a visit when a person has closed it or taken the trigger label off. A run in the foreground has nobody else
-//! who looks.
+//! The issue while a run works on it (D39, D103), read before a visit, which is free while it has not changed: before each
+//! one for an agent that asks for the issue's state, and now and then for a run in the foreground, which has nobody else who
+//! looks whether a person has closed it or taken the trigger label off.
 
 use std::time::Duration;
 
 use crate::domain::completion::Completion;
+use crate::domain::issue::ObjectiveSource;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::{ErrorKind, Fetched};
 use crate::lifecycle::run::Run;
@@ -12,24 +13,28 @@ use crate::lifecycle::run::Run;
 /// How long a look may take; the next visit looks again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a run in the foreground goes on without a look: a look takes as long as GitHub's answer, and visits may be quick.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// What the last look found.
 #[derive(Debug, Default)]
 pub struct Polled {
     etag: Option<String>,
-    /// Whether a visit has begun since the issue was read for the plan.
-    begun: bool,
+    /// When it was, in the run's time. The run begins with one.
+    at: Duration,
 }
 
 impl Polled {
     /// Looks at the issue. `Err`: nobody wants the work any more, so the run ends here. An issue that cannot be read
     /// changes nothing.
     pub async fn look(&mut self, run: &Run<'_>) -> Result<(), Stop> {
-        // It was just read; only an agent that asks for the issue's state waits for it from the start.
-        let begun = std::mem::replace(&mut self.begun, true);
-        let watches = begun || run.plan.loaded.definition.completion == Completion::ExternalState;
-        let (true, Some(github), Some(number)) = (watches, &run.context.github, run.tracked_issue()) else {
+        let now = run.clock.elapsed();
+        let alone = run.plan.request.source == ObjectiveSource::Cli && now >= self.at + PAUSE;
+        let looks = alone || run.plan.loaded.definition.completion == Completion::ExternalState;
+        let (true, Some(github), Some(number)) = (looks, &run.context.github, run.tracked_issue()) else {
             return Ok(());
         };
+        self.at = now;
         match github.patient(PATIENCE).issue_if_changed(&run.context.repo, number, self.etag.as_deref()).await
         {
             Ok(Fetched::Unchanged) => Ok(()),

@@ -391,7 +391,7 @@ fn a_099_a_line_that_a_full_disk_cuts_is_taken_back_and_what_comes_later_follows
 async fn d39_d103_a_run_in_the_foreground_whose_issue_is_closed_or_unlabelled_makes_no_visit_more() {
     for (closes, detail) in [(true, "issue_closed"), (false, "label_removed")] {
         let mut writes = calls(&[("write_file", json!({ "path": "lib/one.sh", "content": "echo new\n" }))]);
-        writes.delay_ms = 300;
+        writes.delay_ms = 1_500;
         let world = solo(vec![writes, reports("Half of it.", json!([]))], None, "").await;
         let agent = std::fs::read_to_string(world.shop().join(".agent/solo/agent.json")).unwrap();
         let twice = agent.replace("\"maxIterations\": 1", "\"maxIterations\": 2");
