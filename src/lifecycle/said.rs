@@ -98,11 +98,11 @@ pub async fn note_changes(run: &Run<'_>) {
     }
 }
 
-/// What the run was started with was told, if a model was asked at all and nobody goes on with it.
+/// What the run was started with was told, if it made a visit of its own and nobody goes on with it.
 pub async fn close(run: &Run<'_>) {
     let Some(cell) = inbox(run) else { return };
     let facts = run.journal.facts();
-    let begun = facts.unfinished.is_some() || !facts.visits.is_empty();
+    let begun = facts.unfinished.is_some() || facts.visits.len() > facts.imported;
     let goes_on = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);
     let told = told(&facts);
     let note = move |inbox: &mut Inbox| {

@@ -99,6 +99,11 @@ fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Res
     for check in &briefing.checks {
         run.journal.record(Event::CheckRead(Box::new(check.clone())))?;
     }
+    let only_ends = run.lease.predecessor.as_ref().is_some_and(|before| before.facts.flow_end.is_some());
+    if only_ends {
+        // It asks no model: what was said since waits on.
+        return Ok(());
+    }
     let told: BTreeSet<RemarkId> = briefing
         .texts
         .iter()

@@ -193,6 +193,30 @@ async fn a_question_is_posted_once_also_where_the_process_is_killed_while_it_ask
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_comes_while_the_process_that_asked_is_dead_is_heard() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    let slow = json!({ "method": "POST", "path": "/**/issues/7/assignees", "kind": "delay", "delay_ms": 60_000, "times": 1 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("the question", || told(&world, "issue-7:question-1 ") == 1).await;
+    until("the next request", || {
+        world.sim.requests().iter().any(|asked| asked.target.ends_with("/assignees"))
+    })
+    .await;
+    daemon.kill();
+    world.sim.add_comment("demo/shop", 7, "ada", "2");
+    let daemon = Running::start(&world, &[]);
+    until_labels(&world, &["agentd:done"]).await;
+    daemon.stop().await;
+    let requests = asked(&world);
+    assert_eq!(requests.len(), 2, "{requests:#?}");
+    assert!(requests[1].contains("The answer to your question") && requests[1].contains("dollars"));
+    assert_eq!(told(&world, "The agent asked:"), 1);
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_machine_s_user_answers_a_run_of_the_foreground_and_goes_on_with_it() {
     let world = world(vec![question(), reports("Done.", json!([]))], "").await;
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
