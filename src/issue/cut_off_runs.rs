@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
@@ -239,7 +240,9 @@ async fn look_at_leases(context: &RepositoryContext) -> Looked {
             let Some(Open { last, left }) = open_lease(&context, &lease) else { continue };
             let (run, result) = (last.run_id, result(last.run_id));
             let stamp = files::stamp(&result);
-            if !is_over(&result) {
+            // In a cluster a node may have died between a run's result and its seal, and another one given its lease back.
+            let in_cluster = context.state.shared().is_some();
+            if !is_over(&result) || in_cluster && !is_sealed(&context.state.run(&context.repo, run)) {
                 looked.open.push(lease);
                 continue;
             }
@@ -290,6 +293,21 @@ fn is_over(result: &Path) -> bool {
     let result = result.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     let detail = result.and_then(|result| StopDetail::deserialize(&result["stop_detail"]).ok());
     detail.is_some_and(|detail| !matches!(detail, StopDetail::Interrupted | StopDetail::Shutdown))
+}
+
+/// Whether the end of a run's journal says that it is sealed. The whole of it is not read: there may be many.
+fn is_sealed(dir: &RunDir) -> bool {
+    const END: u64 = 64 * 1024;
+    const SEALED: &[u8] = b"\"kind\":\"files_sealed\"";
+    let end = std::fs::File::open(dir.events()).and_then(|mut journal| {
+        let length = journal.metadata()?.len();
+        journal.seek(SeekFrom::Start(length.saturating_sub(END)))?;
+        let mut end = Vec::new();
+        journal.read_to_end(&mut end)?;
+        Ok(end)
+    });
+    // Quotes in a text of the journal are escaped, so no text looks like it.
+    end.is_ok_and(|end| end.windows(SEALED.len()).any(|part| part == SEALED))
 }
 
 fn cut_off(context: &RepositoryContext, (last, facts): (MappingRecord, RunFacts)) -> Option<CutOffRun> {

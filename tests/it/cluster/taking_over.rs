@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::assignments::label;
 use super::daemons::Daemon;
+use super::eater::Gate;
 use super::moving::{run_ids, runs, with_client};
 use super::running::world;
 use super::server::{Server, is_there};
@@ -288,6 +289,45 @@ async fn died_with_its_lease(test: &str, after: &str) {
     until_or("the lease is free", || state() == "free", || next.said()).await;
     second.stop().await;
     world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_091_a_record_without_its_seal_is_completed_also_where_the_lease_was_given_back() {
+    if !is_there("k_091_unsealed") {
+        return;
+    }
+    let (world, server) = world(1).await;
+    let a = Node::of(&world, "a").await;
+    let gate = Gate::to(server.address());
+    let config = std::fs::read_to_string(&a.config).unwrap();
+    world.write("a.toml", &config.replace(&server.address(), &gate.address));
+    gate.end_before(Some("files_sealed"));
+    let first = Daemon::start(&world, &a);
+    label(&world, 7);
+    until_or("it is about to be sealed", || gate.ended() > 0, || a.said()).await;
+    first.kill();
+    gate.end_before(None);
+    // It died a moment earlier, and who took the issue then had to give it back.
+    let run = run_ids(&a.state).pop().unwrap();
+    for file in [runs(&a.state).join(&run).join("events.jsonl"), a.state.join("seals.jsonl")] {
+        let lines = std::fs::read_to_string(&file).unwrap();
+        let before = lines.trim_end().rfind('\n').map_or("", |end| &lines[..=end]);
+        std::fs::write(&file, before).unwrap();
+    }
+    let mut cell = issue_cell(&server);
+    let members = cell.as_object_mut().unwrap();
+    members.retain(|name, _| !["by", "key", "holder"].contains(&name.as_str()));
+    members.insert("state".to_owned(), json!("free"));
+    with_client(&server.url(), async |context| {
+        let subject = "agentd.test.cell.issue.demo.shop.7";
+        context.publish(subject, cell.to_string().into()).await.unwrap().await.unwrap();
+    });
+    let last = || tokio::task::block_in_place(|| shared(&server, &run).pop().unwrap()["kind"].clone());
+    assert_eq!(last(), json!("run_ended"));
+    let second = Daemon::start(&world, &a);
+    until_or("it is sealed", || last() == json!("files_sealed"), || a.said()).await;
+    second.stop().await;
     world.finish().await;
 }
 
