@@ -140,7 +140,7 @@ async fn left_by_setup(worktree: &Worktree, before: &[String]) -> Result<Option<
 }
 
 fn failed(message: &str) -> Stop {
-    Stop::new(StopDetail::GitError, format!("The worktree could not be furnished: {message}."))
+    Stop::new(StopDetail::GitError, format!("The worktree could not be set up: {message}."))
 }
 
 /// Copies a file, or the files below a folder. Modes stay, nothing is overwritten, and links are skipped (I16, I17).
