@@ -15,7 +15,7 @@ use crate::domain::cluster::lease;
 use crate::domain::cluster::session::has_ended;
 use crate::store::port::{NotTaken, StoreError};
 
-/// It.
+/// An issue that a session has.
 #[derive(Debug)]
 pub(super) struct HeldIssue {
     pub subject: String,
