@@ -29,7 +29,7 @@ pub mod outgoing;
 pub mod head_check;
 pub mod host_paths;
 mod secret_forms;
-mod secret_shapes;
+pub mod secret_shapes;
 pub mod secret_scan;
 mod disguise;
 pub mod question;
