@@ -19,6 +19,7 @@ pub mod sse;
 pub mod stop;
 pub mod model_target;
 pub mod percent;
+pub mod causes;
 pub mod plan;
 pub mod policy;
 pub mod untrusted;
