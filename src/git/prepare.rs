@@ -238,7 +238,7 @@ impl Checkout {
         let way = self.way(path, all)?;
         match &way {
             Way::Reuse(entry, _) => {
-                is_on_branch(&plan.branch, path, entry)?;
+                check_on_branch(&plan.branch, path, entry)?;
                 if self.local_branch(&plan.branch).await?.is_none() {
                     let commit = self.last_known(plan, entry).await?;
                     let (path, branch) = (path.to_string(), plan.branch.to_string());
@@ -565,8 +565,12 @@ impl Worktree {
     }
 }
 
-/// Whether a worktree that is there is what it should be.
-pub(super) fn is_on_branch(branch: &BranchName, path: &AbsPath, entry: &Entry) -> Result<(), WorktreeError> {
+/// Refuses a worktree that is there and is not on its branch, or in the middle of something.
+pub(super) fn check_on_branch(
+    branch: &BranchName,
+    path: &AbsPath,
+    entry: &Entry,
+) -> Result<(), WorktreeError> {
     if entry.is_on(branch) {
         return Ok(());
     }
