@@ -177,13 +177,13 @@ async fn made(
     message: &str,
 ) -> Result<Kept, GitError> {
     let worktree = &workspace.worktree;
+    let last = since.as_ref().map(|(last, _)| *last);
     if let Some((last, Changed::Files(files))) = since
         && let Some(kept) = worktree.checkpoint_of(last, files, &reference, message).await?
     {
         return Ok(kept);
     }
-    let commit = worktree.checkpoint(&reference, message).await?;
-    Ok(Kept { reference, commit })
+    worktree.checkpoint_after(last, &reference, message).await
 }
 
 /// Records how the flow ended.
