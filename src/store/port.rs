@@ -23,6 +23,7 @@ use super::requests::Requests;
 use super::run_dir::{FindError, RunDir};
 use crate::domain::artifact::Artifact;
 use crate::domain::cluster::cells::{HeldTerm, SessionId};
+use crate::domain::cluster::run_row::RunRow;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -43,6 +44,15 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
     /// alone.
     fn shared(&self) -> Option<Arc<dyn Store>> {
         None
+    }
+
+    /// The runs of a repository whose records are not sealed as far as all nodes know, those under way among them. None where nothing
+    /// is shared. Blocks.
+    ///
+    /// # Errors
+    /// No answer, or what is there cannot be read.
+    fn unsealed(&self, _repo: &RepoName) -> Result<Vec<RunRow>, StoreError> {
+        Ok(Vec::new())
     }
 
     /// The name of this node among those that share it; `None` = nothing is shared.
