@@ -7,7 +7,7 @@ use std::time::Duration;
 use git2::{ObjectType, Oid};
 
 use super::checkout::Checkout;
-use super::differences::{as_path, differences, mode_of};
+use super::differences::{ReadIndex, as_path, differences, mode_of};
 use super::error::GitError;
 use super::prepare::{PREPARING, WorktreeError, holds_only_link};
 use super::requirements::Population;
@@ -268,7 +268,9 @@ async fn gone(folder: AbsPath) -> Result<(), GitError> {
 async fn is_pristine(entry: &Entry, place: &AbsPath) -> Result<bool, GitError> {
     let (dir, place) = (entry.dir.clone(), place.clone());
     let look = move || {
-        let Some(found) = differences(&place, &dir.join("index"), &dir.join(READY)) else { return false };
+        let found = ReadIndex::read(&dir.join("index"))
+            .and_then(|index| differences(&place, &index, &dir.join(READY)));
+        let Some(found) = found else { return false };
         let same = |(path, (id, mode)): &(Vec<u8>, (Oid, u32))| {
             let file = place.join(as_path(path));
             let meta = file.as_path().symlink_metadata();

@@ -29,6 +29,7 @@ pub async fn run<'a>(instance: Instance<'a>) -> Result<Worked<'a>, JournalError>
     if let Err(unwritten) = instance.world.wait_confirmed().await {
         tracing::warn!("{}", unwritten.message);
     }
+    instance.world.settle().await;
     instance.toolbox.close().await;
     Ok(Worked { run: instance.run, stop: stop?, workspace: Some(instance.workspace) })
 }
@@ -176,13 +177,13 @@ async fn made(
     message: &str,
 ) -> Result<Kept, GitError> {
     let worktree = &workspace.worktree;
+    let last = since.as_ref().map(|(last, _)| *last);
     if let Some((last, Changed::Files(files))) = since
         && let Some(kept) = worktree.checkpoint_of(last, files, &reference, message).await?
     {
         return Ok(kept);
     }
-    let commit = worktree.checkpoint(&reference, message).await?;
-    Ok(Kept { reference, commit })
+    worktree.checkpoint_after(last, &reference, message).await
 }
 
 /// Records how the flow ended.
