@@ -148,7 +148,7 @@ impl InPlace {
     ///
     /// # Errors
     /// The disk does not take it.
-    pub fn settle(&self, on_disk: OnDisk) -> Result<OnDisk, FileError> {
+    pub fn wait(&self, on_disk: OnDisk) -> Result<OnDisk, FileError> {
         if on_disk == self.newest() { Ok(on_disk) } else { self.sync() }
     }
 
@@ -340,7 +340,7 @@ mod tests {
             assert!(place(&before).is_some(), "a reader may be reading it");
         }
         let opened = InPlace::open(&path).unwrap().unwrap();
-        assert_eq!((opened.settle(on_disk).unwrap().number, said(&path)), (8, "for now 6".to_owned()));
+        assert_eq!((opened.wait(on_disk).unwrap().number, said(&path)), (8, "for now 6".to_owned()));
     }
 
     #[test]
