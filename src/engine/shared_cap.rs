@@ -265,9 +265,13 @@ impl SharedCap {
         SharedCapError::UsedUp { cap, of, left: cap.saturating_sub(spending.total()), wanted }
     }
 
-    /// Reserves `worst`, or says that the money does not cover it. Blocks.
+    /// Reserves `worst`, or says that the money does not cover it. Nothing is written of a request whose worst case is nothing or unknown:
+    /// what has no price would leave an entry for each request, for ever. Blocks.
     pub fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservation, SharedCapError> {
         let reservation = Reservation { cell: self.cell(now), id: Uuid::new_v4() };
+        if worst == Money::ZERO {
+            return Ok(reservation);
+        }
         change_cell(&self.store, &reservation.cell, |spending| {
             self.set_aside(spending, reservation.id, worst)
         })?;
@@ -278,6 +282,9 @@ impl SharedCap {
     fn reserve_of(&self, looked: Looked, worst: Money) -> Result<Reservation, SharedCapError> {
         let Looked { cell, after, mut spending } = looked;
         let reservation = Reservation { cell: cell.clone(), id: Uuid::new_v4() };
+        if worst == Money::ZERO {
+            return Ok(reservation);
+        }
         self.set_aside(&mut spending, reservation.id, worst)?;
         let value = Some(written(&cell, &spending)?);
         let changed = self.store.commit(&[Change { cell: cell.clone(), after, value }]);
@@ -810,6 +817,21 @@ mod tests {
             std::fs::copy(image(&after).path(), &slots).unwrap();
             assert_eq!(cap.used(noon()).unwrap(), money(requests + 1));
         }
+    }
+
+    #[tokio::test]
+    async fn requests_without_a_price_leave_nothing_behind_and_what_they_cost_counts_once_it_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let caps: SharedCaps = [cap(folder.path(), 100)].into_iter().collect();
+        drop(caps.reserve(Money::ZERO, noon()).await.unwrap());
+        let decide = |_, _| Ok::<_, SharedCapError>(((), Some(Money::ZERO)));
+        drop(caps.reserve_of_left(noon(), decide).await.unwrap());
+        assert!(!folder.path().join("spend").exists());
+        let held = caps.reserve(Money::ZERO, noon()).await.unwrap();
+        caps.confirm(held, Money::from_micros(7)).await.unwrap();
+        let kept = std::fs::read_to_string(folder.path().join("spend/2023-11-14.json")).unwrap();
+        assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), Money::from_micros(7));
+        assert!(kept.contains("\"reserved\":{}"), "{kept}");
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! reach the disk. Only then is the file itself written over, without waiting: for people, and for programs that know it alone.
 //!
 //! The slots are the truth as long as the file is the very one that they were made beside, by its inode and time of birth. Who replaces
-//! the file, whoever it is, makes it the truth again. A content counts if its hash is right, and of those that count the one with the
+//! the file, or edits it as a person does, makes it the truth again: then it is younger than the slots, says something else than the
+//! newest of them, and is whole JSON, which half a write of agentd's own is not. That is asked in the boot that wrote the slots only:
+//! after a loss of power a file may be young and say what it said long before. A content counts if its hash is right, and of those that count the one with the
 //! highest number. What is known to be on the disk, and what readers read now, is never written over; so after a loss of power at any
 //! moment the last content that was waited for is there, or a later one.
 
@@ -14,7 +16,10 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use serde::de::IgnoredAny;
+
 use super::files::{self, FileError};
+use super::host::this_boot;
 use crate::domain::canonical::sha256_hex_of;
 
 /// Bytes of a slot: whole blocks, so that none has parts of two.
@@ -53,6 +58,8 @@ pub struct OnDisk {
 #[derive(Debug)]
 struct Slot {
     number: u64,
+    /// Whether this boot of the machine wrote it.
+    of_this_boot: bool,
     content: String,
 }
 
@@ -70,6 +77,7 @@ pub fn read(path: &Path) -> Result<Option<String>, FileError> {
     if let Some(identity) = Identity::of(&meta)
         && let Some(mut slots) = there(File::open(beside(path))).map_err(failed)?
         && let Some(newest) = newest(&found(&mut slots, identity).map_err(failed)?)
+        && !was_edited(path, &slots, newest)
     {
         return Ok(Some(newest.content.clone()));
     }
@@ -94,7 +102,8 @@ impl InPlace {
         let Some(mut slots) = there(slots).map_err(failed)? else { return Ok(None) };
         let found = found(&mut slots, identity).map_err(failed)?;
         let opened = Self { path: path.to_owned(), slots, identity, found };
-        Ok(newest(&opened.found).is_some().then_some(opened))
+        let counts = newest(&opened.found).is_some_and(|newest| !was_edited(path, &opened.slots, newest));
+        Ok(counts.then_some(opened))
     }
 
     /// Gives a file that is on the disk slots, with a new content of at most [`MOST`] bytes, and waits for them. `None`: this
@@ -138,7 +147,7 @@ impl InPlace {
         let bytes = text_of(number, self.identity, content);
         let written = self.slots.seek(at).and_then(|_| self.slots.write_all(&bytes));
         written.map_err(|error| FileError::new("write", &beside(&self.path), error))?;
-        self.found[free] = Some(Slot { number, content: content.to_owned() });
+        self.found[free] = Some(Slot { number, of_this_boot: true, content: content.to_owned() });
         let on_disk = if wait { self.sync()? } else { kept };
         write_over(&self.path, content)?;
         Ok(on_disk)
@@ -205,8 +214,12 @@ fn newest(found: &[Option<Slot>; SLOTS]) -> Option<&Slot> {
 }
 
 /// A slot as it is written: one line with the hash of all the rest, and the content.
-fn text_of(number: u64, Identity { inode, born }: Identity, content: &str) -> Vec<u8> {
-    let said = format!("{number} {inode} {born} {}", content.len());
+fn text_of(number: u64, identity: Identity, content: &str) -> Vec<u8> {
+    text_of_boot((number, this_boot()), identity, content)
+}
+
+fn text_of_boot((number, boot): (u64, &str), Identity { inode, born }: Identity, content: &str) -> Vec<u8> {
+    let said = format!("{number} {inode} {born} {} {boot}", content.len());
     let hash = sha256_hex_of(&[said.as_bytes(), b"\n", content.as_bytes()]);
     format!("{FORM} {hash} {said}\n{content}").into_bytes()
 }
@@ -227,10 +240,28 @@ fn slot_of(bytes: &[u8], identity: Identity) -> Option<Slot> {
     let mut words = line.split(' ').skip(2);
     let number: u64 = words.next()?.parse().ok()?;
     let length: usize = words.nth(2)?.parse().ok()?;
+    let boot = words.next()?;
     let content = std::str::from_utf8(bytes.get(end + 1..)?.get(..length)?).ok()?;
-    let written = text_of(number, identity, content);
-    (bytes.get(..written.len()) == Some(written.as_slice()))
-        .then(|| Slot { number, content: content.to_owned() })
+    let written = text_of_boot((number, boot), identity, content);
+    let of_this_boot = boot == this_boot() && !boot.is_empty();
+    (bytes.get(..written.len()) == Some(written.as_slice())).then(|| Slot {
+        number,
+        of_this_boot,
+        content: content.to_owned(),
+    })
+}
+
+/// Whether somebody wrote something else into the file since its slots were written.
+fn was_edited(path: &Path, slots: &File, newest: &Slot) -> bool {
+    if !newest.of_this_boot {
+        return false;
+    }
+    let changed = |meta: io::Result<Metadata>| meta.and_then(|meta| meta.modified()).ok();
+    let is_younger = changed(std::fs::metadata(path)) > changed(slots.metadata());
+    let text = || std::fs::read_to_string(path).unwrap_or_default();
+    is_younger
+        && Some(text())
+            .is_some_and(|text| text != newest.content && serde_json::from_str::<IgnoredAny>(&text).is_ok())
 }
 
 fn write_over(path: &Path, content: &str) -> Result<(), FileError> {
@@ -341,6 +372,37 @@ mod tests {
         }
         let opened = InPlace::open(&path).unwrap().unwrap();
         assert_eq!((opened.wait(on_disk).unwrap().number, said(&path)), (8, "for now 6".to_owned()));
+    }
+
+    #[test]
+    fn who_edits_the_file_has_the_last_word_unless_half_of_it_is_missing() {
+        let (_folder, path, on_disk) = file("1");
+        let on_disk = write(&path, "2", Some(on_disk), true);
+        // The clock of a file system goes by steps.
+        let edited = |text: &str| {
+            let slots = || std::fs::metadata(path.with_extension("slots")).unwrap().modified().unwrap();
+            while std::fs::metadata(&path).unwrap().modified().unwrap() <= slots() {
+                std::fs::write(&path, text).unwrap();
+            }
+            std::fs::write(&path, text).unwrap();
+        };
+        edited("[3, ");
+        assert_eq!(said(&path), "2");
+        assert!(InPlace::open(&path).unwrap().is_some());
+        edited("[3]");
+        assert_eq!(said(&path), "[3]");
+        // After a loss of power the file may be young, and say what it said before the slots did.
+        let identity = Identity::of(&std::fs::metadata(&path).unwrap()).unwrap();
+        let slots = path.with_extension("slots");
+        let now = std::fs::read(&slots).unwrap();
+        std::fs::write(&slots, text_of_boot((2, "another-boot"), identity, "2")).unwrap();
+        edited("[3]");
+        assert_eq!(said(&path), "2");
+        std::fs::write(&slots, now).unwrap();
+        edited("[3]");
+        assert!(InPlace::open(&path).unwrap().is_none());
+        assert!(InPlace::make(&path, "4").unwrap().is_some_and(|made| made != on_disk));
+        assert_eq!(said(&path), "4");
     }
 
     #[test]
