@@ -5,7 +5,7 @@ pub mod hardening;
 pub mod program;
 pub mod output;
 pub mod blob;
-mod plain_head;
+pub mod plain_head;
 pub mod checkout;
 pub mod remote;
 pub mod push;

@@ -36,7 +36,7 @@ pub(super) fn plain_head(git_dir: &AbsPath) -> Option<CommitId> {
 }
 
 /// The commit of the repository in a submodule's folder.
-pub(super) fn commit_in(folder: &AbsPath) -> Option<CommitId> {
+pub fn commit_in(folder: &AbsPath) -> Option<CommitId> {
     let link = folder.join(".git");
     let meta = link.as_path().symlink_metadata().ok()?;
     if meta.is_dir() {

@@ -374,6 +374,12 @@ mod tests {
         assert_eq!((opened.wait(on_disk).unwrap().number, said(&path)), (8, "for now 6".to_owned()));
     }
 
+    /// Writes a file anew under its name, as an editor does.
+    fn edit(path: &Path, bytes: &[u8]) {
+        let mut file = OpenOptions::new().write(true).truncate(true).open(path).unwrap();
+        file.write_all(bytes).unwrap();
+    }
+
     #[test]
     fn who_edits_the_file_has_the_last_word_unless_half_of_it_is_missing() {
         let (_folder, path, on_disk) = file("1");
@@ -382,9 +388,9 @@ mod tests {
         let edited = |text: &str| {
             let slots = || std::fs::metadata(path.with_extension("slots")).unwrap().modified().unwrap();
             while std::fs::metadata(&path).unwrap().modified().unwrap() <= slots() {
-                std::fs::write(&path, text).unwrap();
+                edit(&path, text.as_bytes());
             }
-            std::fs::write(&path, text).unwrap();
+            edit(&path, text.as_bytes());
         };
         edited("[3, ");
         assert_eq!(said(&path), "2");
@@ -395,10 +401,10 @@ mod tests {
         let identity = Identity::of(&std::fs::metadata(&path).unwrap()).unwrap();
         let slots = path.with_extension("slots");
         let now = std::fs::read(&slots).unwrap();
-        std::fs::write(&slots, text_of_boot((2, "another-boot"), identity, "2")).unwrap();
+        edit(&slots, &text_of_boot((2, "another-boot"), identity, "2"));
         edited("[3]");
         assert_eq!(said(&path), "2");
-        std::fs::write(&slots, now).unwrap();
+        edit(&slots, &now);
         edited("[3]");
         assert!(InPlace::open(&path).unwrap().is_none());
         assert!(InPlace::make(&path, "4").unwrap().is_some_and(|made| made != on_disk));
