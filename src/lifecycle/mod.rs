@@ -7,6 +7,7 @@ pub mod lease;
 pub mod extender;
 pub mod run_observer;
 pub mod stop_request;
+pub mod decisions;
 pub mod carry_out;
 mod remote_look;
 pub mod run;
