@@ -22,7 +22,7 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
-    struct Said(&'static str, #[source] Option<Box<Said>>);
+    struct Said(&'static str, #[source] Option<Box<Self>>);
 
     #[test]
     fn each_cause_is_told_once() {

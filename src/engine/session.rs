@@ -221,7 +221,7 @@ pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> Sessi
     {
         outcome.failure = Some(abort.into_failure());
     }
-    world.caps.settle().await;
+    world.caps.sync().await;
     outcome
 }
 

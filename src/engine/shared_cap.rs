@@ -128,7 +128,7 @@ pub fn change_issue_spending(
     change_cell(store, &issue_cell(repo, issue), change)
 }
 
-/// How long the last change waits for the next one before it is settled by itself.
+/// How long the last change waits for the next one before it goes to the disk by itself.
 const MOMENT: Duration = Duration::from_millis(100);
 
 const WHEN_DAY: &str = "today";
@@ -165,7 +165,7 @@ impl From<StoreError> for Broken {
 enum Lasts {
     /// Nothing.
     Always,
-    /// Take it back, until the next change or [`SharedCaps::settle`]. What was reserved counts then as spent.
+    /// Take it back, until the next change or [`SharedCaps::sync`]. What was reserved counts then as spent.
     ForNow,
 }
 
@@ -417,7 +417,7 @@ pub struct SharedCaps {
     /// What is being confirmed meanwhile.
     confirming: Arc<Mutex<Vec<JoinHandle<Confirmed>>>>,
     /// What a loss of power may take back.
-    unsettled: Arc<Mutex<Vec<Cell>>>,
+    unsynced: Arc<Mutex<Vec<Cell>>>,
     /// How often something was reserved or confirmed.
     changes: Arc<AtomicU64>,
 }
@@ -434,7 +434,7 @@ impl FromIterator<SharedCap> for SharedCaps {
         Self {
             caps: Arc::new(caps.into_iter().collect()),
             confirming: Arc::default(),
-            unsettled: Arc::default(),
+            unsynced: Arc::default(),
             changes: Arc::default(),
         }
     }
@@ -496,7 +496,7 @@ impl SharedCaps {
 
     /// Does that while the caller goes on. Until it is done the reservation counts as spent, as it does if the process dies.
     /// [`SharedCaps::wait_confirmed`] says what came of it. The next reservation makes it outlive a loss of power as well, or
-    /// [`SharedCaps::settle`], or that it stays the last change for a moment.
+    /// [`SharedCaps::sync`], or that it stays the last change for a moment.
     pub(super) fn confirm_meanwhile(&self, held: Reservations, cost: Money) {
         if self.caps.is_empty() {
             return;
@@ -504,10 +504,10 @@ impl SharedCaps {
         let own = self.clone();
         let work = tokio::task::spawn_blocking(move || {
             let news = confirmed(&own.caps, &held, cost, Lasts::ForNow);
-            let mut unsettled = own.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unsynced = own.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
             for Reservation { cell, .. } in held.0 {
-                if !unsettled.contains(&cell) {
-                    unsettled.push(cell);
+                if !unsynced.contains(&cell) {
+                    unsynced.push(cell);
                 }
             }
             news
@@ -518,23 +518,23 @@ impl SharedCaps {
         tokio::spawn(async move {
             tokio::time::sleep(MOMENT).await;
             if own.changes.load(Ordering::Relaxed) == now {
-                own.settle().await;
+                own.sync().await;
             }
         });
     }
 
     /// Waits until what was confirmed outlives a loss of power.
-    pub(super) async fn settle(&self) {
-        let cells = std::mem::take(&mut *self.unsettled.lock().unwrap_or_else(PoisonError::into_inner));
+    pub(super) async fn sync(&self) {
+        let cells = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
         if cells.is_empty() {
             return;
         }
-        let settled = self.off_thread(move |caps| {
+        let synced = self.off_thread(move |caps| {
             let Some(cap) = caps.first() else { return Ok(()) };
-            let settle = |cell: &Cell| cap.store.settle(cell).map_err(|error| unknown(when(cell), error));
-            cells.iter().try_for_each(settle)
+            let sync = |cell: &Cell| cap.store.sync_cell(cell).map_err(|error| unknown(when(cell), error));
+            cells.iter().try_for_each(sync)
         });
-        if let Err(error) = settled.await {
+        if let Err(error) = synced.await {
             tracing::warn!(%error, "a loss of power now would count a request as dearer than it was");
         }
     }
@@ -784,7 +784,7 @@ mod tests {
         let cell = other.cell(noon());
         for expected in [1, 0] {
             let waits = files::waits();
-            other.store.settle(&cell).unwrap();
+            other.store.sync_cell(&cell).unwrap();
             assert_eq!(files::waits() - waits, expected);
         }
         assert_eq!(request(&other), (1, 0));

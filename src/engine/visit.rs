@@ -188,8 +188,8 @@ impl FlowWorld {
 
     /// Waits until that outlives a loss of power, too: at the end of all visits, because between them the next request's reservation
     /// sees to it.
-    pub async fn settle(&self) {
-        self.0.caps.settle().await;
+    pub async fn sync_caps(&self) {
+        self.0.caps.sync().await;
     }
 
     pub(super) fn max_steps(&self) -> u32 {

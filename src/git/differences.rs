@@ -12,7 +12,7 @@ use git2::{Index, IndexEntryExtendedFlag, Oid};
 
 use super::blob::LARGEST_FILE;
 use super::not_taken::may_be_named;
-use super::submodules::commit_in;
+use super::plain_head::commit_in;
 use crate::sys::paths::AbsPath;
 
 /// Differences that are followed at most. With more it is git that should look, which also learns the new times.
@@ -497,7 +497,9 @@ mod tests {
         read.were_read(&all[..3], later);
         assert_eq!(changed(), paths[3..]);
         put(&root, "a/c/x", "two\n");
-        std::fs::write(root.join("a-b/c/x").as_path(), "two\n").unwrap();
+        use std::io::Write as _;
+        let in_place = std::fs::File::options().write(true).open(root.join("a-b/c/x").as_path());
+        in_place.unwrap().write_all(b"two\n").unwrap();
         assert_eq!(changed(), ["a-b/c/x", "a/c/x", "a/z", "b"]);
     }
 }

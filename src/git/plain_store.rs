@@ -58,7 +58,7 @@ impl KeptOpen {
     ) -> Option<T> {
         let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept().take();
-        let store = match known.and_then(PlainStore::as_it_is_now) {
+        let store = match known.and_then(PlainStore::brought_up_to_now) {
             Some(store) => store,
             None => PlainStore::open(git_dir, root, excluded)?,
         };
@@ -79,12 +79,12 @@ impl PlainStore {
         };
         let (repository, excluding, patterns) = (open()?, open()?, String::new());
         Self { root: root.clone(), excluded: excluded.clone(), repository, excluding, patterns }
-            .as_it_is_now()
+            .brought_up_to_now()
     }
 
     /// The library sees by itself what has changed of settings, refs, objects and lists of patterns. Here is looked at what it was
     /// opened with.
-    fn as_it_is_now(mut self) -> Option<Self> {
+    fn brought_up_to_now(mut self) -> Option<Self> {
         let place = AbsPath::new(self.repository.workdir()?).ok()?.canonical().ok()?;
         if place != self.root.canonical().ok()? {
             return None;

@@ -267,13 +267,13 @@ pub trait Cells {
     fn commit(&self, changes: &[Change]) -> Result<Committed, StoreError>;
 
     /// As [`Cells::commit`] for one change, which a loss of the machine may take back until the cell is committed again or
-    /// [`Cells::settle`]d. For what may be lost because the value before errs on the safe side.
+    /// [`Cells::sync_cell`] was called. For what may be lost because the value before errs on the safe side.
     fn commit_for_now(&self, change: &Change) -> Result<Committed, StoreError> {
         self.commit(std::slice::from_ref(change))
     }
 
     /// Waits until what a cell says survives the death of the machine.
-    fn settle(&self, _cell: &Cell) -> Result<(), StoreError> {
+    fn sync_cell(&self, _cell: &Cell) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -157,7 +157,7 @@ impl InPlace {
     ///
     /// # Errors
     /// The disk does not take it.
-    pub fn settle(&self, on_disk: OnDisk) -> Result<OnDisk, FileError> {
+    pub fn wait(&self, on_disk: OnDisk) -> Result<OnDisk, FileError> {
         if on_disk == self.newest() { Ok(on_disk) } else { self.sync() }
     }
 
@@ -371,7 +371,13 @@ mod tests {
             assert!(place(&before).is_some(), "a reader may be reading it");
         }
         let opened = InPlace::open(&path).unwrap().unwrap();
-        assert_eq!((opened.settle(on_disk).unwrap().number, said(&path)), (8, "for now 6".to_owned()));
+        assert_eq!((opened.wait(on_disk).unwrap().number, said(&path)), (8, "for now 6".to_owned()));
+    }
+
+    /// Writes a file anew under its name, as an editor does.
+    fn edit(path: &Path, bytes: &[u8]) {
+        let mut file = OpenOptions::new().write(true).truncate(true).open(path).unwrap();
+        file.write_all(bytes).unwrap();
     }
 
     #[test]
@@ -382,9 +388,9 @@ mod tests {
         let edited = |text: &str| {
             let slots = || std::fs::metadata(path.with_extension("slots")).unwrap().modified().unwrap();
             while std::fs::metadata(&path).unwrap().modified().unwrap() <= slots() {
-                std::fs::write(&path, text).unwrap();
+                edit(&path, text.as_bytes());
             }
-            std::fs::write(&path, text).unwrap();
+            edit(&path, text.as_bytes());
         };
         edited("[3, ");
         assert_eq!(said(&path), "2");
@@ -395,10 +401,10 @@ mod tests {
         let identity = Identity::of(&std::fs::metadata(&path).unwrap()).unwrap();
         let slots = path.with_extension("slots");
         let now = std::fs::read(&slots).unwrap();
-        std::fs::write(&slots, text_of_boot((2, "another-boot"), identity, "2")).unwrap();
+        edit(&slots, &text_of_boot((2, "another-boot"), identity, "2"));
         edited("[3]");
         assert_eq!(said(&path), "2");
-        std::fs::write(&slots, now).unwrap();
+        edit(&slots, &now);
         edited("[3]");
         assert!(InPlace::open(&path).unwrap().is_none());
         assert!(InPlace::make(&path, "4").unwrap().is_some_and(|made| made != on_disk));

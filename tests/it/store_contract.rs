@@ -233,7 +233,7 @@ fn what_is_changed_for_now_is_read_by_all_at_once<P: Place>(_: &str) {
             set(&**other.store(), std::slice::from_ref(&cell), "{\"not\":\"for now\"}");
             seen = own.store().get(&cell).unwrap().0;
         }
-        own.store().settle(&cell).unwrap();
+        own.store().sync_cell(&cell).unwrap();
     }
     assert_eq!(said(&**P::open(&place.address()).store(), &cell).as_deref(), Some("{\"turn\":5}"));
 }

@@ -29,7 +29,7 @@ pub async fn run<'a>(instance: Instance<'a>) -> Result<Worked<'a>, JournalError>
     if let Err(unwritten) = instance.world.wait_confirmed().await {
         tracing::warn!("{}", unwritten.message);
     }
-    instance.world.settle().await;
+    instance.world.sync_caps().await;
     instance.toolbox.close().await;
     Ok(Worked { run: instance.run, stop: stop?, workspace: Some(instance.workspace) })
 }

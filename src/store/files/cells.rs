@@ -207,14 +207,14 @@ impl Cells for FileStore {
         }
     }
 
-    fn settle(&self, cell: &Cell) -> Result<(), StoreError> {
+    fn sync_cell(&self, cell: &Cell) -> Result<(), StoreError> {
         let path = self.place(cell);
         // What was replaced is on the disk already, and what another process changed is its own matter.
         let known = if is_changed_often(cell) { self.known(&path).flatten() } else { None };
         if let Some(known) = known
             && let Some(opened) = InPlace::open(&path)?
         {
-            self.knows(&path, Some(opened.settle(known)?));
+            self.knows(&path, Some(opened.wait(known)?));
         }
         Ok(())
     }

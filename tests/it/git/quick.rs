@@ -328,6 +328,7 @@ async fn a_repository_that_is_kept_open_sees_what_others_change_in_it() {
     ground.git(&["config", "--unset", "core.ignoreCase"]).await;
     written("six.txt");
     assert!(!tree_and_whether_git_was_asked(&tree).await.1);
+    put(&tree, "a.txt", "theirs\n");
     ground.git_in(tree.path(), &["commit", "-qam", "by the agent"]).await;
     written("seven.txt");
     let found = tree.tree().await.unwrap();
