@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::config::Span;
 use crate::domain::facts::RunFacts;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
-use crate::record::finish::Standing;
+use crate::record::finish::RunState;
 
 /// A point in time as people write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +77,8 @@ pub fn state(text: &str) -> Result<State, String> {
 
 impl State {
     /// Whether a run is in it.
-    pub fn is_of(self, facts: &RunFacts, standing: Standing) -> bool {
-        self.is_of_stop(facts.end.as_ref().filter(|_| standing == Standing::Ended), facts.lease.is_some())
+    pub fn is_of(self, facts: &RunFacts, standing: RunState) -> bool {
+        self.is_of_stop(facts.end.as_ref().filter(|_| standing == RunState::Ended), facts.lease.is_some())
     }
 
     /// The same of a run that has that stop, or none yet; `begun`: whether anything is recorded of it.

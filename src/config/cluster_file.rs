@@ -42,7 +42,7 @@ table! {
         pub max_runs: u32 = 0,
         /// How long journals, rows and blobs of runs are kept.
         pub retention: Span = Span(Duration::from_secs(90 * 86_400)),
-        /// Largest bundle of a checkpoint, in bytes; a run with a larger one stays on its node.
+        /// Largest bundle of a checkpoint, or of commits that a run leaves unpushed, in bytes; work with a larger one stays on its node.
         pub checkpoint_max: u64 = 256 << 20,
         /// How far a node's clock may be off the servers'.
         pub max_clock_skew: Span = Span(Duration::from_secs(30)),

@@ -1,4 +1,4 @@
-//! The process environment: the one place that reads it, and the table of every variable agentd knows.
+//! The process environment: the one place that reads it, and the table of every variable that agentd reads.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -54,10 +54,10 @@ impl Config {
         let refused_whole = |path: PathBuf, why: String| {
             let source = Source::File { path, line: 1 };
             let refused = vec![RefusedKey { key: "*".to_owned(), source, why }];
-            self.with_clone(CloneFile { refused, ..CloneFile::default() })
+            self.without_file(repo, env, CloneFile { refused, ..CloneFile::default() })
         };
         let path = match own_file(clone) {
-            Ok(None) => return self.with_clone(CloneFile::default()),
+            Ok(None) => return self.without_file(repo, env, CloneFile::default()),
             Ok(Some(path)) => path,
             Err((path, why)) => return refused_whole(path, why),
         };
@@ -92,8 +92,25 @@ impl Config {
         }
     }
 
-    fn with_clone(&self, file: CloneFile) -> Self {
-        Self { clone_file: Some(Arc::new(file)), ..self.clone() }
+    /// As it is for a clone whose own file decides nothing.
+    fn without_file(&self, repo: &RepoName, env: &Env, file: CloneFile) -> Self {
+        // It was read from the same tree before, with the others.
+        let config = self.with_tree(self.tree.clone(), repo, env).unwrap_or_else(|_| self.clone());
+        config.with_clone(file)
+    }
+
+    /// As a tree of values says. The other repositories are left out: fifty configurations with fifty repositories each would take
+    /// megabytes.
+    fn with_tree(&self, mut tree: Tree, repo: &RepoName, env: &Env) -> Result<Self, ConfigError> {
+        if let Some(own) = self.repositories.iter().position(|entry| entry.name.as_ref() == Some(repo)) {
+            let whole = tree.clone();
+            tree.replace_entry("repositories", None, &whole, own);
+        }
+        Self::from_tree(tree, Arc::clone(&self.layers), self.base.clone(), env)
+    }
+
+    fn with_clone(self, file: CloneFile) -> Self {
+        Self { clone_file: Some(Arc::new(file)), ..self }
     }
 
     fn narrowed(&self, layer: &Layer, clone: &Path, repo: &RepoName, env: &Env) -> Result<Self, ConfigError> {
@@ -125,14 +142,7 @@ impl Config {
                 Judged::Refused(_) => {}
             }
         }
-        // The other repositories are left out. Fifty configurations with fifty repositories each would take megabytes.
-        let own = self.repositories.iter().position(|entry| entry.name.as_ref() == Some(repo));
-        if let Some(own) = own {
-            let whole = tree.clone();
-            tree.replace_entry("repositories", None, &whole, own);
-        }
-        let config = Self::from_tree(tree, Arc::clone(&self.layers), self.base.clone(), env)?;
-        Ok(config.with_clone(file))
+        Ok(self.with_tree(tree, repo, env)?.with_clone(file))
     }
 
     /// Whether a key of the file says what holds without it.

@@ -263,6 +263,8 @@ impl Daemon {
             tokio::spawn(async move {
                 loop {
                     clean_up().await;
+                    // It looks at much, and the next poll may be a minute away.
+                    tokio::task::spawn_blocking(memory::give_back);
                     let _either_way = tokio::time::timeout(CLEAN_UP_EACH, over.notified()).await;
                 }
             })

@@ -1,4 +1,5 @@
-//! The `uv-` variables that a run supplies by itself: the published list (D68).
+//! The `uv-` variables that a run supplies by itself: the published list (D68). Their values are set by `with_facts` in
+//! `lifecycle/instance/mod.rs` and by `engine/variables.rs`.
 
 use crate::domain::completion::Completion;
 

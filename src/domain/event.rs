@@ -51,7 +51,7 @@ pub enum Event {
         /// Commit the branch starts from, if it has to be made.
         base: CommitId,
     },
-    /// Room worktree, done.
+    /// Stage worktree, done.
     WorktreeReady {
         /// How it came to be.
         state: WorktreeState,

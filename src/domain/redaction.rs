@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::Sha256;
 
-use super::secret_shapes::{self, KNOWN, SHAPES, Scout, bit, compile};
+use super::secret_shapes::{self, KNOWN, PatternError, SHAPES, Scout, bit, compile};
 use super::{disguise, secret_forms};
 
 /// Secrets shorter than this are not looked for by value, because they would match ordinary words.
@@ -33,22 +33,6 @@ pub enum RedactionFailed {
     /// Longer than [`LONGEST_TEXT`].
     #[error("a text of {0} bytes is too long to be redacted in one piece")]
     TooLong(usize),
-}
-
-/// A pattern of the configuration that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PatternError {
-    /// Not a regular expression.
-    #[error("redaction pattern \"{pattern}\" cannot be read: {message}")]
-    Malformed {
-        /// The pattern.
-        pattern: String,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// Matches nothing at all.
-    #[error("redaction pattern \"{0}\" matches the empty text; make it match at least one character")]
-    Empty(String),
 }
 
 /// Replaces secrets by `[redacted:<kind>:<8 hex>]`. Equal secrets have equal marks within a run. The key for the marks

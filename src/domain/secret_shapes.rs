@@ -7,7 +7,21 @@ use aho_corasick::{AhoCorasick, AhoCorasickBuilder, packed};
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::redaction::PatternError;
+/// A pattern of the configuration that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Not a regular expression.
+    #[error("redaction pattern \"{pattern}\" cannot be read: {message}")]
+    Malformed {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Matches nothing at all.
+    #[error("redaction pattern \"{0}\" matches the empty text; make it match at least one character")]
+    Empty(String),
+}
 
 /// Shapes of keys: kind, words and expression. Every match of the expression contains one of the words, in any case, so
 /// a text without them is not searched. If the expression ignores case, its words have no `s`, because that letter has

@@ -221,6 +221,7 @@ pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> Sessi
     {
         outcome.failure = Some(abort.into_failure());
     }
+    world.caps.sync().await;
     outcome
 }
 

@@ -4,7 +4,9 @@
 //! Before a request its worst case is reserved. Afterwards the reservation becomes the real cost. The reservation of a
 //! process that died stays, because the money may have been spent.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio::task::{JoinError, JoinHandle};
@@ -126,6 +128,9 @@ pub fn change_issue_spending(
     change_cell(store, &issue_cell(repo, issue), change)
 }
 
+/// How long the last change waits for the next one before it goes to the disk by itself.
+const MOMENT: Duration = Duration::from_millis(100);
+
 const WHEN_DAY: &str = "today";
 const WHEN_ISSUE: &str = "on this issue";
 
@@ -155,17 +160,39 @@ impl From<StoreError> for Broken {
     }
 }
 
+/// What a loss of power may do to a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lasts {
+    /// Nothing.
+    Always,
+    /// Take it back, until the next change or [`SharedCaps::sync`]. What was reserved counts then as spent.
+    ForNow,
+}
+
 /// Reads, changes and writes a cell, again where another process did so in between.
 fn change_cell(
     store: &Arc<dyn Store>,
     cell: &Cell,
+    change: impl FnMut(&mut Spending) -> Result<(), SharedCapError>,
+) -> Result<(), SharedCapError> {
+    change_cell_so(store, cell, Lasts::Always, change)
+}
+
+fn change_cell_so(
+    store: &Arc<dyn Store>,
+    cell: &Cell,
+    lasts: Lasts,
     mut change: impl FnMut(&mut Spending) -> Result<(), SharedCapError>,
 ) -> Result<(), SharedCapError> {
-    let changed = store.update(cell, |value| {
+    let change = |value| {
         let mut spending = read(store, cell, value).map_err(Broken::Cap)?;
         change(&mut spending).map_err(Broken::Cap)?;
         written(cell, &spending).map(Some).map_err(Broken::Cap)
-    });
+    };
+    let changed = match lasts {
+        Lasts::Always => store.update(cell, change),
+        Lasts::ForNow => store.update_for_now(cell, change),
+    };
     changed.map_err(|broken| match broken {
         Broken::Store(error) => unknown(when(cell), error),
         Broken::Cap(error) => error,
@@ -238,9 +265,13 @@ impl SharedCap {
         SharedCapError::UsedUp { cap, of, left: cap.saturating_sub(spending.total()), wanted }
     }
 
-    /// Reserves `worst`, or says that the money does not cover it. Blocks.
+    /// Reserves `worst`, or says that the money does not cover it. Nothing is written of a request whose worst case is nothing or unknown:
+    /// what has no price would leave an entry for each request, for ever. Blocks.
     pub fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservation, SharedCapError> {
         let reservation = Reservation { cell: self.cell(now), id: Uuid::new_v4() };
+        if worst == Money::ZERO {
+            return Ok(reservation);
+        }
         change_cell(&self.store, &reservation.cell, |spending| {
             self.set_aside(spending, reservation.id, worst)
         })?;
@@ -251,6 +282,9 @@ impl SharedCap {
     fn reserve_of(&self, looked: Looked, worst: Money) -> Result<Reservation, SharedCapError> {
         let Looked { cell, after, mut spending } = looked;
         let reservation = Reservation { cell: cell.clone(), id: Uuid::new_v4() };
+        if worst == Money::ZERO {
+            return Ok(reservation);
+        }
         self.set_aside(&mut spending, reservation.id, worst)?;
         let value = Some(written(&cell, &spending)?);
         let changed = self.store.commit(&[Change { cell: cell.clone(), after, value }]);
@@ -282,8 +316,17 @@ impl SharedCap {
         reservation: &Reservation,
         cost: Money,
     ) -> Result<Vec<IssueBudget>, SharedCapError> {
+        self.confirm_so(reservation, cost, Lasts::Always)
+    }
+
+    fn confirm_so(
+        &self,
+        reservation: &Reservation,
+        cost: Money,
+        lasts: Lasts,
+    ) -> Result<Vec<IssueBudget>, SharedCapError> {
         let mut then = None;
-        change_cell(&self.store, &reservation.cell, |spending| {
+        change_cell_so(&self.store, &reservation.cell, lasts, |spending| {
             spending.reserved.remove(&reservation.id);
             spending.spent += cost;
             if let Of::Issue(share) = &self.of
@@ -373,6 +416,10 @@ pub struct SharedCaps {
     caps: Arc<Vec<SharedCap>>,
     /// What is being confirmed meanwhile.
     confirming: Arc<Mutex<Vec<JoinHandle<Confirmed>>>>,
+    /// What a loss of power may take back.
+    unsynced: Arc<Mutex<Vec<Cell>>>,
+    /// How often something was reserved or confirmed.
+    changes: Arc<AtomicU64>,
 }
 
 type Confirmed = Result<Vec<IssueBudget>, SharedCapError>;
@@ -384,7 +431,12 @@ pub struct Reservations(Vec<Reservation>);
 
 impl FromIterator<SharedCap> for SharedCaps {
     fn from_iter<T: IntoIterator<Item = SharedCap>>(caps: T) -> Self {
-        Self { caps: Arc::new(caps.into_iter().collect()), confirming: Arc::default() }
+        Self {
+            caps: Arc::new(caps.into_iter().collect()),
+            confirming: Arc::default(),
+            unsynced: Arc::default(),
+            changes: Arc::default(),
+        }
     }
 }
 
@@ -416,6 +468,7 @@ impl SharedCaps {
         if self.caps.is_empty() {
             return Ok((decide(None, Vec::new())?.0, Reservations::default()));
         }
+        self.changes.fetch_add(1, Ordering::Relaxed);
         let caps = Arc::clone(&self.caps);
         let work = move || loop {
             let looked = looks(&caps, now)?;
@@ -438,18 +491,52 @@ impl SharedCaps {
 
     /// Turns what was reserved into the cost of the request. Gives what is new of an issue's cap then.
     pub async fn confirm(&self, held: Reservations, cost: Money) -> Confirmed {
-        self.off_thread(move |caps| confirmed(caps, &held, cost)).await
+        self.off_thread(move |caps| confirmed(caps, &held, cost, Lasts::Always)).await
     }
 
     /// Does that while the caller goes on. Until it is done the reservation counts as spent, as it does if the process dies.
-    /// [`SharedCaps::wait_confirmed`] says what came of it.
+    /// [`SharedCaps::wait_confirmed`] says what came of it. The next reservation makes it outlive a loss of power as well, or
+    /// [`SharedCaps::sync`], or that it stays the last change for a moment.
     pub(super) fn confirm_meanwhile(&self, held: Reservations, cost: Money) {
         if self.caps.is_empty() {
             return;
         }
-        let caps = Arc::clone(&self.caps);
-        let work = tokio::task::spawn_blocking(move || confirmed(&caps, &held, cost));
+        let own = self.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            let news = confirmed(&own.caps, &held, cost, Lasts::ForNow);
+            let mut unsynced = own.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+            for Reservation { cell, .. } in held.0 {
+                if !unsynced.contains(&cell) {
+                    unsynced.push(cell);
+                }
+            }
+            news
+        });
         self.confirming().push(work);
+        let now = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
+        let own = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(MOMENT).await;
+            if own.changes.load(Ordering::Relaxed) == now {
+                own.sync().await;
+            }
+        });
+    }
+
+    /// Waits until what was confirmed outlives a loss of power.
+    pub(super) async fn sync(&self) {
+        let cells = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
+        if cells.is_empty() {
+            return;
+        }
+        let synced = self.off_thread(move |caps| {
+            let Some(cap) = caps.first() else { return Ok(()) };
+            let sync = |cell: &Cell| cap.store.sync_cell(cell).map_err(|error| unknown(when(cell), error));
+            cells.iter().try_for_each(sync)
+        });
+        if let Err(error) = synced.await {
+            tracing::warn!(%error, "a loss of power now would count a request as dearer than it was");
+        }
     }
 
     /// Waits until everything is confirmed. Gives what is new of an issue's cap since.
@@ -522,10 +609,10 @@ fn lost(panic: &JoinError) -> SharedCapError {
 }
 
 /// Turns what was reserved of each into the cost of the request. Blocks.
-fn confirmed(caps: &[SharedCap], held: &Reservations, cost: Money) -> Confirmed {
+fn confirmed(caps: &[SharedCap], held: &Reservations, cost: Money, lasts: Lasts) -> Confirmed {
     let mut news = Vec::new();
     for (cap, reservation) in caps.iter().zip(&held.0) {
-        news.extend(cap.confirm(reservation, cost)?);
+        news.extend(cap.confirm_so(reservation, cost, lasts)?);
     }
     Ok(news)
 }
@@ -672,6 +759,79 @@ mod tests {
         let (looks, _held) = caps.reserve_of_left(noon(), decide).await.unwrap();
         assert_eq!(looks, 2, "the first wish was for what another process had by then");
         assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), money(100));
+    }
+
+    #[test]
+    fn from_its_second_change_on_a_request_waits_once_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cap, money) = (cap(folder.path(), 1_000), Money::from_micros);
+        let request = |cap: &SharedCap| {
+            let waits = files::waits();
+            let held = cap.reserve(money(10), noon()).unwrap();
+            let reserved = files::waits();
+            cap.confirm_so(&held, money(1), Lasts::ForNow).unwrap();
+            (reserved - waits, files::waits() - reserved)
+        };
+        assert_eq!(
+            request(&cap),
+            (2, 2),
+            "the file and its name; once more for the place of all that follow"
+        );
+        assert_eq!([request(&cap), request(&cap), request(&cap)], [(1, 0); 3]);
+        // What another process left for now, the next one waits for before it writes.
+        let other = self::cap(folder.path(), 1_000);
+        assert_eq!([request(&other), request(&other)], [(2, 0), (1, 0)]);
+        let cell = other.cell(noon());
+        for expected in [1, 0] {
+            let waits = files::waits();
+            other.store.sync_cell(&cell).unwrap();
+            assert_eq!(files::waits() - waits, expected);
+        }
+        assert_eq!(request(&other), (1, 0));
+        assert_eq!(cap.used(noon()).unwrap(), money(7));
+    }
+
+    #[test]
+    fn a_loss_of_power_counts_a_request_as_what_it_may_cost_and_never_as_less_than_it_did() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cap, money) = (cap(folder.path(), 1_000), Money::from_micros);
+        let slots = folder.path().join("spend/2023-11-14.slots");
+        let request = || {
+            let held = cap.reserve(money(10), noon()).unwrap();
+            // All that the disk need have at this moment.
+            let on_disk = std::fs::read(&slots).ok();
+            cap.confirm_so(&held, money(1), Lasts::ForNow).unwrap();
+            on_disk
+        };
+        let image = |bytes: &[u8]| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::io::Write::write_all(&mut file.as_file(), bytes).unwrap();
+            file
+        };
+        request();
+        for requests in 1..5 {
+            let on_disk = request().unwrap();
+            let after = std::fs::read(&slots).unwrap();
+            std::fs::copy(image(&on_disk).path(), &slots).unwrap();
+            assert_eq!(cap.used(noon()).unwrap(), money(requests + 10));
+            std::fs::copy(image(&after).path(), &slots).unwrap();
+            assert_eq!(cap.used(noon()).unwrap(), money(requests + 1));
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_without_a_price_leave_nothing_behind_and_what_they_cost_counts_once_it_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let caps: SharedCaps = [cap(folder.path(), 100)].into_iter().collect();
+        drop(caps.reserve(Money::ZERO, noon()).await.unwrap());
+        let decide = |_, _| Ok::<_, SharedCapError>(((), Some(Money::ZERO)));
+        drop(caps.reserve_of_left(noon(), decide).await.unwrap());
+        assert!(!folder.path().join("spend").exists());
+        let held = caps.reserve(Money::ZERO, noon()).await.unwrap();
+        caps.confirm(held, Money::from_micros(7)).await.unwrap();
+        let kept = std::fs::read_to_string(folder.path().join("spend/2023-11-14.json")).unwrap();
+        assert_eq!(cap(folder.path(), 100).used(noon()).unwrap(), Money::from_micros(7));
+        assert!(kept.contains("\"reserved\":{}"), "{kept}");
     }
 
     #[test]

@@ -187,6 +187,12 @@ impl FlowWorld {
         self.0.wait_confirmed().await.map_err(|abort| abort.into_failure().stop)
     }
 
+    /// Waits until that outlives a loss of power, too: at the end of all visits, because between them the next request's reservation
+    /// sees to it.
+    pub async fn sync_caps(&self) {
+        self.0.caps.sync().await;
+    }
+
     pub(super) fn max_steps(&self) -> u32 {
         self.0.meter.budgets().max_steps
     }

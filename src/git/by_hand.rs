@@ -6,7 +6,7 @@ use super::checkout::Checkout;
 use super::commit::CommitMessage;
 use super::error::GitError;
 use super::merge_base_in::Forward;
-use super::prepare::{WorktreeError, is_on_branch};
+use super::prepare::{WorktreeError, check_on_branch};
 use super::program::Identity;
 use super::worktree::Worktree;
 use super::worktree_state::{entries, resolved};
@@ -43,7 +43,7 @@ impl Checkout {
         if let Some(operation) = entry.unfinished().or_else(|| entry.unfinished_commit()) {
             return Err(WorktreeError::Unfinished { path: path.to_string(), operation });
         }
-        is_on_branch(branch, &path, &entry)?;
+        check_on_branch(branch, &path, &entry)?;
         let lfs = lfs && self.has_lfs().await?;
         Ok(Some(Worktree::new(self, path, entry.dir.clone(), branch.clone(), lfs)))
     }

@@ -1,16 +1,18 @@
 //! What differs between an index and the files around it, told by the times of the files, as git tells it, without git.
 
+use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use git2::{Index, IndexEntry, IndexEntryExtendedFlag, Oid};
+use git2::{Index, IndexEntryExtendedFlag, Oid};
 
 use super::blob::LARGEST_FILE;
 use super::not_taken::may_be_named;
-use super::submodules::commit_in;
+use super::plain_head::commit_in;
 use crate::sys::paths::AbsPath;
 
 /// Differences that are followed at most. With more it is git that should look, which also learns the new times.
@@ -37,26 +39,188 @@ pub(super) struct Differences {
     pub sparse: bool,
 }
 
-/// What differs between the index and the files below `root`. A file that was not written before `since` was may differ; that
+/// An index as files are compared with it: by folders, with names in the order of their bytes. It is read once, and holds as long as
+/// the index is the same file.
+#[derive(Debug)]
+pub(super) struct ReadIndex {
+    folders: Vec<Folder>,
+    entries: Vec<Entry>,
+    /// The names of all entries, one behind the other.
+    names: Vec<u8>,
+    sparse: bool,
+    /// Files that were written in the moment in which the index was, by their entries: read since, and found as they are there. Who
+    /// writes one of them after this time gives it this time or a later one.
+    read_since: Mutex<BTreeMap<usize, (i64, i64)>>,
+}
+
+/// A folder with files of the index.
+#[derive(Debug, Default)]
+struct Folder {
+    /// Ends with `/`, unless it is the root.
+    path: Vec<u8>,
+    /// Where its own name begins in that.
+    name_at: usize,
+    /// Entries in it.
+    files: Range<usize>,
+    /// The folders in it.
+    folders: Vec<usize>,
+}
+
+impl Folder {
+    fn name(&self) -> &[u8] {
+        self.path.get(self.name_at..self.path.len().saturating_sub(1)).unwrap_or_default()
+    }
+}
+
+/// What of an entry is compared.
+#[derive(Debug)]
+struct Entry {
+    folder: usize,
+    name: Range<usize>,
+    id: Oid,
+    mode: u32,
+    written: (i64, i64),
+    changed: (i64, i64),
+    inode: u32,
+    owner: (u32, u32),
+    size: u32,
+    /// The index leaves it out of the worktree.
+    left_out: bool,
+    /// git takes a file of that name, and of that kind.
+    may_be_named: bool,
+}
+
+impl ReadIndex {
+    /// Reads it. `None`: something is in it of which only git can tell what becomes of it.
+    pub(super) fn read(index: &AbsPath) -> Option<Self> {
+        let index = Index::open(index.as_path()).ok()?;
+        let mut read = Self {
+            folders: vec![Folder::default()],
+            entries: Vec::with_capacity(index.len()),
+            names: Vec::new(),
+            sparse: false,
+            read_since: Mutex::default(),
+        };
+        // The folders of the last entry, the root first; and of each folder its entries, which stand apart in the index where folders
+        // are between them.
+        let mut open = vec![0];
+        let mut of_folder: Vec<Vec<Entry>> = vec![Vec::new()];
+        for entry in index.iter() {
+            let flagged = |flag: IndexEntryExtendedFlag| entry.flags_extended & flag.bits() != 0;
+            if entry.flags & ODD != 0 || flagged(IndexEntryExtendedFlag::INTENT_TO_ADD) {
+                return None;
+            }
+            let cut = entry.path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+            let folder = read.opened(&mut open, entry.path.get(..cut)?);
+            of_folder.resize_with(read.folders.len(), Vec::new);
+            let begin = read.names.len();
+            read.names.extend_from_slice(entry.path.get(cut..)?);
+            let left_out = flagged(IndexEntryExtendedFlag::SKIP_WORKTREE);
+            read.sparse |= left_out;
+            of_folder.get_mut(folder)?.push(Entry {
+                folder,
+                name: begin..read.names.len(),
+                id: entry.id,
+                mode: entry.mode,
+                written: (entry.mtime.seconds().into(), entry.mtime.nanoseconds().into()),
+                changed: (entry.ctime.seconds().into(), entry.ctime.nanoseconds().into()),
+                inode: entry.ino,
+                owner: (entry.uid, entry.gid),
+                size: entry.file_size,
+                left_out,
+                may_be_named: may_be_named(&String::from_utf8_lossy(&entry.path), entry.mode == LINK),
+            });
+        }
+        for (folder, entries) in read.folders.iter_mut().zip(of_folder) {
+            let begin = read.entries.len();
+            read.entries.extend(entries);
+            folder.files = begin..read.entries.len();
+        }
+        // An index has `a-b/` before `a/`.
+        for at in 0..read.folders.len() {
+            let mut below = std::mem::take(&mut read.folders[at].folders);
+            below.sort_by(|one, other| read.folders[*one].name().cmp(read.folders[*other].name()));
+            read.folders[at].folders = below;
+        }
+        Some(read)
+    }
+
+    /// The folder with this path, made with those above it where they are missing. `open`: those of the entry before.
+    fn opened(&mut self, open: &mut Vec<usize>, path: &[u8]) -> usize {
+        let path_of = |folders: &[Folder], at: Option<&usize>| at.map_or(0, |at| folders[*at].path.len());
+        while open.len() > 1 && !path.starts_with(&self.folders[open[open.len() - 1]].path) {
+            open.pop();
+        }
+        loop {
+            let above = open.last().copied().unwrap_or_default();
+            let begin = path_of(&self.folders, open.last());
+            let Some(length) = path[begin..].iter().position(|byte| *byte == b'/') else { return above };
+            let made = self.folders.len();
+            let path = path[..=begin + length].to_vec();
+            self.folders.push(Folder { path, name_at: begin, ..Folder::default() });
+            self.folders[above].folders.push(made);
+            open.push(made);
+        }
+    }
+
+    /// Remembers that these files were read after `time`, and have the content that the index has for them.
+    pub(super) fn were_read(&self, paths: &[Vec<u8>], time: SystemTime) {
+        let Ok(time) = time.duration_since(UNIX_EPOCH) else { return };
+        let time = (time.as_secs().cast_signed(), i64::from(time.subsec_nanos()));
+        let mut known = self.read_since.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(paths.iter().filter_map(|path| Some((self.entry(path)?, time))));
+    }
+
+    /// The entry of a path.
+    fn entry(&self, path: &[u8]) -> Option<usize> {
+        let cut = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        let mut folder = self.folders.first()?;
+        for name in path.get(..cut)?.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            folder = self.folders.get(self.folder(folder, name)?)?;
+        }
+        self.file(folder, path.get(cut..)?)
+    }
+
+    fn name(&self, at: usize) -> &[u8] {
+        &self.names[self.entries[at].name.clone()]
+    }
+
+    fn path(&self, at: usize) -> Vec<u8> {
+        [&self.folders[self.entries[at].folder].path, self.name(at)].concat()
+    }
+
+    /// The entry of this name in a folder.
+    fn file(&self, folder: &Folder, name: &[u8]) -> Option<usize> {
+        let (mut from, mut to) = (folder.files.start, folder.files.end);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match self.name(middle).cmp(name) {
+                std::cmp::Ordering::Equal => return Some(middle),
+                std::cmp::Ordering::Less => from = middle + 1,
+                std::cmp::Ordering::Greater => to = middle,
+            }
+        }
+        None
+    }
+
+    /// The folder of this name in a folder.
+    fn folder(&self, folder: &Folder, name: &[u8]) -> Option<usize> {
+        let found = folder.folders.binary_search_by(|at| self.folders[*at].name().cmp(name));
+        found.ok().map(|at| folder.folders[at])
+    }
+}
+
+/// What differs between an index and the files below `root`. A file that was not written before `since` was may differ; that
 /// is the index, or something written later, when the files were still as the index has them. `None`: something is there of which
 /// only git can tell what becomes of it.
-pub(super) fn differences(root: &AbsPath, index: &AbsPath, since: &AbsPath) -> Option<Differences> {
+pub(super) fn differences(root: &AbsPath, index: &ReadIndex, since: &AbsPath) -> Option<Differences> {
     let written = time_of(&since.as_path().symlink_metadata().ok()?)?;
-    let entries: Vec<IndexEntry> = Index::open(index.as_path()).ok()?.iter().collect();
-    let flagged = |entry: &IndexEntry, flag: IndexEntryExtendedFlag| entry.flags_extended & flag.bits() != 0;
-    if entries.iter().any(|e| e.flags & ODD != 0 || flagged(e, IndexEntryExtendedFlag::INTENT_TO_ADD)) {
-        return None;
-    }
-    let left_out = |entry: &IndexEntry| flagged(entry, IndexEntryExtendedFlag::SKIP_WORKTREE);
     let look = Look {
         root,
         written,
-        seen: entries.iter().map(|_| AtomicBool::new(false)).collect(),
-        entries: &entries,
-        queue: Mutex::new(Queue {
-            open: vec![Folder { path: Vec::new(), range: 0..entries.len() }],
-            ..Queue::default()
-        }),
+        index,
+        seen: index.entries.iter().map(|_| AtomicBool::new(false)).collect(),
+        queue: Mutex::new(Queue { open: vec![0], ..Queue::default() }),
         more: Condvar::new(),
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
@@ -70,29 +234,24 @@ pub(super) fn differences(root: &AbsPath, index: &AbsPath, since: &AbsPath) -> O
         }
         Some(found)
     })?;
-    for (entry, seen) in entries.iter().zip(&look.seen) {
-        match (seen.load(Ordering::Relaxed), left_out(entry)) {
+    for (at, (entry, seen)) in index.entries.iter().zip(&look.seen).enumerate() {
+        match (seen.load(Ordering::Relaxed), entry.left_out) {
             (true, false) | (false, true) => {}
             // A file that should not be there, or a submodule that is not.
             (true, true) => return None,
             (false, false) if entry.mode == SUBMODULE => return None,
-            (false, false) => found.gone.push(entry.path.clone()),
+            (false, false) => found.gone.push(index.path(at)),
         }
     }
-    found.sparse = entries.iter().any(left_out);
+    found.sparse = index.sparse;
     let all = found.changed.len() + found.gone.len() + found.untracked.len();
     (all <= MOST).then_some(found)
 }
 
-/// A folder with files of the index, which stand at `range`.
-struct Folder {
-    path: Vec<u8>,
-    range: Range<usize>,
-}
-
 #[derive(Default)]
 struct Queue {
-    open: Vec<Folder>,
+    /// Folders of the index.
+    open: Vec<usize>,
     busy: usize,
     odd: bool,
 }
@@ -100,7 +259,7 @@ struct Queue {
 struct Look<'a> {
     root: &'a AbsPath,
     written: (i64, i64),
-    entries: &'a [IndexEntry],
+    index: &'a ReadIndex,
     seen: Vec<AtomicBool>,
     queue: Mutex<Queue>,
     more: Condvar,
@@ -115,7 +274,7 @@ impl Look<'_> {
     fn run(&self) -> Option<Differences> {
         let mut found = Differences::default();
         while let Some(folder) = self.next() {
-            let below = self.look_into(&folder, &mut found);
+            let below = self.look_into(&self.index.folders[folder], &mut found);
             let mut queue = self.queue();
             queue.busy -= 1;
             queue.odd |= below.is_none();
@@ -125,7 +284,7 @@ impl Look<'_> {
         (!self.queue().odd).then_some(found)
     }
 
-    fn next(&self) -> Option<Folder> {
+    fn next(&self) -> Option<usize> {
         let mut queue = self.queue();
         loop {
             if queue.odd {
@@ -143,7 +302,7 @@ impl Look<'_> {
     }
 
     /// Compares what is in a folder. Gives the folders in it that have files of the index.
-    fn look_into(&self, folder: &Folder, found: &mut Differences) -> Option<Vec<Folder>> {
+    fn look_into(&self, folder: &Folder, found: &mut Differences) -> Option<Vec<usize>> {
         let mut below = Vec::new();
         let here = self.root.join(as_path(&folder.path));
         for entry in std::fs::read_dir(here.as_path()).ok()? {
@@ -157,44 +316,42 @@ impl Look<'_> {
                 }
                 return None;
             }
-            let path = [folder.path.as_slice(), name].concat();
             let kind = entry.file_type().ok()?;
-            let at = self.at(&folder.range, &path);
+            let at = self.index.file(folder, name);
             if kind.is_dir() {
                 if let Some(at) = at {
-                    if self.entries[at].mode != SUBMODULE || self.moved(at) {
+                    if self.index.entries[at].mode != SUBMODULE || self.moved(at) {
                         return None;
                     }
                     self.seen[at].store(true, Ordering::Relaxed);
                     continue;
                 }
-                let path = [path.as_slice(), b"/"].concat();
-                let range = self.below(&folder.range, &path);
-                match range.is_empty() {
-                    true => found.untracked.push(path),
-                    false => below.push(Folder { path, range }),
+                match self.index.folder(folder, name) {
+                    Some(at) => below.push(at),
+                    None => found.untracked.push([folder.path.as_slice(), name, b"/"].concat()),
                 }
                 continue;
             }
             // A file in the place of a folder, and rules that git does not read.
             let is_rules = kind.is_symlink() && matches!(name, b".gitignore" | b".gitattributes");
-            if is_rules || !self.below(&folder.range, &[path.as_slice(), b"/"].concat()).is_empty() {
+            if is_rules || self.index.folder(folder, name).is_some() {
                 return None;
             }
             match at {
                 Some(at) => {
                     let meta = entry.metadata().ok()?;
                     self.seen[at].store(true, Ordering::Relaxed);
-                    if meta.len() > LARGEST_FILE
-                        || !may_be_named(&String::from_utf8_lossy(&path), kind.is_symlink())
-                    {
+                    if meta.len() > LARGEST_FILE || !self.may_be_named(at, kind.is_symlink()) {
                         return None;
                     }
-                    if !self.is_same(&self.entries[at], &meta)? {
-                        found.changed.push((path, (self.entries[at].id, self.entries[at].mode)));
+                    if !self.is_same(at, &meta)? {
+                        let known = &self.index.entries[at];
+                        found.changed.push((self.index.path(at), (known.id, known.mode)));
                     }
                 }
-                None if kind.is_file() || kind.is_symlink() => found.untracked.push(path),
+                None if kind.is_file() || kind.is_symlink() => {
+                    found.untracked.push([folder.path.as_slice(), name].concat());
+                }
                 None => {}
             }
             if found.changed.len() + found.untracked.len() > MOST {
@@ -204,32 +361,33 @@ impl Look<'_> {
         Some(below)
     }
 
-    /// Where the index has a path.
-    fn at(&self, range: &Range<usize>, path: &[u8]) -> Option<usize> {
-        let within = &self.entries[range.clone()];
-        within.binary_search_by(|entry| entry.path.as_slice().cmp(path)).ok().map(|at| range.start + at)
-    }
-
-    /// Where the index has what is below a path that ends with `/`.
-    fn below(&self, range: &Range<usize>, path: &[u8]) -> Range<usize> {
-        let within = &self.entries[range.clone()];
-        let from = within.partition_point(|entry| entry.path.as_slice() < path);
-        let count = within[from..].partition_point(|entry| entry.path.starts_with(path));
-        range.start + from..range.start + from + count
+    /// Whether git takes a file of this name, or a link.
+    fn may_be_named(&self, at: usize, link: bool) -> bool {
+        let known = &self.index.entries[at];
+        match link == (known.mode == LINK) {
+            true => known.may_be_named,
+            false => may_be_named(&String::from_utf8_lossy(&self.index.path(at)), link),
+        }
     }
 
     /// Whether a submodule stands on another commit than the index has for it.
     fn moved(&self, at: usize) -> bool {
-        let entry = &self.entries[at];
-        let head = commit_in(&self.root.join(as_path(&entry.path)));
-        head.is_some_and(|head| head.as_str() != entry.id.to_string())
+        let head = commit_in(&self.root.join(as_path(&self.index.path(at))));
+        head.is_some_and(|head| head.as_str() != self.index.entries[at].id.to_string())
     }
 
-    /// Whether a file is as it was when the index was written. One that was written in the same moment may not be.
-    fn is_same(&self, entry: &IndexEntry, meta: &Metadata) -> Option<bool> {
+    /// Whether a file is as it was when the index was written. One that was written in the same moment may not be, until it was read.
+    fn is_same(&self, at: usize, meta: &Metadata) -> Option<bool> {
         let time = time_of(meta)?;
-        let known = (i64::from(entry.mtime.seconds()), i64::from(entry.mtime.nanoseconds()));
-        Some(mode_of(meta) == entry.mode && time == known && time < self.written && stands_for(entry, meta))
+        let entry = &self.index.entries[at];
+        if mode_of(meta) != entry.mode || time != entry.written || !stands_for(entry, meta) {
+            return Some(false);
+        }
+        let was_read = || {
+            let read_since = self.index.read_since.lock().unwrap_or_else(PoisonError::into_inner);
+            read_since.get(&at).is_some_and(|since| time.max(entry.changed) < *since)
+        };
+        Some(time < self.written || was_read())
     }
 }
 
@@ -261,15 +419,14 @@ fn time_of(meta: &Metadata) -> Option<(i64, i64)> {
 }
 
 /// Whether an entry is of this very file. An index has the lower halves of the numbers.
-fn stands_for(entry: &IndexEntry, meta: &Metadata) -> bool {
+fn stands_for(entry: &Entry, meta: &Metadata) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt as _;
-        let changed = (i64::from(entry.ctime.seconds()), i64::from(entry.ctime.nanoseconds()));
-        entry.file_size == meta.len() as u32
-            && entry.ino == meta.ino() as u32
-            && (entry.uid, entry.gid) == (meta.uid(), meta.gid())
-            && changed == (meta.ctime(), meta.ctime_nsec())
+        entry.size == meta.len() as u32
+            && entry.inode == meta.ino() as u32
+            && entry.owner == (meta.uid(), meta.gid())
+            && entry.changed == (meta.ctime(), meta.ctime_nsec())
     }
     #[cfg(not(unix))]
     {
@@ -289,4 +446,60 @@ pub(super) fn as_path(path: &[u8]) -> &Path {
 #[cfg(not(unix))]
 pub(super) fn as_path(path: &[u8]) -> &Path {
     Path::new(std::str::from_utf8(path).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::files;
+
+    fn put(root: &AbsPath, path: &str, text: &str) {
+        let file = root.join(path);
+        files::create_dir(file.as_path().parent().unwrap()).unwrap();
+        files::write_public(file.as_path(), text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_the_index_s_own_moment_is_read_once_and_again_when_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = AbsPath::new(folder.path()).unwrap();
+        let repository = git2::Repository::init(root.as_path()).unwrap();
+        let paths = ["a-b/c/x", "a/c-d/y", "a/c/x", "a/z", "b"];
+        paths.iter().for_each(|path| put(&root, path, "one\n"));
+        let mut index = repository.index().unwrap();
+        paths.iter().for_each(|path| index.add_path(Path::new(path)).unwrap());
+        index.write().unwrap();
+        let read = ReadIndex::read(&root.join(".git/index")).unwrap();
+        // As if all of them were written in the same moment as the index.
+        let since = root.join(".git/since");
+        put(&root, ".git/since", "");
+        let file = std::fs::File::options().write(true).open(since.as_path()).unwrap();
+        file.set_modified(UNIX_EPOCH).unwrap();
+        let changed = || {
+            let found = differences(&root, &read, &since).unwrap();
+            assert!(found.gone.is_empty() && found.untracked.is_empty(), "{found:?}");
+            let mut paths: Vec<_> = found.changed.into_iter().map(|(path, _)| path).collect();
+            paths.sort();
+            paths.into_iter().map(|path| String::from_utf8(path).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(changed(), paths);
+        let time_of = |path: &str| root.join(path).as_path().metadata().unwrap().modified().unwrap();
+        let all: Vec<_> = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+        read.were_read(&all, time_of("a-b/c/x"));
+        assert!(changed().contains(&"b".to_owned()), "it could be written in that moment once more");
+        // The clock of files goes in steps.
+        let later = loop {
+            let now = files::time_in(root.join(".git").as_path()).unwrap();
+            if now > time_of("b") {
+                break now;
+            }
+        };
+        read.were_read(&all[..3], later);
+        assert_eq!(changed(), paths[3..]);
+        put(&root, "a/c/x", "two\n");
+        use std::io::Write as _;
+        let in_place = std::fs::File::options().write(true).open(root.join("a-b/c/x").as_path());
+        in_place.unwrap().write_all(b"two\n").unwrap();
+        assert_eq!(changed(), ["a-b/c/x", "a/c/x", "a/z", "b"]);
+    }
 }

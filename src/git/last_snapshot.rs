@@ -1,7 +1,8 @@
 //! The last snapshot of a worktree, so that what is known is not looked for again.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::differences::ReadIndex;
 use super::not_taken::NotTaken;
 use crate::domain::name::CommitId;
 use crate::sys::files::Stamp;
@@ -34,6 +35,8 @@ struct Last {
     written: Option<([u8; 32], Base)>,
     /// The same for the index that stands there, beside which commits it was written, and which file it is.
     base: Option<(Vec<CommitId>, Stamp, Base)>,
+    /// That index, as it was read.
+    read: Option<(Stamp, Arc<ReadIndex>)>,
     /// Only agentd changes files now, and says so.
     at_rest: bool,
     /// What was found since, beside which commits.
@@ -55,22 +58,34 @@ impl LastSnapshot {
         self.last().written = Some((said, base.clone()));
     }
 
-    /// What the index describes that stands there, if it is the one that was written beside these commits.
-    pub(super) fn base(&self, beside: &[CommitId], stamp: Option<Stamp>) -> Option<Base> {
+    /// What the index describes that stands there, if it is the one that was written beside these commits; with it the index, if it
+    /// was read since.
+    pub(super) fn base(
+        &self,
+        beside: &[CommitId],
+        stamp: Option<Stamp>,
+    ) -> Option<(Base, Option<Arc<ReadIndex>>)> {
         let last = self.last();
         let known = last.base.as_ref().filter(|(known, at, _)| known == beside && Some(*at) == stamp);
-        known.map(|(_, _, base)| base.clone())
+        let read = last.read.as_ref().filter(|(at, _)| Some(*at) == stamp);
+        known.map(|(_, _, base)| (base.clone(), read.map(|(_, read)| Arc::clone(read))))
+    }
+
+    /// Remembers the index with this stamp as it was read, so that the next look need not read it.
+    pub(super) fn keep_read(&self, stamp: Option<Stamp>, read: Arc<ReadIndex>) {
+        self.last().read = stamp.map(|stamp| (stamp, read));
     }
 
     /// Remembers what the index describes that stands there now. `None`: something that only git can compare.
     pub(super) fn keep_base(&self, beside: Vec<CommitId>, stamp: Option<Stamp>, base: Option<Base>) {
-        self.last().base = stamp.zip(base).map(|(stamp, base)| (beside, stamp, base));
+        let mut last = self.last();
+        (last.base, last.read) = (stamp.zip(base).map(|(stamp, base)| (beside, stamp, base)), None);
     }
 
     /// From now on only agentd changes files, and says so.
     pub(super) fn rest(&self) {
         let mut last = self.last();
-        (last.at_rest, last.found) = (true, None);
+        (last.at_rest, last.found, last.read) = (true, None, None);
     }
 
     /// Whether only agentd changes files now.

@@ -10,7 +10,7 @@ use git2::{DiffOptions, FileMode, Repository};
 
 use super::checkout::{commit_id, contains, oid};
 use super::error::GitError;
-use super::submodules::commit_in;
+use super::plain_head::commit_in;
 use super::tree_diff::tree_diff;
 use super::worktree::Worktree;
 use crate::domain::name::CommitId;

@@ -5,6 +5,7 @@ pub mod hardening;
 pub mod program;
 pub mod output;
 pub mod blob;
+pub mod plain_head;
 pub mod checkout;
 pub mod remote;
 pub mod push;

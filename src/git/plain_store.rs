@@ -1,6 +1,8 @@
 //! Stores files of a worktree in the repository without git, where git would store them as they are.
 
+use std::fmt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use git2::{AttrCheckFlags, AttrValue, Index, ObjectType, Oid, Repository, Tree};
 
@@ -33,20 +35,61 @@ pub(super) struct PlainStore {
     excluded: AbsPath,
     repository: Repository,
     excluding: Repository,
+    /// The patterns that `excluding` has.
+    patterns: String,
+}
+
+/// The repository of a worktree, kept open from one use to the next.
+#[derive(Default)]
+pub(super) struct KeptOpen(Mutex<Option<PlainStore>>);
+
+impl fmt::Debug for KeptOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptOpen")
+    }
+}
+
+impl KeptOpen {
+    /// Uses it as [`PlainStore::open`] would open it now. Who comes meanwhile opens one for itself.
+    pub(super) fn with<T>(
+        &self,
+        (git_dir, root, excluded): (&AbsPath, &AbsPath, &AbsPath),
+        work: impl FnOnce(&PlainStore) -> Option<T>,
+    ) -> Option<T> {
+        let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept().take();
+        let store = match known.and_then(PlainStore::brought_up_to_now) {
+            Some(store) => store,
+            None => PlainStore::open(git_dir, root, excluded)?,
+        };
+        let done = work(&store);
+        *kept() = Some(store);
+        done
+    }
 }
 
 impl PlainStore {
     /// Opens it. `excluded`: the patterns of files that agentd excludes.
-    pub(super) fn open(git_dir: &AbsPath, root: &AbsPath, excluded: &AbsPath) -> Option<Self> {
+    fn open(git_dir: &AbsPath, root: &AbsPath, excluded: &AbsPath) -> Option<Self> {
         let open = || {
             let repository = Repository::open(git_dir.as_path()).ok()?;
             // Attributes are read from files only. Without this the whole index would be read as well.
             repository.set_index(&mut Index::new().ok()?).ok()?;
-            let place = AbsPath::new(repository.workdir()?).ok()?.canonical().ok()?;
-            (place == root.canonical().ok()?).then_some(repository)
+            Some(repository)
         };
-        let (repository, excluding) = (open()?, open()?);
-        let config = repository.config().ok()?.snapshot().ok()?;
+        let (repository, excluding, patterns) = (open()?, open()?, String::new());
+        Self { root: root.clone(), excluded: excluded.clone(), repository, excluding, patterns }
+            .brought_up_to_now()
+    }
+
+    /// The library sees by itself what has changed of settings, refs, objects and lists of patterns. Here is looked at what it was
+    /// opened with.
+    fn brought_up_to_now(mut self) -> Option<Self> {
+        let place = AbsPath::new(self.repository.workdir()?).ok()?.canonical().ok()?;
+        if place != self.root.canonical().ok()? {
+            return None;
+        }
+        let config = self.repository.config().ok()?.snapshot().ok()?;
         for (key, expected) in EXPECTED {
             match config.get_bool(key) {
                 Ok(value) if value == expected => {}
@@ -57,8 +100,13 @@ impl PlainStore {
         if config.get_str("core.checkstat").is_ok_and(|how| how != "default") {
             return None;
         }
-        excluding.add_ignore_rule(&std::fs::read_to_string(excluded.as_path()).ok()?).ok()?;
-        Some(Self { root: root.clone(), excluded: excluded.clone(), repository, excluding })
+        let patterns = std::fs::read_to_string(self.excluded.as_path()).ok()?;
+        if patterns != self.patterns {
+            self.excluding.clear_ignore_rules().ok()?;
+            self.excluding.add_ignore_rule(&patterns).ok()?;
+            self.patterns = patterns;
+        }
+        Some(self)
     }
 
     /// The repository.

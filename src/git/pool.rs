@@ -7,20 +7,18 @@ use std::time::Duration;
 use git2::{ObjectType, Oid};
 
 use super::checkout::Checkout;
-use super::differences::{as_path, differences, mode_of};
+use super::differences::{ReadIndex, as_path, differences, mode_of};
 use super::error::GitError;
 use super::prepare::{PREPARING, WorktreeError, holds_only_link};
 use super::requirements::Population;
 use super::worktree::Worktree;
 use super::worktree_plan::WorktreePlan;
-use super::worktree_state::{Entry, Head, entries, resolved};
+use super::worktree_state::{Entry, Head, POOL_FOLDER, entries, is_member, resolved};
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::lock::Turn;
 use crate::sys::paths::AbsPath;
 
-/// The folder of the members, below the folder of the worktrees.
-pub(super) const FOLDER: &str = ".pool";
 /// Begins the names of members, and of those that go.
 const MEMBER: &str = "pool-";
 const GOING: &str = "gone-";
@@ -76,11 +74,6 @@ fn kind_of(checkout: &Checkout, population: &Population) -> String {
     format!("lfs {}\nsparse {:?}\ninherited {inherited:?}\n", population.lfs, population.sparse)
 }
 
-/// Whether a worktree is a member of the pool below `root`.
-pub(super) fn is_member(root: &AbsPath, place: &AbsPath) -> bool {
-    place.parent().is_some_and(|parent| parent == resolved(root).join(FOLDER))
-}
-
 fn state_of(entry: &Entry, place: &AbsPath) -> State {
     let unfinished = entry.dir.join(PREPARING).as_path().exists();
     if unfinished || entry.half_made() || !place.as_path().exists() || holds_only_link(place) {
@@ -121,7 +114,7 @@ impl Checkout {
 
     /// Members with their places, in the order of their names.
     fn members(&self, root: &AbsPath) -> Result<Vec<(Entry, AbsPath)>, GitError> {
-        let folder = resolved(root).join(FOLDER);
+        let folder = resolved(root).join(POOL_FOLDER);
         let member = |entry: Entry| match entry.path.clone() {
             Some(place) => is_member(root, &place).then_some((entry, place)),
             // A git that was killed before it wrote the place.
@@ -137,11 +130,11 @@ impl Checkout {
     async fn make_member(&self, plan: &PoolPlan, kind: &str) -> Result<bool, GitError> {
         let Some(base) = self.reference("HEAD").await? else { return Ok(false) };
         let name = format!("{MEMBER}{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
-        let place = resolved(&plan.root).join(FOLDER).join(&name);
+        let place = resolved(&plan.root).join(POOL_FOLDER).join(&name);
         let git_dir = {
             let _turn = self.turn().await?;
             self.keep_out_of_git(&resolved(&plan.root))?;
-            files::create_dir(resolved(&plan.root).join(FOLDER).as_path())?;
+            files::create_dir(resolved(&plan.root).join(POOL_FOLDER).as_path())?;
             let to = place.to_string();
             let add = ["worktree", "add", "--quiet", "--no-checkout", "--detach", "--", &to, base.as_str()];
             self.call(add).await?.done().await?;
@@ -242,7 +235,7 @@ impl Checkout {
 
     /// Removes what a killed process was removing.
     async fn remove_going(&self, root: &AbsPath) -> Result<(), GitError> {
-        let folder = resolved(root).join(FOLDER);
+        let folder = resolved(root).join(POOL_FOLDER);
         for entry in fs::read_dir(folder.as_path()).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(GOING) {
                 gone(folder.join(entry.file_name())).await?;
@@ -275,7 +268,9 @@ async fn gone(folder: AbsPath) -> Result<(), GitError> {
 async fn is_pristine(entry: &Entry, place: &AbsPath) -> Result<bool, GitError> {
     let (dir, place) = (entry.dir.clone(), place.clone());
     let look = move || {
-        let Some(found) = differences(&place, &dir.join("index"), &dir.join(READY)) else { return false };
+        let found = ReadIndex::read(&dir.join("index"))
+            .and_then(|index| differences(&place, &index, &dir.join(READY)));
+        let Some(found) = found else { return false };
         let same = |(path, (id, mode)): &(Vec<u8>, (Oid, u32))| {
             let file = place.join(as_path(path));
             let meta = file.as_path().symlink_metadata();

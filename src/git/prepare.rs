@@ -7,10 +7,9 @@ use super::checkout::{Checkout, RefConflict};
 use super::elsewhere::Tip;
 use super::error::GitError;
 use super::merge_base_in::Forward;
-use super::pool::is_member;
 use super::worktree::Worktree;
 use super::worktree_plan::WorktreePlan;
-use super::worktree_state::{Entry, Found, Head, entries, found_at, is_empty_file, resolved};
+use super::worktree_state::{Entry, Found, Head, entries, found_at, is_empty_file, is_member, resolved};
 use crate::domain::event::WorktreeState;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
@@ -239,7 +238,7 @@ impl Checkout {
         let way = self.way(path, all)?;
         match &way {
             Way::Reuse(entry, _) => {
-                is_on_branch(&plan.branch, path, entry)?;
+                check_on_branch(&plan.branch, path, entry)?;
                 if self.local_branch(&plan.branch).await?.is_none() {
                     let commit = self.last_known(plan, entry).await?;
                     let (path, branch) = (path.to_string(), plan.branch.to_string());
@@ -566,8 +565,12 @@ impl Worktree {
     }
 }
 
-/// Whether a worktree that is there is what it should be.
-pub(super) fn is_on_branch(branch: &BranchName, path: &AbsPath, entry: &Entry) -> Result<(), WorktreeError> {
+/// Refuses a worktree that is there and is not on its branch, or in the middle of something.
+pub(super) fn check_on_branch(
+    branch: &BranchName,
+    path: &AbsPath,
+    entry: &Entry,
+) -> Result<(), WorktreeError> {
     if entry.is_on(branch) {
         return Ok(());
     }

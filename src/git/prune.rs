@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::checkout::Checkout;
 use super::error::GitError;
-use super::pool::FOLDER;
 use super::worktree::Worktree;
-use super::worktree_state::{Entry, Head, entries, resolved};
+use super::worktree_state::{Entry, Head, POOL_FOLDER, entries, resolved};
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -132,7 +131,7 @@ impl Checkout {
         let known: Vec<String> = report.iter().map(|pruned| pruned.name.clone()).collect();
         for stranger in std::fs::read_dir(plan.root.as_path()).into_iter().flatten().flatten() {
             let name = stranger.file_name().to_string_lossy().into_owned();
-            if !known.contains(&name) && name != FOLDER {
+            if !known.contains(&name) && name != POOL_FOLDER {
                 let reason = "it is not a worktree of this repository".to_owned();
                 report.push(Pruned { name, branch: None, outcome: PruneOutcome::Kept { reason } });
             }

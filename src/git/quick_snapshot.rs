@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use git2::{ObjectType, Oid, Repository, Signature, Tree};
 
-use super::differences::{Differences, as_path, differences};
+use super::differences::{Differences, ReadIndex, as_path, differences};
 use super::error::GitError;
 use super::exclude::in_real_folders;
 use super::last_snapshot::Snapshot;
-use super::plain_store::{Edit, PlainStore};
+use super::plain_store::{Edit, KeptOpen, PlainStore};
 use super::program::Identity;
 use super::snapshot::INDEX;
 use super::worktree::Worktree;
@@ -46,20 +47,29 @@ struct Place {
     root: AbsPath,
     git_dir: AbsPath,
     excluded: AbsPath,
+    kept_open: Arc<KeptOpen>,
 }
 
 impl Place {
-    fn store(&self) -> Option<PlainStore> {
-        PlainStore::open(&self.git_dir, &self.root, &self.excluded)
+    fn with_store<T>(&self, work: impl FnOnce(&PlainStore) -> Option<T>) -> Option<T> {
+        self.kept_open.with((&self.git_dir, &self.root, &self.excluded), work)
     }
 
     /// The files among what is untracked. `told`: what git says of the undecided ones.
     fn new_files(&self, untracked: &[Vec<u8>], told: &HashMap<Vec<u8>, bool>) -> Option<New> {
-        let mut new = New::default();
         if untracked.is_empty() {
-            return Some(new);
+            return Some(New::default());
         }
-        let store = self.store()?;
+        self.with_store(|store| self.new_files_of(store, untracked, told))
+    }
+
+    fn new_files_of(
+        &self,
+        store: &PlainStore,
+        untracked: &[Vec<u8>],
+        told: &HashMap<Vec<u8>, bool>,
+    ) -> Option<New> {
+        let mut new = New::default();
         let mut open = untracked.to_vec();
         while let Some(path) = open.pop() {
             match told.get(&path).copied().or_else(|| store.ignores(&path)) {
@@ -89,20 +99,65 @@ impl Place {
     }
 
     /// The tree of an index, changed by what differs from it.
-    fn tree(&self, of_index: &str, differs: Differences, new: Vec<Vec<u8>>) -> Option<String> {
-        let store = self.store()?;
-        let mut edits: Vec<Edit> = differs.gone.into_iter().map(|path| (path, None)).collect();
-        for (path, known) in differs.changed {
-            let stored = store.store(&path)?;
-            if stored != known {
+    fn tree(
+        &self,
+        (index, of_index): (&ReadIndex, &str),
+        differs: Differences,
+        new: Vec<Vec<u8>>,
+    ) -> Option<String> {
+        if differs.changed.is_empty() && differs.gone.is_empty() && new.is_empty() {
+            return Some(of_index.to_owned());
+        }
+        self.with_store(|store| {
+            let mut edits: Vec<Edit> = differs.gone.into_iter().map(|path| (path, None)).collect();
+            let begun = files::time_in(self.git_dir.as_path());
+            let mut same = Vec::new();
+            for (path, known) in differs.changed {
+                let stored = store.store(&path)?;
+                match stored == known {
+                    true => same.push(path),
+                    false => edits.push((path, Some(stored))),
+                }
+            }
+            if let Some(begun) = begun {
+                index.were_read(&same, begun);
+            }
+            for path in new {
+                let stored = store.store(&path)?;
                 edits.push((path, Some(stored)));
             }
+            Some(store.edited(Oid::from_str(of_index).ok()?, edits)?.to_string())
+        })
+    }
+
+    /// The checkpoint of files that agentd's own tools wrote since the last one.
+    fn checkpoint_of(
+        &self,
+        store: &PlainStore,
+        (last, written, merging): (Kept, &BTreeSet<String>, Option<CommitId>),
+        (reference, message): (String, &str),
+    ) -> Option<Result<Kept, GitError>> {
+        let repository = store.repository();
+        let sparse = repository.config().ok()?.get_bool("core.sparsecheckout");
+        let kept = repository.find_commit(Oid::from_str(last.commit.as_str()).ok()?).ok()?;
+        let parents: Vec<Oid> = kept.parent_ids().collect();
+        if sparse.unwrap_or(false) || parents != stands_on(repository, merging)? {
+            return None;
         }
-        for path in new {
-            let stored = store.store(&path)?;
-            edits.push((path, Some(stored)));
+        let mut trees = vec![kept.tree().ok()?];
+        for parent in kept.parents() {
+            trees.push(parent.tree().ok()?);
         }
-        Some(store.edited(Oid::from_str(of_index).ok()?, edits)?.to_string())
+        let mut edits = Vec::new();
+        for path in written {
+            edits.extend(self.written(store, &trees, path)?);
+        }
+        let tree = store.edited(kept.tree_id(), edits)?;
+        if tree == kept.tree_id() {
+            return Some(Ok(last));
+        }
+        let commit = committed(repository, tree, &parents, (&reference, message));
+        Some(commit.map(|commit| Kept { reference, commit }))
     }
 
     /// What becomes of a file that agentd wrote; `Some(None)`: it is in no snapshot.
@@ -139,22 +194,30 @@ impl Worktree {
             root: self.path().clone(),
             git_dir: self.git_dir().clone(),
             excluded: self.exclude_file().await?,
+            kept_open: Arc::clone(self.kept_open()),
         })
     }
 
     /// The snapshot that git would make beside these commits. `None`: only git can tell what it is.
     pub(super) async fn quick_snapshot(&self, beside: &[CommitId]) -> Result<Option<Snapshot>, GitError> {
         let index = self.git_dir().join(INDEX);
-        let Some(base) = self.last_snapshot().base(beside, files::stamp(index.as_path())) else {
-            return Ok(None);
-        };
+        let stamp = files::stamp(index.as_path());
+        let Some((base, known)) = self.last_snapshot().base(beside, stamp) else { return Ok(None) };
         let place = self.place().await?;
         let (look, absent) = (place.clone(), base.absent);
         let differs = blocking(move || {
             let back = |path: &String| look.root.join(path).as_path().symlink_metadata().is_ok();
-            if absent.iter().any(back) { None } else { differences(&look.root, &index, &index) }
+            if absent.iter().any(back) {
+                return None;
+            }
+            let read = match known {
+                Some(known) => known,
+                None => Arc::new(ReadIndex::read(&index)?),
+            };
+            Some((differences(&look.root, &read, &index)?, read))
         });
-        let Some(differs) = differs.await? else { return Ok(None) };
+        let Some((differs, read)) = differs.await? else { return Ok(None) };
+        self.last_snapshot().keep_read(stamp, Arc::clone(&read));
         let mut told = HashMap::new();
         let new = loop {
             let (look, untracked, known) = (place.clone(), differs.untracked.clone(), told.clone());
@@ -173,7 +236,7 @@ impl Worktree {
         if differs.sparse && !new.is_empty() {
             return Ok(None);
         }
-        let tree = blocking(move || place.tree(&base.tree, differs, new)).await?;
+        let tree = blocking(move || place.tree((&read, &base.tree), differs, new)).await?;
         Ok(tree.map(|tree| Snapshot { tree, not_taken: Vec::new() }))
     }
 
@@ -208,47 +271,59 @@ impl Worktree {
         let (place, last, merging) = (self.place().await?, last.clone(), self.merge_head());
         let (reference, message) = (reference.to_owned(), message.to_owned());
         let made = blocking(move || {
-            let store = place.store()?;
-            let repository = store.repository();
-            let sparse = repository.config().ok()?.get_bool("core.sparsecheckout");
-            let kept = repository.find_commit(Oid::from_str(last.commit.as_str()).ok()?).ok()?;
-            let parents: Vec<Oid> = kept.parent_ids().collect();
-            if sparse.unwrap_or(false) || parents != stands_on(repository, merging)? {
-                return None;
-            }
-            let mut trees = vec![kept.tree().ok()?];
-            for parent in kept.parents() {
-                trees.push(parent.tree().ok()?);
-            }
-            let mut edits = Vec::new();
-            for path in &written {
-                edits.extend(place.written(&store, &trees, path)?);
-            }
-            let tree = store.edited(kept.tree_id(), edits)?;
-            if tree == kept.tree_id() {
-                return Some(Ok(last));
-            }
-            Some(
-                committed(repository, tree, &parents, (&reference, &message))
-                    .map(|commit| Kept { reference, commit }),
-            )
+            let from = (last, &written, merging);
+            place.with_store(|store| place.checkpoint_of(store, from, (reference, &message)))
         });
         made.await?.transpose()
     }
 
-    /// Commits a tree on a ref that is never pushed. `parents` are what it stands on.
+    /// Commits a tree on a ref that is never pushed. `parents` are what it stands on. `last`: what is named again if it has the same
+    /// tree and stands on the same.
     pub(super) async fn keep_tree(
         &self,
         tree: &str,
         parents: Vec<CommitId>,
+        last: Option<&Kept>,
         (reference, message): (&str, &str),
-    ) -> Result<CommitId, GitError> {
+    ) -> Result<Kept, GitError> {
         let (tree, reference, message) = (Oid::from_str(tree)?, reference.to_owned(), message.to_owned());
+        let (place, last) = (self.place().await?, last.cloned());
+        let parents = parents.iter().map(super::checkout::oid).collect::<Result<Vec<_>, _>>()?;
         let keep = move |repository: &Repository| {
-            let parents = parents.iter().map(super::checkout::oid).collect::<Result<Vec<_>, _>>()?;
-            committed(repository, tree, &parents, (&reference, &message))
+            if let Some(last) = last
+                && let Ok(kept) = repository.find_commit(super::checkout::oid(&last.commit)?)
+                && kept.tree_id() == tree
+                && kept.parent_ids().eq(parents.iter().copied())
+            {
+                return Ok(last);
+            }
+            let commit = committed(repository, tree, &parents, (&reference, &message))?;
+            Ok(Kept { reference, commit })
         };
-        self.checkout().library(keep).await
+        let kept = keep.clone();
+        let made = blocking(move || place.with_store(|store| Some(kept(store.repository())))).await?;
+        match made {
+            Some(made) => made,
+            None => self.checkout().library(keep).await,
+        }
+    }
+
+    /// The commits that a snapshot stands on.
+    pub(super) async fn beside(&self) -> Result<Vec<CommitId>, GitError> {
+        let merging = self.merge_head();
+        // What opens the repository writes the list of excluded files, which is not this one's to begin.
+        let stands = match self.excluded_by().initialized() {
+            true => {
+                let (place, merging) = (self.place().await?, merging.clone());
+                blocking(move || place.with_store(|store| stands_on(store.repository(), merging))).await?
+            }
+            false => None,
+        };
+        match stands {
+            Some(stands) => stands.into_iter().map(super::checkout::commit_id).collect(),
+            // Without a commit, or where only git can tell.
+            None => Ok(self.head().await?.into_iter().chain(merging).collect()),
+        }
     }
 }
 

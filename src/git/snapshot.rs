@@ -10,8 +10,9 @@ use super::error::GitError;
 use super::last_snapshot::{Base, Snapshot};
 use super::not_taken::{NotTaken, may_be_named};
 use super::output;
+use super::plain_head::commit_in;
 use super::program::Identity;
-use super::submodules::commit_in;
+use super::quick_snapshot::Kept;
 use super::worktree::{ChangeKind, Worktree};
 use crate::domain::name::CommitId;
 use crate::sys::files::{self, FileError};
@@ -102,15 +103,13 @@ impl Worktree {
         Ok(())
     }
 
-    /// The commits that a snapshot stands on.
-    async fn beside(&self) -> Result<Vec<CommitId>, GitError> {
-        Ok(self.head().await?.into_iter().chain(self.merge_head()).collect())
-    }
-
     /// What is there now. `indexed`: agentd's index describes it afterwards. Once nothing runs any more, git itself looks at
     /// every file, so that what is judged and published is what is there.
     async fn snapshot(&self, indexed: bool) -> Result<Snapshot, GitError> {
-        let beside = self.beside().await?;
+        self.snapshot_beside(indexed, self.beside().await?).await
+    }
+
+    async fn snapshot_beside(&self, indexed: bool, beside: Vec<CommitId>) -> Result<Snapshot, GitError> {
         if let Some(found) = self.last_snapshot().found(&beside) {
             return Ok(found);
         }
@@ -318,8 +317,19 @@ impl Worktree {
     /// Commits the present state on a ref that is never pushed. HEAD is its parent; a commit that is being merged is
     /// its second parent. The branch does not move.
     pub async fn checkpoint(&self, reference: &str, message: &str) -> Result<CommitId, GitError> {
-        let tree = self.tree().await?;
-        self.keep_tree(&tree, self.beside().await?, (reference, message)).await
+        Ok(self.checkpoint_after(None, reference, message).await?.commit)
+    }
+
+    /// The same after a checkpoint, which is named again where nothing has changed since.
+    pub async fn checkpoint_after(
+        &self,
+        last: Option<&Kept>,
+        reference: &str,
+        message: &str,
+    ) -> Result<Kept, GitError> {
+        let beside = self.beside().await?;
+        let tree = self.snapshot_beside(false, beside.clone()).await?.tree;
+        self.keep_tree(&tree, beside, last, (reference, message)).await
     }
 
     /// Removes new files from the worktree. The state with them is kept on `reference`, above what that kept before.

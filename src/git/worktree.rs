@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::error::GitError;
 use super::last_snapshot::LastSnapshot;
+use super::plain_store::KeptOpen;
 use super::program::Call;
 use super::tree_diff::tree_diff;
 use crate::domain::name::{BranchName, CommitId};
@@ -30,6 +31,7 @@ pub struct Worktree {
     lfs: bool,
     last_snapshot: Arc<LastSnapshot>,
     excluded_by: Arc<OnceCell<AbsPath>>,
+    kept_open: Arc<KeptOpen>,
 }
 
 /// One changed file.
@@ -136,6 +138,7 @@ impl Worktree {
             lfs,
             last_snapshot: Arc::default(),
             excluded_by: Arc::default(),
+            kept_open: Arc::default(),
         }
     }
 
@@ -168,6 +171,11 @@ impl Worktree {
     /// What the last snapshot was.
     pub(super) fn last_snapshot(&self) -> &LastSnapshot {
         &self.last_snapshot
+    }
+
+    /// Its repository, kept open for storing.
+    pub(super) fn kept_open(&self) -> &Arc<KeptOpen> {
+        &self.kept_open
     }
 
     /// The file with the patterns of excluded files, once it is written.

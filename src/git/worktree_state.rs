@@ -9,6 +9,9 @@ use super::error::GitError;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::paths::AbsPath;
 
+/// The folder of the members of a pool, below the folder of the worktrees.
+pub(super) const POOL_FOLDER: &str = ".pool";
+
 /// Git's administrative entry of a linked worktree, `<common>/worktrees/<id>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -169,6 +172,11 @@ fn read(dir: AbsPath) -> Entry {
         None => Head::Broken,
     };
     Entry { path, head, locked: text("locked"), dir }
+}
+
+/// Whether a worktree is a member of the pool below `root`.
+pub(super) fn is_member(root: &AbsPath, place: &AbsPath) -> bool {
+    place.parent().is_some_and(|parent| parent == resolved(root).join(POOL_FOLDER))
 }
 
 /// With links resolved, as far as it exists.

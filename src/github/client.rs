@@ -24,6 +24,7 @@ use super::pace::Pace;
 use super::request::{Ask, Reply};
 use crate::config::Credentials;
 use crate::config::settings::Github;
+use crate::domain::causes::with_causes;
 use crate::domain::cluster::quota::QuotaLimit;
 use crate::domain::host_paths::HostPaths;
 use crate::sys::tls;
@@ -359,11 +360,11 @@ impl Client {
         let request = crab.build_request(builder, ask.body.as_ref()).map_err(|error| broken(&error))?;
         let unreachable = |detail: String| Error::new(ErrorKind::Unreachable, doing, detail);
         let exchange = async {
-            let response = crab.send(request).await.map_err(|error| unreachable(chain(&error)))?;
+            let response = crab.send(request).await.map_err(|error| unreachable(first_line(&error)))?;
             let (status, headers) = (response.status(), response.headers().clone());
             let body = clipped_body::read(response.into_body()).await.map_err(|error| match error {
                 BodyError::NotUtf8 => broken(&"the body is not UTF-8"),
-                BodyError::Broken(error) => unreachable(chain(&error)),
+                BodyError::Broken(error) => unreachable(first_line(&error)),
             })?;
             Ok(Reply { status, headers, body, doing: doing.clone() })
         };
@@ -473,17 +474,7 @@ fn graphql_limit(ask: &Ask, reply: &Reply) -> String {
     if hit { "rate limit".to_owned() } else { String::new() }
 }
 
-/// An error with its causes: the first alone says only "client error".
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    // Some of octocrab's errors print a backtrace.
-    text.lines().next().unwrap_or_default().to_owned()
+/// Some of octocrab's errors print a backtrace.
+fn first_line(error: &dyn std::error::Error) -> String {
+    with_causes(error).lines().next().unwrap_or_default().to_owned()
 }

@@ -229,7 +229,7 @@ impl Client {
                 Err(error) if error.kind == ErrorKind::Validation && draft && no_drafts(&error) => {
                     draft = false;
                 }
-                // Somebody was faster, or our own lost request was not lost.
+                // It may exist: made by somebody else, or by our request whose answer was lost. Wait, then look.
                 Err(error) if error.kind == ErrorKind::AlreadyExists || error.is_ambiguous() => {
                     uncertain = Some(error);
                     tokio::time::sleep(self.retry_delay().saturating_mul(1 << attempt)).await;

@@ -18,7 +18,7 @@ use crate::domain::issue::ObjectiveSource;
 use crate::domain::mapping::InstanceId;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::record::{bring, finish, run_facts};
+use crate::record::{bring, finish, run_facts, taking_over};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::port::LeaseKey;
@@ -88,6 +88,7 @@ async fn left_by_nodes(context: &RepositoryContext, looked: Looked) -> Vec<CutOf
                 }
             }
         }
+        completed.extend(end_unnamed(&here));
         (found, completed)
     });
     let (found, completed) = looked.await.unwrap_or_default();
@@ -98,6 +99,20 @@ async fn left_by_nodes(context: &RepositoryContext, looked: Looked) -> Vec<CutOf
         }
     }
     found
+}
+
+/// Ends the runs that no lease names: a node died before its lease did, and the one that was to end its run died as well. Blocks.
+fn end_unnamed(context: &RepositoryContext) -> Vec<RunDir> {
+    let (state, repo, key) = (&context.state, &context.repo, context.config.record.seal_key.as_deref());
+    taking_over::end_left(state, repo, (&context.clock, key), |row| {
+        let Some(issue) = row.issue.as_ref().filter(|_| !row.node.is_empty()) else { return false };
+        // The lease is looked at after the row: whoever works under it is named there by now.
+        let Some(lease) = state.store().look(&context.lease(issue)) else { return false };
+        let named =
+            lease.record.as_ref().and_then(mapping_of).is_some_and(|last| last.run_id.0 == row.run_id);
+        let held = lease.holder.and_then(|holder| holder.held).map(|held| held.term);
+        !named && held.is_none_or(|term| row.term < term)
+    })
 }
 
 /// Whether a run came to an end of its own.

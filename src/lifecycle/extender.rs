@@ -1,4 +1,4 @@
-//! Giving a run more of its budgets while it works: the end that whoever watches it holds.
+//! Lets whoever watches a run, such as the daemon, raise its budgets while it works.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

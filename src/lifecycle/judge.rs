@@ -32,8 +32,8 @@ impl<'a> Judged<'a> {
 /// Judges the claims of a run's reports, and with them its stop reason (C-05, D62). Where nothing was committed there is
 /// nothing to judge.
 pub async fn judge<'a>(verified: Verified<'a>) -> Result<Judged<'a>, JournalError> {
-    let Committed { mut worked, is_done } = verified.into_committed();
-    if let Some(workspace) = worked.workspace.as_ref().filter(|_| is_done) {
+    let Committed { mut worked, has_tree } = verified.into_committed();
+    if let Some(workspace) = worked.workspace.as_ref().filter(|_| has_tree) {
         let judged = weigh_claims(worked.run, &workspace.worktree, worked.stop).await?;
         worked.stop = worked.run.end_whatever_comes(&judged).unwrap_or(judged);
     }

@@ -1,34 +1,39 @@
 //! One issue from label to pull request, stage by stage. Start with [`pipeline`].
 
+// What is asked for, and the run that answers it.
 pub mod request;
+pub mod run;
+pub mod run_observer;
+pub mod extender;
+pub mod stage;
+// The stages, in their order, and who goes through them.
 pub mod plan;
 pub mod origin;
 pub mod lease;
-pub mod extender;
-pub mod run_observer;
-pub mod stop_request;
-pub mod decisions;
-pub mod carry_out;
-mod remote_look;
-pub mod run;
-pub mod issue_budget;
-pub mod parked;
-pub mod taken;
-pub mod give_back;
-mod said;
-mod comment_state;
-mod shown_progress;
-pub mod budget_extension;
-pub mod stage;
-mod shared_work;
 pub mod worktree;
 pub mod instance;
 pub mod steps;
-pub mod closure;
 pub mod commit;
 pub mod verify;
 pub mod judge;
 pub mod publish;
 pub mod seal;
-mod overtaken;
 pub mod pipeline;
+// What several stages use.
+mod remote_look;
+mod shared_work;
+mod comment_state;
+pub mod closure;
+pub mod issue_budget;
+// Beside the stages: what people, other nodes and the clock say meanwhile.
+mod overtaken;
+mod said;
+mod shown_progress;
+pub mod budget_extension;
+pub mod stop_request;
+// What people do with the work between two runs.
+pub mod decisions;
+pub mod carry_out;
+pub mod parked;
+pub mod taken;
+pub mod give_back;

@@ -32,8 +32,8 @@ pub(super) async fn may_ask(run: &Run<'_>) -> bool {
     most > 0 && cell(run).read().await.is_ok_and(|issue| issue.questions < most)
 }
 
-/// Takes up what lets the run go on, where it goes on with a parked one. It is the run's from here on, and in its journal; what
-/// was decided on a plan is in the visit that proposed it. Gives what the step that goes on is told: the answer to a question, or
+/// If this run continues a parked one: takes what the person answered, decided or did out of the issue's cell, and records it in the
+/// journal; what was decided on a plan goes to the visit that proposed it. Gives the text for the next step: the answer to a question, or
 /// what a person made of the work.
 pub(super) async fn take_up(
     run: &Run<'_>,
@@ -340,8 +340,8 @@ pub(super) fn taken_by(run: &Run<'_>) -> Option<TakenOver> {
     run.journal.facts().taken.clone().or_else(|| before?.facts.taken.clone())
 }
 
-/// People were told who has the work.
-pub(super) async fn is_shown(run: &Run<'_>) {
+/// Notes that people were told who has the work.
+pub(super) async fn note_shown(run: &Run<'_>) {
     let shown = |issue: &mut Kept| {
         if issue.taken().is_some() {
             issue.parked.iter_mut().for_each(|parked| parked.is_posted = true);

@@ -5,9 +5,14 @@
 //! ```
 //!
 //! Everything is planned first, so that what can be refused is refused while nothing has been made. Each stage takes what
-//! the stage before it gives, by type. From the lease on there is a run: whatever happens, judge, publish and seal end it
-//! with a stop reason, a result and a report. Nothing jumps back; after a crash the next run takes the dead lease over,
-//! keeps the finished visits, and goes through the same stages.
+//! the stage before it gives, by type. A stage that has to end the run early goes straight to commit; verify and judge have
+//! nothing to do then. From the lease on there is a run: judge, publish and seal end it with a stop reason, a result and a
+//! report, unless another node took the issue over or the journal cannot be written. No stage is entered twice; what steps and
+//! publish do again, they do inside of themselves. After a crash the next run takes the dead lease over, keeps the finished
+//! visits, and goes through the same stages.
+//!
+//! Beside the stages four listeners work: whether another node took the issue over, whether somebody asks the run to stop,
+//! whether people gave it a larger budget, and how far it is, for the issue's status comment.
 
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -51,7 +56,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
     if request.source == ObjectiveSource::Cli {
         cut_off_runs::clear_left(context).await;
     }
-    let leased = match begun(request, context, observer).await {
+    let leased = match begin(request, context, observer).await {
         Ok(leased) => leased,
         Err(finished) => return *finished,
     };
@@ -78,7 +83,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
             never = shown_progress::show(&run) => match never {},
         };
         said::close(&run).await;
-        // Who has taken the issue over hears it.
+        // Where another node has the issue now, the request stays there for it.
         if !lease.is_lost() {
             stop_request::forget(&run).await;
         }
@@ -93,8 +98,9 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
     finished
 }
 
-/// The run with its lease. One whose predecessor is of another definition waits for a node that has that one, if it is to.
-async fn begun(
+/// The run with its lease. If the run before was made by another definition, and the request says to wait for a node that has it, one lease
+/// is waited for, and then the work is planned anew.
+async fn begin(
     mut request: RunRequest,
     context: &RepositoryContext,
     observer: &RunObserver,
@@ -142,7 +148,7 @@ async fn stages(run: &Run<'_>) -> Result<RunOutput, JournalError> {
         Some(killed) => given_up::commit(run, killed).await?,
         None => {
             let worked = work(run).await?;
-            overtaken::check(run).await?;
+            overtaken::flush_if_shared(run).await?;
             commit::commit(worked).await?
         }
     };

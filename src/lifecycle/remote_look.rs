@@ -14,7 +14,7 @@ const HOLDS: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub struct RemoteLook {
     since: Stopwatch,
-    stood_again: bool,
+    was_used_again: bool,
     /// The branch's commit there, if it has one.
     pub tip: Option<CommitId>,
 }
@@ -22,7 +22,7 @@ pub struct RemoteLook {
 impl RemoteLook {
     /// A look that begins now: what changes from here on it may have missed.
     pub fn begin() -> Self {
-        Self { since: Stopwatch::start(), stood_again: false, tip: None }
+        Self { since: Stopwatch::start(), was_used_again: false, tip: None }
     }
 
     /// What it found.
@@ -35,8 +35,8 @@ impl RemoteLook {
         self.since.elapsed() < HOLDS
     }
 
-    /// Whether it can stand for the next look, which it does once: the one at the end of the flow for that of the commit.
-    pub fn stands_again(&mut self) -> bool {
-        self.is_fresh() && !mem::replace(&mut self.stood_again, true)
+    /// Whether it is young enough to be used for the next look as well, once: the one at the end of the flow counts for that of the commit.
+    pub fn use_once_more(&mut self) -> bool {
+        self.is_fresh() && !mem::replace(&mut self.was_used_again, true)
     }
 }

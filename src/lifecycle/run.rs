@@ -90,7 +90,7 @@ impl<'a> Run<'a> {
     }
 
     /// Somebody takes the work over: the first one counts.
-    pub fn is_taken_by(&self, over: TakenOver) {
+    pub fn set_taken_by(&self, over: TakenOver) {
         let _first = self.taken.set(over);
     }
 

@@ -31,7 +31,7 @@ impl RunObserver {
         Self { stop, signal, extender: Extender::default(), opened: Mutex::new(Some(Box::new(listen))) }
     }
 
-    /// The same, with an end of the outside's for giving its run more.
+    /// The same, with the extender that the caller holds, for raising the run's budgets.
     pub fn with_extender(self, extender: &Extender) -> Self {
         Self { extender: extender.clone(), ..self }
     }

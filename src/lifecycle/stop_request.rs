@@ -62,7 +62,7 @@ pub(super) async fn listen(run: &Run<'_>, stop: &StopHandle) -> Infallible {
                 let over = word.strip_prefix(TAKE).and_then(|over| serde_json::from_str(over.trim()).ok());
                 if let Some(over) = over {
                     let message = taken(&over, run);
-                    run.is_taken_by(over);
+                    run.set_taken_by(over);
                     stop.ask(Stop::new(StopDetail::Taken, message));
                 }
             }

@@ -39,8 +39,8 @@ impl<'a> Verified<'a> {
 
 /// Runs the verify commands on the committed tree, and takes away what they left there.
 pub async fn verify<'a>(mut committed: Committed<'a>) -> Result<Verified<'a>, JournalError> {
-    let Committed { worked, is_done } = &mut committed;
-    let (run, workspace) = (worked.run, worked.workspace.as_ref().filter(|_| *is_done));
+    let Committed { worked, has_tree } = &mut committed;
+    let (run, workspace) = (worked.run, worked.workspace.as_ref().filter(|_| *has_tree));
     // The person who asked to stop is waiting, and nothing of such a run is offered for merging (D66).
     if let Some(workspace) = workspace.filter(|_| !stopped_by_a_person(&worked.stop)) {
         verify_all(run, workspace).await?;
@@ -50,7 +50,7 @@ pub async fn verify<'a>(mut committed: Committed<'a>) -> Result<Verified<'a>, Jo
         }
         workspace.record_asked(run)?;
     }
-    if *is_done
+    if *has_tree
         && worked.stop.success()
         && let Some(red) = summary_text::red_verify(&run.journal.facts())
     {
@@ -195,7 +195,7 @@ async fn run_command(
     longest: Duration,
 ) -> Result<Exit, ProcessError> {
     host_command::run(
-        host_command::spec(
+        host_command::verify_spec(
             argv,
             &workspace.worktree,
             run.child_environment(),

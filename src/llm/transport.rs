@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
 
 use super::failure::Refusal;
+use crate::domain::causes::with_causes;
 use crate::domain::sse::{Event, Events};
 use crate::engine::model::{ModelError, ModelErrorClass};
 use crate::sys::clock::Clock;
@@ -187,13 +188,7 @@ fn failed(error: reqwest::Error) -> ModelError {
     let class = if error.is_timeout() { ModelErrorClass::Timeout } else { ModelErrorClass::Network };
     // A URL may hold credentials.
     let error = error.without_url();
-    let mut message = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        message = format!("{message}: {cause}");
-        source = cause.source();
-    }
-    ModelError { class, message, status: None }
+    ModelError { class, message: with_causes(&error), status: None }
 }
 
 /// Replaces words that look like keys, also those that the provider has partly masked.

@@ -14,7 +14,7 @@ use rmcp::service::{
     ClientInitializeError, NotificationContext, Peer, RoleClient, RunningService, serve_client,
 };
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
@@ -28,6 +28,7 @@ use super::error::Phase;
 use super::listing::{self, Listing};
 use super::server_config::ServerTransport;
 use super::stdio::Stdio;
+use crate::domain::causes::with_causes;
 use crate::engine::tool::{ToolError, ToolOutput};
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{ChildGuard, ProcessSpec, spawn_piped};
@@ -282,7 +283,7 @@ impl Connection {
                     error,
                     ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. }
                 );
-                Err(StartFailed { went_away, ..self.failed(Phase::Initialize, &chain(&error)) })
+                Err(StartFailed { went_away, ..self.failed(Phase::Initialize, &told(&error)) })
             }
             Err(_) => Err(self.failed(Phase::Initialize, &too_slow(self.start_timeout))),
         }
@@ -319,16 +320,14 @@ impl Live {
 }
 
 /// An error with its causes, without the library's type names.
-fn chain(error: &ClientInitializeError) -> String {
+fn told(error: &ClientInitializeError) -> String {
     let ClientInitializeError::TransportError { error, .. } = error else { return error.to_string() };
-    let mut cause: Option<&dyn std::error::Error> = Some(error.error.as_ref());
-    let mut texts = Vec::new();
-    while let Some(error) = cause {
-        texts.push(error.to_string());
-        cause = error.source();
+    let error = error.error.as_ref();
+    match error.downcast_ref() {
+        // It does not say itself what it came from.
+        Some(StreamableHttpError::<reqwest::Error>::Client(error)) => with_causes(error),
+        _ => with_causes(error),
     }
-    texts.dedup();
-    texts.join(": ")
 }
 
 fn too_slow(limit: Duration) -> String {

@@ -186,7 +186,7 @@ async fn a_041_a_required_server_that_fails_stops_everything_and_an_optional_one
         (mute, Phase::Initialize, "no answer within 0.3 s"),
         (refusing, Phase::Initialize, "not today"),
         (crashing, Phase::Initialize, "the key is [redacted]"),
-        (unreachable, Phase::Initialize, "error sending request"),
+        (unreachable, Phase::Initialize, "Connection refused"),
     ];
     for (config, expected, words) in cases {
         let error = place.connect(&[("ok", place.server(&[])), ("x", config.clone())]).await.unwrap_err();

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Whether a run is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum RunState {
     /// Its process may live: here, or, as far as its lease says, on another host.
     Running,
     /// It ended, and everything that it leaves is written.
@@ -40,25 +40,25 @@ pub fn ensure_ended(
     dir: &RunDir,
     clock: &Clock,
     key: Option<&Path>,
-) -> Result<(RunFacts, Standing), JournalError> {
+) -> Result<(RunFacts, RunState), JournalError> {
     let read = journal_file::read(dir)?;
     let known = journal_file::facts_of(&read.lines);
     if dir.state().only_reads() || dir.store().shared().is_some() {
         // Its node ends it, or the node that takes it over: only with the lease is it known that nobody else does.
-        let standing = if known.sealed.is_some() { Standing::Ended } else { Standing::Running };
+        let standing = if known.sealed.is_some() { RunState::Ended } else { RunState::Running };
         return Ok((known, standing));
     }
     // A torn line after the end does not come from a crash. It stays, so that `runs verify` finds it.
     let torn = std::fs::metadata(dir.events()).is_ok_and(|found| found.len() != read.sound_bytes);
     if known.end.is_some() && (known.sealed.is_some() || torn || was_sealed(dir)) {
-        return Ok((known, Standing::Ended));
+        return Ok((known, RunState::Ended));
     }
-    let Some(lease) = &known.lease else { return Ok((known, Standing::Running)) };
+    let Some(lease) = &known.lease else { return Ok((known, RunState::Running)) };
     if may_live(dir, lease) {
-        return Ok((known, Standing::Running));
+        return Ok((known, RunState::Running));
     }
     finalise(dir, clock, key)?;
-    Ok((run_facts::read(dir)?, Standing::Ended))
+    Ok((run_facts::read(dir)?, RunState::Ended))
 }
 
 /// Whether the index of seals has the run. Then it is not sealed again, whatever its journal says now.

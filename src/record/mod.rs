@@ -16,6 +16,7 @@ pub mod in_flight;
 pub mod finish;
 mod journals;
 pub mod bring;
+pub mod taking_over;
 pub mod audit;
 #[cfg(feature = "nats")]
 pub mod moving;

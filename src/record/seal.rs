@@ -1,6 +1,7 @@
 //! The seal: every file of a finished run's directory with its hash. It is the last event of the journal, is signed,
 //! and is kept in the index of seals. So a changed file, a cut journal and a forged journal are found and named.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::domain::artifact::Artifact;
@@ -39,7 +40,8 @@ pub fn seal(journal: &FileJournal, key: Option<&Path>, clock: &Clock) -> Result<
                     };
                     journal.append(sealed)?;
                     // The index never names a seal that the journal might not have.
-                    crate::sys::files::sync(&[dir.events()]).map_err(|error| failed(error.to_string()))?;
+                    crate::sys::files::sync(&[dir.events()], &mut BTreeSet::new())
+                        .map_err(|error| failed(error.to_string()))?;
                     Ok(signature)
                 },
                 failed,

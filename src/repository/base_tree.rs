@@ -100,7 +100,8 @@ impl BaseTree {
         longest: Duration,
         stop: &StopSignal,
     ) -> Result<Exit, ProcessError> {
-        let spec = host_command::spec(argv, &self.worktree, environment, longest, self.sandbox.as_ref());
+        let spec =
+            host_command::verify_spec(argv, &self.worktree, environment, longest, self.sandbox.as_ref());
         host_command::run(spec, stop).await
     }
 }

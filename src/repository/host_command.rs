@@ -28,8 +28,8 @@ pub async fn run(spec: ProcessSpec, stop: &StopSignal) -> Result<Exit, ProcessEr
     }
 }
 
-/// How a verify command is started, also outside of a run.
-pub fn spec(
+/// How a verify command is started: in a run, on the base branch, and by `agentd doctor`. Whatever each of them gets is set here.
+pub fn verify_spec(
     argv: &[String],
     worktree: &Worktree,
     environment: Vec<(OsString, OsString)>,

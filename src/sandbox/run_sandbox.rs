@@ -115,7 +115,7 @@ impl RunSandbox {
         let Needs { definition, programs, origin, worktree } = needs;
         // Making it is writing files: a full disk is no defect.
         let failed = |what: String| {
-            Stop::new(StopDetail::OutputWriteFailed, format!("The cage cannot be made: {what}."))
+            Stop::new(StopDetail::OutputWriteFailed, format!("The sandbox cannot be made: {what}."))
         };
         let folder = AbsPath::new(journal.dir().sandbox()).map_err(|error| failed(error.to_string()))?;
         let homes = (0..programs.len()).map(|place| numbered("agent-home", place));
@@ -139,7 +139,7 @@ impl RunSandbox {
             Err(why) => {
                 if wanted && context.config.sandbox.mode != SandboxMode::Off {
                     let text = format!(
-                        "Commands run without a cage, with your own rights: {why}. `agentd doctor` says more."
+                        "Commands run without a sandbox, with your own rights: {why}. `agentd doctor` says more."
                     );
                     journal.warn("no_sandbox", text);
                 }

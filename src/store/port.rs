@@ -23,6 +23,7 @@ use super::requests::Requests;
 use super::run_dir::{FindError, RunDir};
 use crate::domain::artifact::Artifact;
 use crate::domain::cluster::cells::{HeldTerm, SessionId};
+use crate::domain::cluster::run_row::RunRow;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -43,6 +44,15 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
     /// alone.
     fn shared(&self) -> Option<Arc<dyn Store>> {
         None
+    }
+
+    /// The runs of a repository whose records are not sealed as far as all nodes know, those under way among them. None where nothing
+    /// is shared. Blocks.
+    ///
+    /// # Errors
+    /// No answer, or what is there cannot be read.
+    fn unsealed(&self, _repo: &RepoName) -> Result<Vec<RunRow>, StoreError> {
+        Ok(Vec::new())
     }
 
     /// The name of this node among those that share it; `None` = nothing is shared.
@@ -256,6 +266,17 @@ pub trait Cells {
     /// error, reading tells whether it was done.
     fn commit(&self, changes: &[Change]) -> Result<Committed, StoreError>;
 
+    /// As [`Cells::commit`] for one change, which a loss of the machine may take back until the cell is committed again or
+    /// [`Cells::sync_cell`] was called. For what may be lost because the value before errs on the safe side.
+    fn commit_for_now(&self, change: &Change) -> Result<Committed, StoreError> {
+        self.commit(std::slice::from_ref(change))
+    }
+
+    /// Waits until what a cell says survives the death of the machine.
+    fn sync_cell(&self, _cell: &Cell) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// What a cell says now, and then each time that it has changed; of several changes in a moment, the last is given.
     fn watch(&self, cell: &Cell) -> BoxStream<'static, Option<String>>;
 
@@ -271,12 +292,30 @@ impl dyn Store {
     pub fn update<E: From<StoreError>>(
         &self,
         cell: &Cell,
+        change: impl FnMut(Option<String>) -> Result<Option<String>, E>,
+    ) -> Result<(), E> {
+        self.update_by(cell, change, |change| self.commit(std::slice::from_ref(change)))
+    }
+
+    /// The same with [`Cells::commit_for_now`].
+    pub fn update_for_now<E: From<StoreError>>(
+        &self,
+        cell: &Cell,
+        change: impl FnMut(Option<String>) -> Result<Option<String>, E>,
+    ) -> Result<(), E> {
+        self.update_by(cell, change, |change| self.commit_for_now(change))
+    }
+
+    fn update_by<E: From<StoreError>>(
+        &self,
+        cell: &Cell,
         mut change: impl FnMut(Option<String>) -> Result<Option<String>, E>,
+        commit: impl Fn(&Change) -> Result<Committed, StoreError>,
     ) -> Result<(), E> {
         loop {
             let (after, value) = self.get(cell)?;
             let value = change(value)?;
-            match self.commit(&[Change { cell: cell.clone(), after, value }])? {
+            match commit(&Change { cell: cell.clone(), after, value })? {
                 Committed::Done => return Ok(()),
                 Committed::Overtaken => {}
             }

@@ -85,6 +85,12 @@ pub fn stamp(path: &Path) -> Option<Stamp> {
     Some(Stamp { modified: meta.modified().ok(), length: meta.len(), identity })
 }
 
+/// The time that a file gets which is written in a folder now, by the clock of its file system; `None` where none can be.
+pub fn time_in(folder: &Path) -> Option<std::time::SystemTime> {
+    let file = tempfile::Builder::new().prefix(".agentd-").tempfile_in(folder).ok()?;
+    file.as_file().metadata().ok()?.modified().ok()
+}
+
 /// Makes a directory and its parents. New ones get mode 0700.
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
     let mut builder = fs::DirBuilder::new();
@@ -126,7 +132,7 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(mut file) => {
             file.write_all(content).map_err(failed)?;
-            file.sync_all().map_err(failed)?;
+            sync_file(&file).map_err(failed)?;
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -140,7 +146,7 @@ pub fn write_private_new(path: &Path, content: &[u8]) -> Result<bool, FileError>
     let folder = path.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
     let mut temporary = tempfile::Builder::new().prefix(".agentd-").tempfile_in(folder).map_err(failed)?;
     temporary.write_all(content).map_err(failed)?;
-    temporary.as_file().sync_all().map_err(failed)?;
+    sync_file(temporary.as_file()).map_err(failed)?;
     match temporary.persist_noclobber(path) {
         Ok(_) => sync_dir(folder).map(|()| true).map_err(failed),
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -168,18 +174,21 @@ pub fn write_private_unsynced(path: &Path, content: &[u8]) -> Result<(), FileErr
         .map_err(|source| FileError::new("write", path, source))
 }
 
-/// Waits until files, their names and their folders' names are on disk.
-pub fn sync(written: &[PathBuf]) -> Result<(), FileError> {
+/// Waits until files, their names and their folders' names are on disk. `known`: folders whose own names are there already; those that
+/// are now are added.
+pub fn sync(written: &[PathBuf], known: &mut BTreeSet<PathBuf>) -> Result<(), FileError> {
     let mut folders = BTreeSet::new();
     for path in written {
-        let synced = File::open(path).and_then(|file| file.sync_all());
+        let synced = File::open(path).and_then(|file| sync_file(&file));
         synced.map_err(|source| FileError::new("sync", path, source))?;
-        let above = path.parent().into_iter().chain(path.parent().and_then(Path::parent));
-        folders.extend(above.map(Path::to_owned));
+        folders.extend(path.parent());
     }
+    let new: Vec<&Path> = folders.iter().copied().filter(|folder| !known.contains(*folder)).collect();
+    folders.extend(new.iter().filter_map(|folder| folder.parent()));
     for folder in &folders {
         sync_dir(folder).map_err(|source| FileError::new("sync", folder, source))?;
     }
+    known.extend(new.into_iter().map(Path::to_owned));
     Ok(())
 }
 
@@ -190,7 +199,7 @@ fn write_atomic(path: &Path, content: &[u8], mode: Option<u32>) -> Result<(), Fi
     let mut temporary = tempfile::Builder::new().prefix(".agentd-").tempfile_in(folder).map_err(failed)?;
     temporary.write_all(content).map_err(failed)?;
     set_mode(temporary.as_file(), mode).map_err(failed)?;
-    temporary.as_file().sync_all().map_err(failed)?;
+    sync_file(temporary.as_file()).map_err(failed)?;
     temporary.persist(path).map_err(|error| failed(error.error))?;
     sync_dir(folder).map_err(failed)
 }
@@ -219,7 +228,38 @@ fn mode_of(_path: &Path) -> io::Result<Option<u32>> {
 
 /// Makes a rename or a new name in `folder` durable.
 pub(super) fn sync_dir(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    if cfg!(unix) { sync_file(&File::open(folder)?) } else { Ok(()) }
+}
+
+/// Waits until a file is on the disk, with all that is known of it.
+fn sync_file(file: &File) -> io::Result<()> {
+    waited();
+    file.sync_all()
+}
+
+/// Waits until the content of a file is on the disk.
+pub fn sync_content(file: &File) -> io::Result<()> {
+    waited();
+    file.sync_data()
+}
+
+#[cfg(not(test))]
+fn waited() {}
+
+#[cfg(test)]
+std::thread_local! {
+    static WAITS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+fn waited() {
+    WAITS.set(WAITS.get() + 1);
+}
+
+/// How often this thread has waited for the disk.
+#[cfg(test)]
+pub(crate) fn waits() -> usize {
+    WAITS.get()
 }
 
 /// Opens a file of agentd's own for appending and reading. It is made with mode 0600 if it is missing.

@@ -1,6 +1,7 @@
 //! The machine and the user that agentd runs as.
 
 use super::process_tree;
+use std::sync::OnceLock;
 
 /// This process on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,9 +62,16 @@ fn user() -> (u32, String) {
 }
 
 fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|id| id.trim().to_owned())
-        .unwrap_or_default()
+    this_boot().to_owned()
+}
+
+/// The id of this boot; empty where the system has none.
+pub fn this_boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        id.map(|id| id.trim().to_owned()).unwrap_or_default()
+    })
 }
 
 #[cfg(test)]

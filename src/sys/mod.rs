@@ -12,6 +12,7 @@ pub mod egress_log;
 pub mod sandbox;
 pub mod shutdown;
 pub mod host;
+pub mod in_place;
 pub mod holder_format;
 pub mod lock;
 pub mod memory;

@@ -299,6 +299,26 @@ fn d85_a_managed_clone_decides_only_agent_lower_budgets_and_verify() {
 }
 
 #[test]
+fn d85_a_managed_clone_has_the_configuration_of_no_other_repository() {
+    let others = "[[repositories]]\nname = \"o/other\"\nagent = \"other\"\n";
+    let place = Place::with(&format!("{others}[[repositories]]\nname = \"o/n\"\nagent = \"own\"\n"));
+    let (name, clone) = (RepoName::parse("o/n").unwrap(), place.dir.path().join("clone"));
+    for file in [None, Some("[budgets]\nmax_steps = 2\n"), Some("not TOML")] {
+        if let Some(text) = file {
+            place.file("clone/agentd.toml", text);
+        }
+        let config = place.load().unwrap().in_clone(&clone, &name, &place.env());
+        let agents: Vec<&str> = config.repositories.iter().map(|one| one.agent.as_str()).collect();
+        assert_eq!(agents, ["own"], "{file:?}");
+        assert_eq!(config.clone_file().unwrap().refused.len(), usize::from(file == Some("not TOML")));
+        assert_eq!(
+            config.budgets.max_steps,
+            if file.is_some_and(|text| text.contains("max_steps")) { 2 } else { 12 }
+        );
+    }
+}
+
+#[test]
 fn the_schema_knows_every_table_and_refuses_unknown_keys() {
     let schema = agentd::config::schema();
     let validator = jsonschema::validator_for(schema).unwrap();

@@ -32,7 +32,7 @@ use agentd::domain::{outgoing, output_schema, untrusted};
 use agentd::engine::model::{ModelRequest, ToolChoice};
 use agentd::engine::{arguments, policy_program};
 use agentd::git::outgoing::Inspect;
-use agentd::git::submodules::commit_in;
+use agentd::git::plain_head::commit_in;
 use agentd::git::{Checkout, GitProgram, Population, Worktree, WorktreePlan, output};
 use agentd::prompt::{address::PromptAddress, frontmatter, template::Template};
 use agentd::sys::paths::AbsPath;

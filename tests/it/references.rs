@@ -37,6 +37,26 @@ fn each_reference_page_says_what_the_code_says() {
     );
 }
 
+/// Why an issue is not started: each rule and each code of the program stands in the table for people.
+#[test]
+fn the_page_of_why_has_each_rule_and_each_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rules = fs::read_to_string(root.join("src/daemon/start_rules.rs")).unwrap();
+    let page = fs::read_to_string(root.join("docs/why.md")).unwrap();
+    let part = |from: &str, to: &str| {
+        let begin = rules.find(from).unwrap();
+        rules[begin..begin + rules[begin..].find(to).unwrap()].to_owned()
+    };
+    let codes = part("pub fn code(&self)", "\n    }\n");
+    let names = part("const RULES: &[Rule]", "\n];");
+    let of_codes = codes.lines().filter_map(|line| line.split_once("=> \"")).map(|(_, word)| word);
+    let of_rules = names.lines().filter_map(|line| line.trim().strip_prefix("(\""));
+    let words: Vec<&str> = of_codes.chain(of_rules).filter_map(|word| word.split('"').next()).collect();
+    assert!(words.len() > 40, "{words:?}");
+    let missing: Vec<&&str> = words.iter().filter(|word| !page.contains(&format!("`{word}`"))).collect();
+    assert!(missing.is_empty(), "docs/why.md does not tell of {missing:?}");
+}
+
 /// Text in a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "\\<")

@@ -212,6 +212,32 @@ fn a_cell_is_emptied_once_and_an_empty_one_is_filled_once<P: Place>(_: &str) {
     assert_eq!(store.get(&cell(1)).unwrap(), (Revision::ABSENT, None));
 }
 
+fn what_is_changed_for_now_is_read_by_all_at_once<P: Place>(_: &str) {
+    let place = P::new();
+    let (one, two) = (P::open(&place.address()), P::open(&place.address()));
+    let cell = cell(7);
+    let change = |state: &StateDir, after, value: &str| {
+        let change = Change { cell: cell.clone(), after, value: Some(value.to_owned()) };
+        state.store().commit_for_now(&change).unwrap()
+    };
+    let mut seen = Revision::ABSENT;
+    for turn in 0..6 {
+        // In turns, as several processes change what they share.
+        let (own, other) = if turn % 3 == 2 { (&two, &one) } else { (&one, &two) };
+        let value = format!("{{\"turn\":{turn}}}");
+        assert_eq!(change(own, seen, &value), Committed::Done);
+        assert_eq!(change(other, seen, "late"), Committed::Overtaken);
+        assert_eq!(said(&**other.store(), &cell).as_ref(), Some(&value));
+        seen = other.store().get(&cell).unwrap().0;
+        if turn == 3 {
+            set(&**other.store(), std::slice::from_ref(&cell), "{\"not\":\"for now\"}");
+            seen = own.store().get(&cell).unwrap().0;
+        }
+        own.store().sync_cell(&cell).unwrap();
+    }
+    assert_eq!(said(&**P::open(&place.address()).store(), &cell).as_deref(), Some("{\"turn\":5}"));
+}
+
 fn a_commit_of_several_cells_is_all_or_nothing<P: Place>(_: &str) {
     let place = P::new();
     let state = P::open(&place.address());
@@ -409,6 +435,7 @@ macro_rules! contract {
             an_unknown_outcome_is_resolved_by_reading,
             one_of_many_commits_on_one_revision_wins,
             a_cell_is_emptied_once_and_an_empty_one_is_filled_once,
+            what_is_changed_for_now_is_read_by_all_at_once,
             a_commit_of_several_cells_is_all_or_nothing,
             no_part_of_a_commit_is_read_also_of_one_whose_process_was_killed,
             a_watch_misses_no_final_value,

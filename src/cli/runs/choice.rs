@@ -8,7 +8,7 @@ use crate::domain::cluster::run_row::RunRow;
 use crate::domain::facts::RunFacts;
 #[cfg(feature = "nats")]
 use crate::domain::issue::IssueKey;
-use crate::record::finish::Standing;
+use crate::record::finish::RunState;
 use crate::store::run_dir::RunDir;
 
 impl ListArgs {
@@ -32,7 +32,7 @@ impl ListArgs {
     }
 
     /// Whether a run is one of those that were asked for.
-    pub(super) fn takes(&self, dir: &RunDir, facts: &RunFacts, standing: Standing, now: i64) -> bool {
+    pub(super) fn takes(&self, dir: &RunDir, facts: &RunFacts, standing: RunState, now: i64) -> bool {
         let of_issue = self.issue.as_ref().is_none_or(|issue| {
             let number = facts.lease.as_ref().and_then(|lease| lease.issue.key.number());
             number == Some(issue.number) && issue.repo.as_ref().is_none_or(|repo| *repo == dir.repo)

@@ -26,7 +26,7 @@ use crate::issue::approval::{self, NotApproved};
 use crate::issue::reference::IssueSource;
 use crate::lifecycle::carry_out::{Done, NotDone, With, carry_out};
 use crate::lifecycle::request::RunRequest;
-use crate::record::finish::Standing;
+use crate::record::finish::RunState;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::{Clock, Stopwatch};
 use crate::sys::host::Host;
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Asks a live run to stop, and waits for its end for a while.
 pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), CommandError> {
     let (facts, standing) = finished(dir)?;
-    if standing == Standing::Ended {
+    if standing == RunState::Ended {
         return Err(CommandError::invalid(format!("run {} has ended already", dir.run_id))
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
@@ -75,13 +75,13 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
         loop {
             super::brought_again(context, dir)?;
             let now = finished(dir)?;
-            if now.1 == Standing::Ended || watch.elapsed() > PATIENCE {
+            if now.1 == RunState::Ended || watch.elapsed() > PATIENCE {
                 return Ok::<_, CommandError>(now);
             }
             tokio::time::sleep(PAUSE).await;
         }
     })??;
-    let end = facts.end.as_ref().filter(|_| standing == Standing::Ended);
+    let end = facts.end.as_ref().filter(|_| standing == RunState::Ended);
     if context.output.json() {
         let heard = nodes.is_some().then_some(heard_by);
         return context.output.document(&stop_document(dir, abort, end, heard));
@@ -129,7 +129,7 @@ fn stop_document(
 /// Continues a run that was stopped or killed, as a new run on the same branch (D61).
 pub(in crate::cli) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
     let (facts, standing) = finished(dir)?;
-    if standing == Standing::Running {
+    if standing == RunState::Running {
         return Err(CommandError::invalid(format!("run {} has not ended", dir.run_id))
             .hint(format!("stop it: agentd runs stop {}", dir.run_id)));
     }

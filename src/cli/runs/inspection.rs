@@ -18,7 +18,7 @@ use crate::domain::statistics::Statistics;
 use crate::domain::stop::StopReason;
 use crate::git::{Checkout, GitProgram};
 use crate::record::audit::{self, Inspection};
-use crate::record::finish::Standing;
+use crate::record::finish::RunState;
 use crate::record::rendering;
 use crate::record::run_facts;
 use crate::record::seal_check;
@@ -34,7 +34,7 @@ const MOST_DIFFERENCES: usize = 20;
 pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
     let told = context.output;
     // A journal without its first event is nobody's run: that is for the findings.
-    if let Ok((facts, Standing::Running)) = finished(dir)
+    if let Ok((facts, RunState::Running)) = finished(dir)
         && facts.lease.is_some()
     {
         return Err(CommandError::failed(format!("run {} has not ended", dir.run_id))
@@ -260,11 +260,11 @@ pub(super) fn stats(context: &Context) -> Result<(), CommandError> {
     let mut runs = Vec::new();
     for dir in all(context)? {
         match finished(&dir) {
-            Ok((_, Standing::Ended)) => match read(&dir.result()) {
+            Ok((_, RunState::Ended)) => match read(&dir.result()) {
                 Ok(output) => runs.push(output),
                 Err(error) => context.output.note(format!("left out: {}", error.message)),
             },
-            Ok((_, Standing::Running)) => {}
+            Ok((_, RunState::Running)) => {}
             Err(error) => context.output.note(format!("left out: {}", error.message)),
         }
     }

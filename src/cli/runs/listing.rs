@@ -18,7 +18,7 @@ use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
 use crate::domain::stop::StopDetail;
 use crate::git::error::GitError;
 use crate::issue::approval;
-use crate::record::finish::Standing;
+use crate::record::finish::RunState;
 use crate::record::summary_text::counted;
 use crate::record::{rendering, summary_text};
 use crate::store::journal_file;
@@ -29,9 +29,9 @@ use crate::sys::clock::Clock;
 const LARGEST_PATCH: usize = 64 << 20;
 
 /// A run's stop, or that it has none yet.
-fn ending(facts: &RunFacts, standing: Standing) -> (String, Tone) {
+fn ending(facts: &RunFacts, standing: RunState) -> (String, Tone) {
     match (&facts.end, standing) {
-        (Some(stop), Standing::Ended) => {
+        (Some(stop), RunState::Ended) => {
             let tone = if stop.success() { Tone::Good } else { Tone::Bad };
             (format!("{} ({})", stop.reason(), stop.detail), tone)
         }
@@ -141,7 +141,7 @@ pub(super) fn show(context: &Context, dir: &RunDir, seen: &Seen) -> Result<(), C
     let output = context.output;
     let (facts, standing) = super::finished(dir)?;
     let (word, tone) = ending(&facts, standing);
-    if output.json() && standing == Standing::Running && facts.lease.is_some() {
+    if output.json() && standing == RunState::Running && facts.lease.is_some() {
         let mut told = summary(dir, &facts);
         told["running"] = json!(true);
         return output.document(&with(&told, seen));
@@ -200,10 +200,10 @@ fn began(rows: &mut Vec<(&'static str, String)>, dir: &RunDir, facts: &RunFacts)
 }
 
 /// Rows on what was done in a run.
-fn worked(rows: &mut Vec<(&'static str, String)>, facts: &RunFacts, standing: Standing) {
+fn worked(rows: &mut Vec<(&'static str, String)>, facts: &RunFacts, standing: RunState) {
     let totals = facts.totals();
     // While it works, its last line may be long ago.
-    let until = if standing == Standing::Running { Clock::system().now_ms() } else { facts.last_at };
+    let until = if standing == RunState::Running { Clock::system().now_ms() } else { facts.last_at };
     let lived = u64::try_from(until - facts.started_at).unwrap_or_default();
     rows.push((
         "started",

@@ -10,7 +10,7 @@ use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::output::reader_went_away;
 use crate::cli::transcript::{Detail, Line, Transcript};
-use crate::record::finish::Standing;
+use crate::record::finish::RunState;
 use crate::store::journal_file;
 use crate::store::journal_format::JournalLine;
 use crate::store::run_dir::RunDir;
@@ -37,7 +37,7 @@ pub(super) fn print(context: &Context, dir: &RunDir, args: &LogArgs) -> Result<(
     loop {
         // The end is looked for first: what comes before it is in the journal then.
         super::brought_again(context, dir)?;
-        let ended = finished(dir)?.1 == Standing::Ended;
+        let ended = finished(dir)?.1 == RunState::Ended;
         log.read(dir)?;
         if ended || !args.follow || reader_went_away() {
             break;

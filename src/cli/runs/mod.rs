@@ -18,7 +18,7 @@ use super::elsewhere;
 use super::error::CommandError;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::RunOutput;
-use crate::record::finish::{self, Standing};
+use crate::record::finish::{self, RunState};
 use crate::record::run_facts;
 use crate::store::run_dir::{FindError, RunDir, StateDir};
 use crate::sys::clock::Clock;
@@ -178,7 +178,7 @@ fn in_files(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
 }
 
 /// The facts of a run's journal, and whether the run is over. A dead run is ended here, a live one is left alone (D61).
-pub(super) fn finished(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
+pub(super) fn finished(dir: &RunDir) -> Result<(RunFacts, RunState), CommandError> {
     finish::ensure_ended(dir, &Clock::system(), None).map_err(|error| {
         // Reading failed, or writing what a killed process could not write itself.
         CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
@@ -189,7 +189,7 @@ pub(super) fn finished(dir: &RunDir) -> Result<(RunFacts, Standing), CommandErro
 /// The run output of a run that has ended.
 fn output(dir: &RunDir) -> Result<RunOutput, CommandError> {
     let (_, standing) = finished(dir)?;
-    if standing == Standing::Running {
+    if standing == RunState::Running {
         return Err(CommandError::failed(format!("run {} has not ended", dir.run_id))
             .hint(format!("agentd runs show {}", dir.run_id)));
     }

@@ -127,6 +127,11 @@ impl Names {
         format!("agentd.{}.run.{}.{}.{}", self.cluster, token(repo.owner()), token(repo.name()), token(run))
     }
 
+    /// The subjects of the rows of a repository's runs.
+    pub fn rows_of(&self, repo: &RepoName) -> String {
+        format!("agentd.{}.run.{}.{}.*", self.cluster, token(repo.owner()), token(repo.name()))
+    }
+
     /// The subject of what is asked of a node. It is among the issues, of no repository.
     pub fn control_of_node(&self, node: &str) -> String {
         let nobody = token("");

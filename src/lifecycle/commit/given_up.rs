@@ -20,7 +20,7 @@ pub async fn commit<'a>(run: &'a Run<'a>, killed: &Stop) -> Result<Committed<'a>
         Stage::Next(prepared) => prepared.worktree,
         Stage::Over(mut worked) => {
             worked.stop = said(format!("Its last edits are not committed: {}", worked.stop.message));
-            return Ok(Committed { worked: *worked, is_done: false });
+            return Ok(Committed { worked: *worked, has_tree: false });
         }
     };
     let stop = match keep_and_say(run, &worktree).await {
@@ -28,7 +28,7 @@ pub async fn commit<'a>(run: &'a Run<'a>, killed: &Stop) -> Result<Committed<'a>
         Err(error) => said(format!("Its last edits are not committed. {}", error.stop()?.message)),
     };
     let workspace = Some(Workspace { worktree, sandbox: None });
-    Ok(Committed { worked: Worked { run, stop, workspace }, is_done: false })
+    Ok(Committed { worked: Worked { run, stop, workspace }, has_tree: false })
 }
 
 async fn keep_and_say(run: &Run<'_>, worktree: &Worktree) -> Result<String, StageError> {

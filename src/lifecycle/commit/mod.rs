@@ -30,12 +30,12 @@ pub struct Committed<'a> {
     /// The run.
     pub worked: Worked<'a>,
     /// Whether there is a tree of its own to verify and to judge.
-    pub is_done: bool,
+    pub has_tree: bool,
 }
 
 /// Commits what the flow left. What may not leave, or what git refuses, ends the run; the edits stay in the worktree.
 pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, JournalError> {
-    let Some(workspace) = &worked.workspace else { return Ok(Committed { worked, is_done: false }) };
+    let Some(workspace) = &worked.workspace else { return Ok(Committed { worked, has_tree: false }) };
     let run = worked.run;
     // The tools are closed and the programs have ended. What the next look finds is what is judged and published.
     workspace.worktree.nothing_runs();
@@ -43,10 +43,10 @@ pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, Journal
     let refused = match keep(run, &workspace.worktree, &summary).await {
         // What conflicts with others' commits is not tried twice.
         Ok(()) if worked.stop.detail == StopDetail::BranchMoved => {
-            return Ok(Committed { worked, is_done: true });
+            return Ok(Committed { worked, has_tree: true });
         }
         Ok(()) => match with_others(run, &workspace.worktree, &summary).await {
-            Ok(()) => return Ok(Committed { worked, is_done: true }),
+            Ok(()) => return Ok(Committed { worked, has_tree: true }),
             Err(error) => error.stop()?,
         },
         Err(error) => error.stop()?,
@@ -56,7 +56,7 @@ pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, Journal
         run.journal.warn("not_committed", refused.message);
     }
     worked.stop = end;
-    Ok(Committed { worked, is_done: false })
+    Ok(Committed { worked, has_tree: false })
 }
 
 /// Has what others pushed meanwhile in the branch, so that all of it is verified.

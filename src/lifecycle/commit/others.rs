@@ -47,7 +47,7 @@ pub fn broken(error: GitError) -> Stop {
 /// which replaces nothing.
 pub async fn newer(run: &Run<'_>, worktree: &Worktree) -> Result<Option<Theirs>, Stop> {
     let looked = || run.nothing_newer.lock().unwrap_or_else(PoisonError::into_inner);
-    let again = looked().as_mut().is_some_and(RemoteLook::stands_again);
+    let again = looked().as_mut().is_some_and(RemoteLook::use_once_more);
     if again || run.plan.publish == Publish::None || run.context.replay.is_some() {
         return Ok(None);
     }

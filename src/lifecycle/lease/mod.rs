@@ -270,6 +270,9 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         recovery::end_unnamed(context, run_id).await;
         return Err(unusable(context, format!("The lease could not be written: {error}.")));
     }
+    if let Some(held) = held.taken_from().and(held.term()) {
+        recovery::end_left(context, &plan.issue.key, held.term);
+    }
     let held = Arc::new(Mutex::new(held));
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, elsewhere, held })
 }

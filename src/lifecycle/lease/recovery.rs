@@ -1,26 +1,23 @@
 //! After a crash the run of a dead holder is finished as `interrupted`, and its finished visits are handed on (D61).
 
-use std::path::Path;
 use std::time::Duration;
 
 use crate::domain::budget::Spend;
 use crate::domain::cluster::names::node_of;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
+use crate::domain::issue::IssueKey;
 use crate::domain::name::{CommitId, RepoName};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::{Carried, RunId};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
+use crate::record::finish;
 use crate::record::run_facts;
-use crate::record::{bring, finish};
+use crate::record::taking_over::{self, brought, end};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::MappingRecord;
 use crate::store::run_dir::StateDir;
-use crate::sys::clock::Clock;
-
-/// How often the end of a dead run is tried that a late line of its own comes before.
-const MOST_TRIES: u32 = 3;
 
 /// A run whose process died.
 #[derive(Debug, Clone)]
@@ -163,33 +160,6 @@ pub async fn was_elsewhere(context: &RepositoryContext, last: Option<&MappingRec
     read.await.unwrap_or(false)
 }
 
-/// Ends a dead run, once this node has all of it. The caller holds the lease.
-fn end(
-    state: &StateDir,
-    repo: &RepoName,
-    run_id: RunId,
-    (clock, key): (&Clock, Option<&Path>),
-) -> Result<(), JournalError> {
-    let dir = state.run(repo, run_id);
-    let mut tried = 0;
-    loop {
-        let ended = finish::finalise(&dir, clock, key);
-        tried += 1;
-        // A line of the dead one's may have come in meanwhile: it counts, and the end comes behind it.
-        match ended {
-            Err(_) if state.shared().is_some() && tried < MOST_TRIES => brought(state, repo, run_id)?,
-            ended => return ended,
-        }
-    }
-}
-
-fn brought(state: &StateDir, repo: &RepoName, run_id: RunId) -> Result<(), JournalError> {
-    bring::to_node(state, repo, run_id).map_err(|error| JournalError {
-        path: state.run(repo, run_id).events().display().to_string(),
-        message: error.to_string(),
-    })
-}
-
 /// The run that a person wants to continue, or `None` for a success. Its failed visits are visited again. If it ended
 /// by itself, the worktree stays as it is.
 pub async fn resumed(
@@ -270,27 +240,26 @@ fn reopened(mut facts: RunFacts) -> RunFacts {
 /// In a cluster: ends a run that died before its lease's record named it. It had begun nothing yet; its journal may have its first line.
 /// The caller holds the lease.
 pub async fn end_unnamed(context: &RepositoryContext, run_id: RunId) {
-    let (state, repo, clock) = (context.state.clone(), context.repo.clone(), context.clock.clone());
-    let key = context.config.record.seal_key.clone();
+    let (context, key) = (context.clone(), context.config.record.seal_key.clone());
     let ended = tokio::task::spawn_blocking(move || {
-        bring::to_node(&state, &repo, run_id).map_err(|error| error.to_string())?;
-        if !state.run(&repo, run_id).events().exists() {
-            return Ok(());
-        }
-        let facts = run_facts::read(&state.run(&repo, run_id)).map_err(|error| error.to_string())?;
-        // Without its first line there was no run, only a file for one.
-        if facts.lease.is_none() || facts.end.is_some() {
-            return Ok(());
-        }
-        end(&state, &repo, run_id, (&clock, key.as_deref())).map_err(|error| error.to_string())
+        let (state, repo) = (&context.state, &context.repo);
+        taking_over::end_unnamed(state, repo, run_id, (&context.clock, key.as_deref()))
     });
-    match ended.await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            tracing::warn!(%run_id, "a run that died at its beginning cannot be ended: {error}");
-        }
-        Err(panic) => tracing::error!(%run_id, %panic, "a run that died at its beginning cannot be ended"),
+    if let Err(panic) = ended.await {
+        tracing::error!(%run_id, %panic, "a run that died at its beginning cannot be ended");
     }
+}
+
+/// In a cluster, beside what the caller goes on with: completes what several nodes in a row left of an issue, each of which died while
+/// it completed what the one before had left. `before`: the term of the caller's lease.
+pub fn end_left(context: &RepositoryContext, issue: &IssueKey, before: u64) {
+    let (context, issue) = (context.clone(), issue.clone());
+    drop(tokio::task::spawn_blocking(move || {
+        let (state, repo, key) = (&context.state, &context.repo, context.config.record.seal_key.as_deref());
+        taking_over::end_left(state, repo, (&context.clock, key), |row| {
+            row.issue.as_ref() == Some(&issue) && row.term < before
+        })
+    }));
 }
 
 /// The run that held the lease last, if its process died before its end. The run is finished here. For a `daemon` this

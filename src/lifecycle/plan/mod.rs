@@ -103,8 +103,9 @@ impl Plan {
     }
 }
 
-/// A run of a cluster is published, wherever it is begun from; a replay is none of the cluster's.
-fn is_published(context: &RepositoryContext) -> Result<(), Refusal> {
+/// Refuses a run of a cluster in a program that does not take part in it: the other nodes would not see the run. A replay is none of the
+/// cluster's.
+fn refuse_outside_cluster(context: &RepositoryContext) -> Result<(), Refusal> {
     let shared = context.config.cluster.store == StoreKind::Nats;
     match shared && context.state.shared().is_none() && context.replay.is_none() {
         false => Ok(()),
@@ -123,7 +124,7 @@ fn is_in_the_store(record: &MappingRecord, context: &RepositoryContext) -> bool 
 
 /// Reads and checks everything a run depends on. Changes nothing anywhere.
 pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Plan, Refusal> {
-    is_published(context)?;
+    refuse_outside_cluster(context)?;
     let (issue, snapshot, text) = issue(&request, context).await?;
     let lease_record = last_mapping(&issue, context).await;
     let mapped = match &lease_record {
@@ -485,7 +486,7 @@ async fn supported(loaded: &Loaded, context: &RepositoryContext) -> Result<(), R
                 .hint("on Linux install bubblewrap; agentd doctor says what is missing")
                 .hint("or say that you want that: sandbox.mode = \"off\" in your own agentd.toml"));
         }
-        let message = format!("There is no cage as sandbox.mode asks for: {why}.");
+        let message = format!("There is no sandbox as sandbox.mode asks for: {why}.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message)
             .hint("make it possible (agentd doctor says what is missing), or set sandbox.mode = \"auto\""));
     }
@@ -510,11 +511,11 @@ async fn startable(program: &AgentProgram, agent: &str, context: &RepositoryCont
         });
         if let Err(why) = usable {
             let message = format!(
-                "The agent \"{agent}\" starts {}, and there is no cage for it here: {why}.",
+                "The agent \"{agent}\" starts {}, and there is no sandbox for it here: {why}.",
                 program.argv.first().map_or("a program", String::as_str)
             );
             return Err(Refusal::new(StopDetail::ConfigInvalid, message)
-                .hint("make the cage possible (agentd doctor says what is missing)")
+                .hint("make the sandbox possible (agentd doctor says what is missing)")
                 .hint("or let it run with your own rights: \"sandbox\": \"off\" in its `program`"));
         }
     }

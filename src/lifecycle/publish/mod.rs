@@ -301,7 +301,7 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
         }
     }
     if stop.is_taken() {
-        parked::is_shown(run).await;
+        parked::note_shown(run).await;
     }
     Ok(())
 }

@@ -29,6 +29,7 @@ pub async fn run<'a>(instance: Instance<'a>) -> Result<Worked<'a>, JournalError>
     if let Err(unwritten) = instance.world.wait_confirmed().await {
         tracing::warn!("{}", unwritten.message);
     }
+    instance.world.sync_caps().await;
     instance.toolbox.close().await;
     Ok(Worked { run: instance.run, stop: stop?, workspace: Some(instance.workspace) })
 }
@@ -86,20 +87,22 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                 if let Some(stop) = refused.or(confirmed.err()) {
                     return close(instance, stop, None);
                 }
-                match conflict.left(run, workspace, flow.ended()).await {
+                match conflict.end_if_unresolved(run, workspace, flow.ended()).await {
                     Ok(None) => {}
                     Ok(Some(stop)) => return close(instance, stop, None),
                     Err(error) => return close(instance, error.stop()?, None),
                 }
             }
-            Progress::Ended(end) => match conflict.look(instance, &mut flow, &end, next - 1).await {
-                Ok(After::Again) => {}
-                Ok(After::Over) => {
-                    outcomes::record(instance, &end.stop).await?;
-                    return close(instance, end.stop, end.completion_reason);
+            Progress::Ended(end) => {
+                match conflict.begin_if_conflicting(instance, &mut flow, &end, next - 1).await {
+                    Ok(After::Again) => {}
+                    Ok(After::Over) => {
+                        outcomes::record(instance, &end.stop).await?;
+                        return close(instance, end.stop, end.completion_reason);
+                    }
+                    Err(error) => return close(instance, error.stop()?, None),
                 }
-                Err(error) => return close(instance, error.stop()?, None),
-            },
+            }
         }
     }
 }
@@ -176,13 +179,13 @@ async fn made(
     message: &str,
 ) -> Result<Kept, GitError> {
     let worktree = &workspace.worktree;
+    let last = since.as_ref().map(|(last, _)| *last);
     if let Some((last, Changed::Files(files))) = since
         && let Some(kept) = worktree.checkpoint_of(last, files, &reference, message).await?
     {
         return Ok(kept);
     }
-    let commit = worktree.checkpoint(&reference, message).await?;
-    Ok(Kept { reference, commit })
+    worktree.checkpoint_after(last, &reference, message).await
 }
 
 /// Records how the flow ended.

@@ -12,7 +12,7 @@ pub use self::cells::{Carried, into_files, into_store};
 pub use self::seals::{SealsMoved, gather_seals, put_keys, put_seals};
 use super::audit;
 pub use super::bring::{Brought, NotBrought, bring};
-use super::finish::{self, Standing};
+use super::finish::{self, RunState};
 use super::journals::{self, Two, joined};
 use super::seal;
 use crate::store::journal_file;
@@ -74,8 +74,8 @@ pub fn import(
 ) -> Result<Fate, NotImported> {
     if !dry_run {
         match finish::ensure_ended(dir, clock, key) {
-            Ok((_, Standing::Ended)) => {}
-            Ok((_, Standing::Running)) => return Ok(Fate::Broken("it has no end".to_owned())),
+            Ok((_, RunState::Ended)) => {}
+            Ok((_, RunState::Running)) => return Ok(Fate::Broken("it has no end".to_owned())),
             Err(error) => return Ok(Fate::Broken(error.to_string())),
         }
     }

@@ -1,5 +1,6 @@
 //! Blobs as files of the run directory. They are written as they come, and made durable together.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -11,8 +12,9 @@ use crate::sys::files::{self, FileError};
 pub(super) struct FileBlobs {
     folder: PathBuf,
     unsynced: Mutex<Vec<PathBuf>>,
-    /// Held while files are made durable. A second caller waits for the first.
-    syncing: Mutex<()>,
+    /// Held while files are made durable. A second caller waits for the first. It has the folders whose names are durable: a run
+    /// removes none of its folders.
+    syncing: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl FileBlobs {
@@ -43,8 +45,29 @@ impl Blobs for FileBlobs {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let written = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(files::sync(&written)?)
+        Ok(files::sync(&written, &mut known)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_waits_for_its_file_and_its_name_and_only_the_first_one_for_its_folder_s_name() {
+        let run = tempfile::tempdir().unwrap();
+        let blobs = FileBlobs::below(run.path().to_owned());
+        let waited = |names: &[&str]| {
+            let before = files::waits();
+            names.iter().for_each(|name| drop(blobs.put(name, b"bytes").unwrap()));
+            blobs.sync().unwrap();
+            files::waits() - before
+        };
+        assert_eq!(waited(&["conversation/1.json"]), 3, "the file, its folder, the run's");
+        assert_eq!(waited(&["conversation/2.json"]), 2);
+        assert_eq!(waited(&["conversation/3.json", "tool-output/1", "tool-output/2"]), 6);
+        assert_eq!(waited(&[]), 0);
     }
 }

@@ -1,8 +1,12 @@
 //! Cells as files, changed under one lock. A commit of several is written down as a whole before it is in their files, so
 //! that it is finished by whoever comes next if its process dies.
+//!
+//! What money was spent changes twice with each request. From the second change on a process makes these in place
+//! (`sys/in_place.rs`).
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -19,6 +23,7 @@ use crate::store::run_dir::FindError;
 use crate::store::seal_key::SEAL_KEYS;
 use crate::sys::clock::Stopwatch;
 use crate::sys::files::{self, FileError};
+use crate::sys::in_place::{self, InPlace, OnDisk};
 use crate::sys::lock::Turn;
 
 /// Longest wait for another process that changes cells.
@@ -79,12 +84,88 @@ impl FileStore {
         }
         Ok(files::remove_file(&path).map(drop)?)
     }
+
+    fn value(&self, cell: &Cell) -> Result<Option<String>, StoreError> {
+        let path = self.place(cell);
+        if is_changed_often(cell) { Ok(in_place::read(&path)?) } else { read(&path) }
+    }
+
+    /// Changes one cell, and waits for the disk if `wait`. The caller has the locks.
+    fn change(&self, change: &Change, wait: bool) -> Result<Committed, StoreError> {
+        let path = self.place(&change.cell);
+        if is_changed_often(&change.cell)
+            && let Some(value) = &change.value
+            && self.change_in_place(&path, value, wait)
+        {
+            return Ok(Committed::Done);
+        }
+        let changed = write(&path, change.value.as_deref())?;
+        if is_changed_often(&change.cell) {
+            self.knows(&path, None);
+        }
+        // A file that is gone meanwhile was taken by somebody who has no lock; one that was never there was not.
+        let empty = change.value.is_none() && change.after == Revision::ABSENT;
+        Ok(if changed || empty { Committed::Done } else { Committed::Overtaken })
+    }
+
+    /// False: the file has to be replaced, which is right whatever failed here.
+    fn change_in_place(&self, path: &Path, value: &str, wait: bool) -> bool {
+        if value.len() > in_place::MOST {
+            return false;
+        }
+        let known = self.known(path);
+        let changed = match (InPlace::open(path), known) {
+            (Ok(Some(mut opened)), known) => opened.write(value, known.flatten(), wait).map(Some),
+            // Who changes it once does not do so often.
+            (Ok(None), Some(_)) => InPlace::make(path, value),
+            (Ok(None), None) => Ok(None),
+            (Err(error), _) => Err(error),
+        };
+        match changed {
+            Ok(Some(on_disk)) => {
+                self.knows(path, Some(on_disk));
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                tracing::debug!(%error, "a cell cannot be changed in place");
+                false
+            }
+        }
+    }
+
+    /// `None`: this process has not changed it.
+    fn known(&self, path: &Path) -> Option<Option<OnDisk>> {
+        self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied()
+    }
+
+    fn knows(&self, path: &Path, known: Option<OnDisk>) {
+        self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), known);
+    }
+
+    /// Takes the locks that a change of these needs, and finishes what another process has begun.
+    fn locked(&self, changes: &[Change]) -> Result<(Turn, Option<Turn>), StoreError> {
+        let spending = changes.iter().any(|change| matches!(change.cell, Cell::Spend(_)));
+        let locks = self.lock_all(spending || self.redo().exists())?;
+        self.finish()?;
+        Ok(locks)
+    }
+
+    /// Whether each of them has the value that its change comes after.
+    fn are_as_expected(&self, changes: &[Change]) -> Result<bool, StoreError> {
+        for change in changes {
+            if Revision::of(self.value(&change.cell)?.as_deref()) != change.after {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
 }
 
 impl Cells for FileStore {
     fn get(&self, cell: &Cell) -> Result<(Revision, Option<String>), StoreError> {
         self.wait_until_whole()?;
-        let value = read(&self.place(cell))?;
+        let value = self.value(cell)?;
         Ok((Revision::of(value.as_deref()), value))
     }
 
@@ -97,19 +178,12 @@ impl Cells for FileStore {
                 words,
             });
         }
-        let spending = changes.iter().any(|change| matches!(change.cell, Cell::Spend(_)));
-        let _locks = self.lock_all(spending || self.redo().exists())?;
-        self.finish()?;
-        for change in changes {
-            if Revision::of(read(&self.place(&change.cell))?.as_deref()) != change.after {
-                return Ok(Committed::Overtaken);
-            }
+        let _locks = self.locked(changes)?;
+        if !self.are_as_expected(changes)? {
+            return Ok(Committed::Overtaken);
         }
         if let [change] = changes {
-            let changed = write(&self.place(&change.cell), change.value.as_deref())?;
-            // A file that is gone meanwhile was taken by somebody who has no lock; one that was never there was not.
-            let empty = change.value.is_none() && change.after == Revision::ABSENT;
-            return Ok(if changed || empty { Committed::Done } else { Committed::Overtaken });
+            return self.change(change, true);
         }
         let inside = |change: &Change| {
             let file = self.place(&change.cell);
@@ -122,6 +196,27 @@ impl Cells for FileStore {
         files::write_private(&self.redo(), &text)?;
         self.finish()?;
         Ok(Committed::Done)
+    }
+
+    fn commit_for_now(&self, change: &Change) -> Result<Committed, StoreError> {
+        let changes = std::slice::from_ref(change);
+        let _locks = self.locked(changes)?;
+        match self.are_as_expected(changes)? {
+            true => self.change(change, false),
+            false => Ok(Committed::Overtaken),
+        }
+    }
+
+    fn sync_cell(&self, cell: &Cell) -> Result<(), StoreError> {
+        let path = self.place(cell);
+        // What was replaced is on the disk already, and what another process changed is its own matter.
+        let known = if is_changed_often(cell) { self.known(&path).flatten() } else { None };
+        if let Some(known) = known
+            && let Some(opened) = InPlace::open(&path)?
+        {
+            self.knows(&path, Some(opened.wait(known)?));
+        }
+        Ok(())
     }
 
     fn watch(&self, cell: &Cell) -> BoxStream<'static, Option<String>> {
@@ -204,6 +299,11 @@ impl Cells for FileStore {
     }
 }
 
+/// What is spent changes with each request to a model; the others change a few times in a run.
+fn is_changed_often(cell: &Cell) -> bool {
+    matches!(cell, Cell::Spend(_) | Cell::IssueSpend { .. })
+}
+
 fn unlisted(error: FindError) -> StoreError {
     let place = match &error {
         FindError::Unreadable { path, .. } => path.display().to_string(),
@@ -228,7 +328,7 @@ fn read(path: &Path) -> Result<Option<String>, StoreError> {
 
 /// False: the file was to go, and was gone.
 fn write(path: &Path, value: Option<&str>) -> Result<bool, StoreError> {
-    let Some(value) = value else { return Ok(files::remove_file(path)?) };
+    let Some(value) = value else { return Ok(in_place::remove(path)?) };
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         files::create_private_dir(folder)?;
     }

@@ -7,8 +7,9 @@ mod log;
 mod redo_format;
 mod runs;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use self::blobs::FileBlobs;
 use self::log::FileLog;
@@ -19,6 +20,7 @@ use crate::domain::run::RunId;
 use crate::sys::clock::Clock;
 use crate::sys::files;
 use crate::sys::host::Host;
+use crate::sys::in_place::OnDisk;
 
 /// Files below a state directory.
 #[derive(Debug, Clone)]
@@ -26,12 +28,15 @@ pub struct FileStore {
     root: PathBuf,
     host: Host,
     clock: Clock,
+    /// Of the cells that are changed often, those that this process has changed: what of each it knows to be on the disk, `None` where
+    /// that is the file.
+    on_disk: Arc<Mutex<HashMap<PathBuf, Option<OnDisk>>>>,
 }
 
 impl FileStore {
     /// The store of a state directory, for this process; nothing is made yet.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), host: Host::current(), clock: Clock::system() }
+        Self { root: root.to_owned(), host: Host::current(), clock: Clock::system(), on_disk: Arc::default() }
     }
 
     /// The folder of a repository's state.

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::cell_stream::{Write, Written};
 use super::control::Heard;
-use super::holders::{session, session_lives};
+use super::holders::session_lives;
 use super::node::{document, failed, issue_cell, node_cells, text_of};
 use super::session::Session;
-use super::shared::{NatsStore, Shared};
+use super::shared::{NatsStore, Shared, session};
 use super::slots;
 use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{Hold, IssueCell, NodeCell, NodeState, RunKey, SessionId};

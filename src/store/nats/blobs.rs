@@ -6,10 +6,10 @@ use std::sync::Arc;
 use async_nats::jetstream::object_store::{InfoErrorKind, ObjectStore};
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::connection::told;
 use super::shared::Shared;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
+use crate::domain::causes::with_causes;
 use crate::domain::cluster::names::StreamKind;
 use crate::domain::run::RunId;
 use crate::store::port::{Blobs, StoreError};
@@ -39,7 +39,7 @@ async fn bucket(shared: &Shared) -> Result<ObjectStore, String> {
     let bucket = shared.node.names.bucket();
     let api = format!("$JS.API.STREAM.INFO.OBJ_{bucket}");
     let opened = link.permitted(&api, link.context.get_object_store(&bucket)).await?;
-    opened.map_err(|error| told(&error))
+    opened.map_err(|error| with_causes(&error))
 }
 
 /// Whether an object is there whole: its name is there only then.
@@ -56,7 +56,7 @@ async fn kept_at(bucket: &ObjectStore, name: &str) -> Result<Option<DateTime<Utc
             Ok(Some(since.unwrap_or_default()))
         }
         Err(error) if error.kind() == InfoErrorKind::NotFound => Ok(None),
-        Err(error) => Err(told(&error)),
+        Err(error) => Err(with_causes(&error)),
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) async fn put(shared: &Shared, name: &str, bytes: Vec<u8>) -> Result<(
         // Another node may have put the same at the same time.
         Err(error) => match has(&bucket, name).await {
             Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(told(&error)),
+            Ok(false) | Err(_) => Err(with_causes(&error)),
         },
     }
 }
@@ -85,7 +85,7 @@ pub(super) async fn put(shared: &Shared, name: &str, bytes: Vec<u8>) -> Result<(
 /// An object's bytes, part by part. A consumer for each object, as a client's reader makes one, stays with the servers for half a minute,
 /// and they refuse new ones after some three hundred.
 pub(super) async fn get(shared: &Shared, name: &str) -> Result<Vec<u8>, String> {
-    let info = bucket(shared).await?.info(name).await.map_err(|error| told(&error))?;
+    let info = bucket(shared).await?.info(name).await.map_err(|error| with_causes(&error))?;
     let (link, names) = (shared.connection.link(), &shared.node.names);
     let (stream, parts) = (names.stream(StreamKind::Blobs), format!("$O.{}.C.{}", names.bucket(), info.nuid));
     let (mut bytes, mut last) = (Vec::new(), 0);

@@ -18,6 +18,7 @@ use tokio::sync::broadcast;
 
 use super::access::{Access, Credentials};
 use super::answer_wire::Answer;
+use crate::domain::causes::with_causes;
 use crate::domain::cluster::rights::inbox;
 use crate::store::port::StoreError;
 use crate::sys::shutdown;
@@ -177,7 +178,7 @@ async fn connected(access: &Access, denied: broadcast::Sender<String>) -> Result
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
         Credentials::Nkey(seed) => options.nkey(seed.expose_secret().to_owned()),
     };
-    options.connect(access.urls.clone()).await.map_err(|error| with_key(told(&error)))
+    options.connect(access.urls.clone()).await.map_err(|error| with_key(with_causes(&error)))
 }
 
 /// Which key of the configuration an error of TLS speaks of.
@@ -195,20 +196,6 @@ fn with_key(words: String) -> String {
         _ => return words,
     };
     format!("{words}; {key}")
-}
-
-/// An error with what it came from.
-pub(super) fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 /// A server does not answer a request without rights. It says so apart, and the request would only time out.
@@ -275,12 +262,12 @@ impl Link {
             Ok(Err(error)) => {
                 return match error.kind() {
                     RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::InvalidSubject => {
-                        Sent::Refused(told(&error))
+                        Sent::Refused(with_causes(&error))
                     }
                     RequestErrorKind::NoResponders => {
                         Sent::Unknown(format!("no stream takes {subject} at the moment"))
                     }
-                    _ => Sent::Unknown(told(&error)),
+                    _ => Sent::Unknown(with_causes(&error)),
                 };
             }
         };
@@ -302,7 +289,7 @@ impl Link {
     }
 
     async fn stream(&self, name: &str) -> Result<Stream<()>, String> {
-        self.context.get_stream_no_info(name).await.map_err(|error| told(&error))
+        self.context.get_stream_no_info(name).await.map_err(|error| with_causes(&error))
     }
 
     /// The last message of a subject, from the stream's leader.
@@ -333,7 +320,7 @@ impl Link {
         match self.permitted(&api, read).await? {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(format!("stream {stream}: {}", told(&error))),
+            Err(error) => Err(format!("stream {stream}: {}", with_causes(&error))),
         }
     }
 
@@ -341,9 +328,9 @@ impl Link {
     pub(super) async fn subjects(&self, stream: &str, filter: &str) -> Result<Vec<String>, StoreError> {
         let api = format!("$JS.API.STREAM.INFO.{stream}");
         let list = async {
-            let handle = self.context.get_stream(stream).await.map_err(|error| told(&error))?;
-            let found = handle.info_with_subjects(filter).await.map_err(|error| told(&error))?;
-            found.try_collect::<HashMap<String, usize>>().await.map_err(|error| told(&error))
+            let handle = self.context.get_stream(stream).await.map_err(|error| with_causes(&error))?;
+            let found = handle.info_with_subjects(filter).await.map_err(|error| with_causes(&error))?;
+            found.try_collect::<HashMap<String, usize>>().await.map_err(|error| with_causes(&error))
         };
         let found = self.permitted(&api, list).await.and_then(|found| found);
         let found =

@@ -16,7 +16,7 @@ use super::held_issue::HeldIssue;
 use super::node::{failed, is_gone, issue_cell, node_cell, node_cells, text_of};
 use super::pollers;
 use super::session::Session;
-use super::shared::{NatsStore, Shared};
+use super::shared::{NatsStore, Shared, session};
 use super::slots::{self, Counted, Watched};
 use crate::domain::cluster::cells::{ASKED, HeldTerm, Hold, IssueCell, RunKey, SessionId};
 use crate::domain::cluster::lease::{self, Claim};
@@ -54,24 +54,6 @@ pub(super) async fn session_lives(shared: &Shared, by: &SessionId) -> Result<boo
     let (_, found) = node_cell(&shared.node.cells, &node).await?;
     let gone = found.as_ref().is_some_and(|found| is_gone(found, &shared.node.host));
     Ok(!gone && !has_ended(by, found.as_ref()))
-}
-
-/// This node's session, begun where there is none.
-pub(super) async fn session(shared: &Arc<Shared>) -> Result<Arc<Session>, StoreError> {
-    let mut current = shared.session.lock().await;
-    if let Some(session) = current.as_ref().filter(|session| session.holds()) {
-        return Ok(Arc::clone(session));
-    }
-    // One that is not valid at the moment may become so again; only one that has expired never does.
-    if let Some(session) = current.as_ref().filter(|session| !session.has_expired()) {
-        session.commit(Vec::new()).await?;
-        if !session.has_expired() {
-            return Ok(Arc::clone(session));
-        }
-    }
-    let begun = Session::begin(&shared.node).await?;
-    *current = Some(Arc::clone(&begun));
-    Ok(begun)
 }
 
 async fn take(

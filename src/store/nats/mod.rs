@@ -46,6 +46,7 @@ use super::port::{Blobs, Log, Servers, Store, StoreError};
 use super::requests::Requests;
 use super::run_dir::{FindError, RunDir, StateDir};
 use crate::domain::cluster::names::{StreamKind, last_tokens, node_of};
+use crate::domain::cluster::run_row::RunRow;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 
@@ -97,6 +98,10 @@ impl Store for NatsStore {
 
     fn shared(&self) -> Option<Arc<dyn Store>> {
         Some(Arc::new(self.clone()))
+    }
+
+    fn unsealed(&self, repo: &RepoName) -> Result<Vec<RunRow>, StoreError> {
+        self.unsealed_rows(repo)
     }
 
     fn node(&self) -> Option<String> {

@@ -82,9 +82,14 @@ impl Link {
 }
 
 impl NatsStore {
-    fn last_messages(&self, kind: StreamKind, behind: u64) -> Result<Vec<LastMessage>, StoreError> {
+    fn last_messages(
+        &self,
+        kind: StreamKind,
+        filter: String,
+        behind: u64,
+    ) -> Result<Vec<LastMessage>, StoreError> {
         let (link, stream) = (self.shared.connection.link(), self.names().stream(kind));
-        let (filter, place) = (self.names().subjects(kind).concat(), stream.clone());
+        let place = stream.clone();
         let found =
             self.shared.connection.call(async move { link.last_of_each(&stream, &filter, behind).await })?;
         found.map_err(|words| StoreError::Failed { action: "read", place, words })
@@ -107,17 +112,19 @@ impl NatsStore {
     /// As for [`Self::rows`].
     pub fn rows_behind(&self, place: u64) -> Result<(Vec<RowSeen>, u64), StoreError> {
         let (mut seen, mut end) = (Vec::new(), place);
-        for (subject, payload, written, at) in self.last_messages(StreamKind::Runs, place)? {
-            let row = cells::read(&String::from_utf8_lossy(&payload), RUN_ROW_SCHEMA);
-            let row = row.map_err(|error| StoreError::Failed {
-                action: "read",
-                place: subject,
-                words: error.to_string(),
-            })?;
-            seen.push(RowSeen { row, written });
+        let all = self.names().subjects(StreamKind::Runs).concat();
+        for (subject, payload, written, at) in self.last_messages(StreamKind::Runs, all, place)? {
+            seen.push(RowSeen { row: row_of(subject, &payload)?, written });
             end = end.max(at);
         }
         Ok((seen, end))
+    }
+
+    /// The rows of a repository that tell of no seal.
+    pub(super) fn unsealed_rows(&self, repo: &RepoName) -> Result<Vec<RunRow>, StoreError> {
+        let rows = self.last_messages(StreamKind::Runs, self.names().rows_of(repo), 0)?.into_iter();
+        let rows = rows.map(|(subject, payload, ..)| row_of(subject, &payload));
+        rows.filter(|row| row.as_ref().map_or(true, |row| !row.sealed)).collect()
     }
 
     /// Writes the row of a run, unless the one that is there has more of its journal. Blocks.
@@ -174,7 +181,8 @@ impl NatsStore {
     /// No answer.
     pub fn statuses(&self) -> Result<Vec<StatusSeen>, StoreError> {
         let mut seen = Vec::new();
-        for (subject, payload, written, _) in self.last_messages(StreamKind::Status, 0)? {
+        let all = self.names().subjects(StreamKind::Status).concat();
+        for (subject, payload, written, _) in self.last_messages(StreamKind::Status, all, 0)? {
             let Some([node]) = last_tokens(&subject) else { continue };
             let text = String::from_utf8_lossy(&payload).trim_end().to_owned();
             if !text.is_empty() {
@@ -184,4 +192,9 @@ impl NatsStore {
         seen.sort_by(|a, b| a.node.cmp(&b.node));
         Ok(seen)
     }
+}
+
+fn row_of(subject: String, payload: &[u8]) -> Result<RunRow, StoreError> {
+    let row = cells::read(&String::from_utf8_lossy(payload), RUN_ROW_SCHEMA);
+    row.map_err(|error| StoreError::Failed { action: "read", place: subject, words: error.to_string() })
 }

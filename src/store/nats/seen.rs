@@ -7,9 +7,10 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 
 use super::answer_wire::Timed;
-use super::connection::{AFTER, REQUEST, Sent, told};
+use super::connection::{AFTER, REQUEST, Sent};
 use super::node::{meta_cell, node_cell};
 use super::shared::NatsStore;
+use crate::domain::causes::with_causes;
 use crate::domain::cluster::cells::{self, ISSUE_SCHEMA, IssueCell, NodeCell, REPO_SCHEMA, RepoCell};
 use crate::domain::cluster::names::{StreamKind, last_tokens};
 use crate::domain::name::RepoName;
@@ -84,7 +85,7 @@ impl NatsStore {
         let link = self.shared.connection.link();
         let asked = self.shared.connection.call(async move {
             let answer = link.permitted("$JS.API.INFO", link.context.query_account()).await?;
-            answer.map_err(|error| told(&error))
+            answer.map_err(|error| with_causes(&error))
         })?;
         let account = asked.map_err(|words| failed("ask for", "the account", words))?;
         let limit = |limit: Option<i64>| limit.and_then(|limit| u64::try_from(limit).ok());
@@ -109,7 +110,7 @@ impl NatsStore {
         let place = subject.clone();
         let asked = self.shared.connection.call(async move {
             let answer = link.permitted(&subject, link.client.request(subject.clone(), Bytes::new())).await?;
-            answer.map_err(|error| told(&error))
+            answer.map_err(|error| with_causes(&error))
         })?;
         let message = asked.map_err(|words| failed("ask", &place, words))?;
         let timed: Timed = serde_json::from_slice(&message.payload)

@@ -43,6 +43,24 @@ pub(super) struct Word {
     saying: tokio::sync::Mutex<()>,
 }
 
+/// This node's session, begun where there is none.
+pub(super) async fn session(shared: &Arc<Shared>) -> Result<Arc<Session>, StoreError> {
+    let mut current = shared.session.lock().await;
+    if let Some(session) = current.as_ref().filter(|session| session.holds()) {
+        return Ok(Arc::clone(session));
+    }
+    // One that is not valid at the moment may become so again; only one that has expired never does.
+    if let Some(session) = current.as_ref().filter(|session| !session.has_expired()) {
+        session.commit(Vec::new()).await?;
+        if !session.has_expired() {
+            return Ok(Arc::clone(session));
+        }
+    }
+    let begun = Session::begin(&shared.node).await?;
+    *current = Some(Arc::clone(&begun));
+    Ok(begun)
+}
+
 impl NatsStore {
     /// Connects a node to its cluster. Blocks until one of the servers has answered; makes nothing there.
     ///

@@ -6,8 +6,9 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, State, StorageType};
 
-use super::connection::{Link, told};
+use super::connection::Link;
 use super::shared::NatsStore;
+use crate::domain::causes::with_causes;
 use crate::domain::cluster::names::{Names, StreamKind};
 use crate::store::port::StoreError;
 
@@ -129,7 +130,7 @@ async fn find(link: &Link, name: &str) -> Result<Option<FoundStream>, String> {
             GetStreamErrorKind::JetStream(refusal) if refusal.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 Ok(None)
             }
-            _ => Err(told(&error)),
+            _ => Err(with_causes(&error)),
         },
     }
 }
@@ -199,12 +200,12 @@ impl NatsStore {
                     .permitted(&subject, link.context.create_stream(next))
                     .await?
                     .map(|_| ())
-                    .map_err(|error| told(&error)),
+                    .map_err(|error| with_causes(&error)),
                 _ => link
                     .permitted(&subject, link.context.update_stream(next))
                     .await?
                     .map(|_| ())
-                    .map_err(|error| told(&error)),
+                    .map_err(|error| with_causes(&error)),
             };
             done.map(|()| true)
         })?;

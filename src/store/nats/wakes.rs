@@ -6,8 +6,9 @@ use async_nats::Subscriber;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
-use super::connection::{REQUEST, told};
+use super::connection::REQUEST;
 use super::shared::NatsStore;
+use crate::domain::causes::with_causes;
 use crate::store::port::StoreError;
 
 /// How long until it is listened anew.
@@ -20,7 +21,7 @@ impl NatsStore {
         self.shared.connection.begin(async move {
             for repository in repositories {
                 if let Err(error) = client.publish(subject.clone(), repository.into()).await {
-                    tracing::debug!("a poller is not woken: {}", told(&error));
+                    tracing::debug!("a poller is not woken: {}", with_causes(&error));
                 }
             }
         });
@@ -36,9 +37,10 @@ impl NatsStore {
         let heard = self.shared.connection.call(async move {
             let client = link.client.clone();
             let own = async {
-                let mut heard = client.subscribe(subject.clone()).await.map_err(|error| told(&error))?;
+                let mut heard =
+                    client.subscribe(subject.clone()).await.map_err(|error| with_causes(&error))?;
                 // It names no repository.
-                client.publish(subject.clone(), "".into()).await.map_err(|error| told(&error))?;
+                client.publish(subject.clone(), "".into()).await.map_err(|error| with_causes(&error))?;
                 let message = tokio::time::timeout(REQUEST, heard.next()).await;
                 message.ok().flatten().map(drop).ok_or_else(|| "no message comes".to_owned())
             };

@@ -27,6 +27,7 @@ use super::port::{
 use super::requests::Requests;
 use super::run_dir::{FindError, RunDir, StateDir};
 use crate::domain::cluster::cells::HeldTerm;
+use crate::domain::cluster::run_row::RunRow;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::sys::holder_format::{Holder, LeaseRecord};
@@ -76,6 +77,10 @@ impl Store for PublishedStore {
 
     fn shared(&self) -> Option<Arc<dyn Store>> {
         Some(Arc::new(self.nats.clone()))
+    }
+
+    fn unsealed(&self, repo: &RepoName) -> Result<Vec<RunRow>, StoreError> {
+        self.nats.unsealed(repo)
     }
 
     fn node(&self) -> Option<String> {

@@ -239,6 +239,35 @@ async fn h_10_a_run_that_dies_before_its_lease_names_it_is_ended_by_the_next_one
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn h_12_a_run_is_sealed_whose_ending_died_with_a_second_node() {
+    if !is_there("h_12_unsealed") {
+        return;
+    }
+    let (world, server) = world(2).await;
+    let (a, b, c) = (Node::of(&world, "a").await, Node::of(&world, "b").await, Node::of(&world, "c").await);
+    slow_model(&world, 1, 600_000);
+    let working = a.start(&world);
+    until("the first visit", || a.has("visit_started", 1) && world.sim.model_requests().len() == 2).await;
+    let run = run_ids(&a.state).pop().unwrap();
+    working.kill();
+    tokio::task::block_in_place(|| without_record(&server, None));
+    let gate = Gate::to(server.address());
+    let config = std::fs::read_to_string(&b.config).unwrap();
+    world.write("b.toml", &config.replace(&server.address(), &gate.address));
+    gate.end_before(Some("files_sealed"));
+    let second = b.start(&world);
+    until_or("it is about to be sealed", || gate.ended() > 0, || b.said()).await;
+    second.kill();
+    let last = || tokio::task::block_in_place(|| shared(&server, &run).pop().unwrap()["kind"].clone());
+    assert_eq!(last(), json!("run_ended"));
+    let (code, output, said) = c.start(&world).ended().await;
+    assert_eq!(code, Some(0), "{output:#} {said}");
+    until_or("it is sealed", || last() == json!("files_sealed"), || c.said()).await;
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h_10_a_run_that_dies_before_its_first_line_never_was() {
     if !is_there("h_10_no_line") {
         return;
@@ -294,7 +323,20 @@ async fn died_with_its_lease(test: &str, after: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn k_091_a_record_without_its_seal_is_completed_also_where_the_lease_was_given_back() {
-    if !is_there("k_091_unsealed") {
+    unsealed("k_091_unsealed", |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_091_a_record_without_its_seal_is_completed_also_where_no_lease_names_its_run() {
+    unsealed("k_091_unnamed", |cell| {
+        cell["record"]["run_id"] = json!("01900000-0000-7000-8000-000000000001")
+    })
+    .await;
+}
+
+/// The record of a run that ended is completed at a daemon's start, with the issue's cell given back, and as `change` makes it.
+async fn unsealed(test: &str, change: impl FnOnce(&mut Value)) {
+    if !is_there(test) {
         return;
     }
     let (world, server) = world(1).await;
@@ -319,6 +361,7 @@ async fn k_091_a_record_without_its_seal_is_completed_also_where_the_lease_was_g
     let members = cell.as_object_mut().unwrap();
     members.retain(|name, _| !["by", "key", "holder"].contains(&name.as_str()));
     members.insert("state".to_owned(), json!("free"));
+    change(&mut cell);
     with_client(&server.url(), async |context| {
         let subject = "agentd.test.cell.issue.demo.shop.7";
         context.publish(subject, cell.to_string().into()).await.unwrap().await.unwrap();

@@ -261,3 +261,102 @@ async fn a_checkpoint_of_written_files_is_the_one_that_git_would_make() {
     let linked = BTreeSet::from(["linked/lib.rs".to_owned()]);
     assert_eq!(tree.checkpoint_of(&last, linked, &name(99), "visit").await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn folders_whose_names_sort_otherwise_than_their_files_are_compared_again_and_again() {
+    let ground = Ground::new().await;
+    let tracked =
+        ["a/x", "a/a/y", "a-b/x", "a-b/c/z", "a.b/x", "a b/x", "a0/x", "a0b", "ab/x", "a/-/q", "zz"];
+    for path in tracked {
+        ground.write(path, &format!("{path}\n"));
+    }
+    ground.git(&["add", "-A"]).await;
+    ground.git(&["commit", "-qm", "names"]).await;
+    let tree = ground.prepare(7).await.unwrap().worktree;
+    let before = tree.tree().await.unwrap();
+    // The index is read at the first of these, and stays.
+    for path in tracked {
+        put(&tree, path, "other\n");
+        let (found, asked) = tree_and_whether_git_was_asked(&tree).await;
+        assert_eq!((asked, found == before), (false, false), "{path}");
+        remove(&tree, path);
+        let (without, asked) = tree_and_whether_git_was_asked(&tree).await;
+        assert!(!asked && without != found && without != before, "{path}");
+        put(&tree, path, &format!("{path}\n"));
+        assert_eq!(tree_and_whether_git_was_asked(&tree).await, (before.clone(), false), "{path}");
+    }
+    put(&tree, "a-b/new", "n\n");
+    put(&tree, "a/a/y", "changed\n");
+    let (found, asked) = tree_and_whether_git_was_asked(&tree).await;
+    assert_eq!((asked, found.clone()), (false, by_git(&ground).await));
+    // Another index stands there now.
+    assert_eq!(tree.tree().await.unwrap(), found);
+}
+
+#[tokio::test]
+async fn a_repository_that_is_kept_open_sees_what_others_change_in_it() {
+    let ground = Ground::new().await;
+    let tree = ground.prepare(7).await.unwrap().worktree;
+    let mut at = 0;
+    let mut written = |name: &str| {
+        at += 1;
+        put(&tree, name, &format!("{at}\n"));
+    };
+    written("one.txt");
+    assert!(!tree_and_whether_git_was_asked(&tree).await.1);
+    let same_as_git = async |what: &str, asks: bool| {
+        let (found, asked) = tree_and_whether_git_was_asked(&tree).await;
+        assert_eq!((asked, found), (asks, by_git(&ground).await), "{what}");
+        // git has written the index anew: from here on it is compared with this one.
+        tree.tree().await.unwrap();
+    };
+    ground.git(&["gc", "-q", "--prune=now"]).await;
+    written("two.txt");
+    same_as_git("packed anew", false).await;
+    let excluded = ground.repo.join(".git/info/exclude");
+    let known = std::fs::read_to_string(excluded.as_path()).unwrap();
+    files::write_public(excluded.as_path(), format!("{known}*.private\n").as_bytes()).unwrap();
+    written("mine.private");
+    written("three.txt");
+    same_as_git("other exclusions", false).await;
+    written("more.private");
+    written("four.txt");
+    assert!(!tree_and_whether_git_was_asked(&tree).await.1);
+    ground.git(&["config", "core.ignoreCase", "true"]).await;
+    written("five.txt");
+    assert!(tree_and_whether_git_was_asked(&tree).await.1, "another setting");
+    ground.git(&["config", "--unset", "core.ignoreCase"]).await;
+    written("six.txt");
+    assert!(!tree_and_whether_git_was_asked(&tree).await.1);
+    put(&tree, "a.txt", "theirs\n");
+    ground.git_in(tree.path(), &["commit", "-qam", "by the agent"]).await;
+    written("seven.txt");
+    let found = tree.tree().await.unwrap();
+    assert_eq!(found, by_git(&ground).await);
+}
+
+#[tokio::test]
+async fn a_checkpoint_after_a_command_that_changed_nothing_is_the_one_before() {
+    let ground = Ground::new().await;
+    let tree = ground.prepare(7).await.unwrap().worktree;
+    let name = |at: usize| format!("refs/agentd/checkpoints/r/{at}");
+    let first = tree.checkpoint_after(None, &name(0), "visit 0").await.unwrap();
+    assert_eq!(first.reference, name(0));
+    let again = tree.checkpoint_after(Some(&first), &name(1), "visit 1").await.unwrap();
+    assert_eq!(again, first);
+    put(&tree, "a.txt", "other\n");
+    let changed = tree.checkpoint_after(Some(&first), &name(2), "visit 2").await.unwrap();
+    assert_eq!(changed.reference, name(2));
+    assert_eq!(ground.git(&["rev-parse", &name(2)]).await, changed.commit.as_str());
+    assert_eq!(tree.checkpoint_after(Some(&changed), &name(3), "visit 3").await.unwrap(), changed);
+    // The same files on another commit.
+    ground.git_in(tree.path(), &["commit", "-qam", "by the agent"]).await;
+    let moved = tree.checkpoint_after(Some(&changed), &name(4), "visit 4").await.unwrap();
+    assert_eq!(moved.reference, name(4));
+    let head = ground.head("feature/issue-7").await;
+    assert_eq!(ground.git(&["log", "-1", "--format=%P", moved.commit.as_str()]).await, head.as_str());
+    // Somebody removed the last one.
+    let gone = Kept { commit: agentd::domain::name::CommitId::parse(&"0".repeat(40)).unwrap(), ..moved };
+    let made = tree.checkpoint_after(Some(&gone), &name(5), "visit 5").await.unwrap();
+    assert_eq!(made.reference, name(5));
+}
