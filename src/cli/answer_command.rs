@@ -2,27 +2,75 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
-
 use super::approvals_command;
 use super::args::ApprovalsCommand;
+use super::asking;
 use super::context::Context;
 use super::daemon_command::{daemon_files, open_options};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
 use crate::config::Span;
-use crate::conversation::parked::parked_format::{Answer, Parked, ParkedIssue, WaitsFor};
-use crate::conversation::parked::{ParkedCell, plan_in, plan_shown};
+use crate::conversation::parked::ParkedCell;
+use crate::conversation::parked::parked_format::{Parked, ParkedIssue, WaitsFor};
+use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::issue::IssueKey;
-use crate::domain::plan::{PlanVerdict, ProposedPlan};
+use crate::domain::plan::ProposedPlan;
 use crate::domain::run::RunId;
+use crate::lifecycle::carry_out::{NotDone, With, carry_out};
+use crate::lifecycle::decisions::{NotDecided, Plans};
 use crate::repository::context::RepositoryContext;
-use crate::sys::host::Host;
 use crate::sys::shutdown::Shutdown;
 
 /// How long an approved call may be made.
 const HOLDS: Span = Span(Duration::from_secs(24 * 60 * 60));
+
+/// What is asked of the run that an issue waits for.
+type Wanted = (RunId, PersonAsks);
+
+/// Decides on an issue that waits: by this command, or by the node that polls the repository. `what` picks what is asked, knowing how many
+/// plans in a row may be rejected where this command carries it out; `None` = something else is meant. Gives whether it was that.
+fn decide(
+    context: &Context,
+    issue: &IssueArg,
+    (done, needs_github): (&str, bool),
+    what: impl FnOnce(&ParkedIssue, Option<u32>) -> Result<Option<Wanted>, CommandError>,
+) -> Result<bool, CommandError> {
+    let key = IssueKey::Number(issue.number);
+    if let Some(afar) = asking::from_afar(context)? {
+        let cell = ParkedCell::new(&afar.state, &afar.repo, &key);
+        let kept = context.block_on(cell.read())?.map_err(failed)?;
+        let Some((run_id, what)) = what(&kept, None)? else { return Ok(false) };
+        let heard_by = asking::send(&*afar.nodes, &asking::request(&afar.repo, &key, what))?;
+        if context.output.json() {
+            let told = serde_json::json!({ "issue": issue.number, "run_id": run_id, "heard_by": heard_by });
+            return context.output.document(&told).map(|()| true);
+        }
+        let told = match heard_by {
+            Some(node) => format!("{done}: node {node} has heard it, and the work goes on there."),
+            None => asking::nobody_yet(&afar.repo),
+        };
+        return context.output.line(told).map(|()| true);
+    }
+    // All of it on one runtime: connections to GitHub belong to it.
+    context.block_on(async {
+        let shutdown = Shutdown::new();
+        let options = OpenOptions { fresh: false, needs_github, ..open_options(&shutdown) };
+        let site = repositories::one(context, &options).await?;
+        repositories::check_host(issue, &site)?;
+        let kept = ParkedCell::new(&site.state, &site.repo, &key).read().await.map_err(failed)?;
+        let most_rejected = site.config.plan.max_rounds;
+        let Some((run_id, what)) = what(&kept, Some(most_rejected))? else { return Ok(false) };
+        let plans = Plans { github: site.github.as_ref(), most_rejected };
+        let with = With { plans, ..With::default() };
+        let carried = carry_out(&site.state, &asking::request(&site.repo, &key, what), with).await;
+        carried.map_err(|error| match error {
+            NotDone::NotDecided(NotDecided::GitHub(error)) => failed(error),
+            error => asking::not_done(&error),
+        })?;
+        told(context, &site, issue.number, (done, run_id)).map(|()| true)
+    })?
+}
 
 /// Answers the question for which the issue waits, and says what goes on.
 pub fn answer(context: &Context, issue: &IssueArg, text: &str) -> Result<(), CommandError> {
@@ -31,41 +79,16 @@ pub fn answer(context: &Context, issue: &IssueArg, text: &str) -> Result<(), Com
     if text.is_empty() {
         return Err(CommandError::invalid("there is no answer").hint("agentd answer N TEXT"));
     }
-    context.block_on(async {
-        let shutdown = Shutdown::new();
-        let options = OpenOptions { fresh: false, needs_github: false, ..open_options(&shutdown) };
-        let site = repositories::one(context, &options).await?;
-        repositories::check_host(issue, &site)?;
-        let cell = ParkedCell::new(&site.state, &site.repo, &IssueKey::Number(issue.number));
-        let by = local();
-        let at = site.clock.now();
-        let put = move |issue: &mut ParkedIssue| {
-            issue.now()?;
-            let parked = issue.parked.as_mut()?;
-            let WaitsFor::Answer { question, .. } = &parked.waits_for else { return None };
-            if parked.answer.is_some() {
-                return Some(None);
-            }
-            let text = question.chosen(&text).map_or_else(|| text.clone(), str::to_owned);
-            parked.answer = Some(Answer { text, by: by.clone(), permission: None, at, plan: None });
-            Some(Some(parked.run_id))
+    let number = issue.number;
+    let asks = |parked: &&Parked| matches!(parked.waits_for, WaitsFor::Answer { .. });
+    let answers = |kept: &ParkedIssue, _| {
+        let Some(parked) = kept.now().filter(asks) else {
+            let error = format!("nothing waits for an answer on issue {number}");
+            return Err(CommandError::invalid(error).hint(format!("agentd why {number}")));
         };
-        let (_, put) = cell.update(put).await.map_err(|error| CommandError::failed(error.to_string()))?;
-        let number = issue.number;
-        let run_id = match put {
-            None => {
-                let error = format!("nothing waits for an answer on issue {number}");
-                return Err(CommandError::invalid(error).hint(format!("agentd why {number}")));
-            }
-            Some(None) => {
-                return Err(CommandError::invalid(format!(
-                    "the question of issue {number} is answered already"
-                )));
-            }
-            Some(Some(run_id)) => run_id,
-        };
-        told(context, &site, number, ("Answered", run_id))
-    })?
+        Ok(Some((parked.run_id, PersonAsks::Answer { run_id: parked.run_id, text })))
+    };
+    decide(context, issue, ("Answered", false), answers).map(drop)
 }
 
 /// Says what follows.
@@ -97,46 +120,41 @@ pub fn approve(context: &Context, issue: &IssueArg, hash: Option<&str>) -> Resul
     let of_issue = context.for_issue(issue)?;
     let number = issue.number;
     let calls = approvals_command::waiting(context, issue)?;
-    let decided = of_issue.block_on(async {
-        let (site, cell) = parked_of(&of_issue, issue, true).await?;
-        let Some((parked, plan)) = waiting_plan(&cell).await? else { return Ok(None) };
+    let approves = |kept: &ParkedIssue, _| {
+        let Some((run_id, plan)) = waiting_plan(kept) else { return Ok(None) };
         match hash {
-            Some(hash) if !plan.is_named(hash) && calls.iter().any(|call| call.starts_with(hash)) => {
-                return Ok(None);
-            }
+            Some(hash) if !plan.is_named(hash) && calls.iter().any(|call| call.starts_with(hash)) => Ok(None),
             Some(hash) if !plan.is_named(hash) => {
                 let error = format!("nothing that waits on issue {number} has the hash \"{hash}\"");
                 let hint = format!("agentd approve {number} {}  (the plan)", plan.short());
-                return Err(CommandError::invalid(error).hint(hint));
+                Err(CommandError::invalid(error).hint(hint))
             }
             None if !calls.is_empty() => {
                 let error = format!("several things wait on issue {number}; name the one that is meant");
                 let error = CommandError::invalid(error)
                     .hint(format!("agentd approve {number} {}  (the plan)", plan.short()));
-                return Err(calls
+                Err(calls
                     .iter()
-                    .fold(error, |error, call| error.hint(format!("agentd approve {number} {call}"))));
+                    .fold(error, |error, call| error.hint(format!("agentd approve {number} {call}"))))
             }
-            _ => {}
+            _ => Ok(Some((run_id, PersonAsks::ApprovePlan { run_id, sha256: plan.sha256.clone() }))),
         }
-        let (text, verdict, at) = plan_now(&site, number, &parked, &plan).await?;
-        let answer = Answer { text, by: local(), permission: None, at, plan: Some(verdict) };
-        decide(&cell, number, parked.run_id, answer).await?;
-        told(&of_issue, &site, number, ("Approved", parked.run_id)).map(Some)
-    })??;
-    match (decided, hash) {
-        (Some(()), _) => Ok(()),
-        (None, Some(hash)) if !calls.is_empty() => {
+    };
+    if decide(&of_issue, issue, ("Approved", true), approves)? {
+        return Ok(());
+    }
+    match hash {
+        Some(hash) if !calls.is_empty() => {
             let (hash, expires) = (hash.to_owned(), HOLDS);
             approvals_command::run(context, &ApprovalsCommand::Approve { hash, expires })
         }
-        (None, None) if !calls.is_empty() => {
+        None if !calls.is_empty() => {
             let error = format!("no plan waits for approval on issue {number}, but a call does");
             Err(calls.iter().fold(CommandError::invalid(error), |error, call| {
                 error.hint(format!("agentd approve {number} {call}"))
             }))
         }
-        (None, _) => Err(nothing_waits(number)),
+        _ => Err(nothing_waits(number)),
     }
 }
 
@@ -147,25 +165,20 @@ pub fn reject(context: &Context, issue: &IssueArg, why: &str) -> Result<(), Comm
     if text.is_empty() {
         return Err(CommandError::invalid("there is no reason").hint("agentd reject N TEXT"));
     }
-    of_issue.block_on(async {
-        let (site, cell) = parked_of(&of_issue, issue, false).await?;
-        let Some((parked, _)) = waiting_plan(&cell).await? else { return Err(nothing_waits(number)) };
-        let most = site.config.plan.max_rounds;
-        if cell.read().await.map_err(failed)?.rejected >= most {
-            let error =
-                format!("the plan of issue {number} was rejected {most} times already and is not made again");
-            return Err(CommandError::invalid(error)
-                .hint("approve it, take the issue's trigger label off, or raise plan.max_rounds"));
+    let rejects = |kept: &ParkedIssue, most: Option<u32>| {
+        let Some((run_id, _)) = waiting_plan(kept) else { return Err(nothing_waits(number)) };
+        match most.filter(|most| kept.rejected >= *most) {
+            Some(most) => {
+                let error = format!(
+                    "the plan of issue {number} was rejected {most} times already and is not made again"
+                );
+                Err(CommandError::invalid(error)
+                    .hint("approve it, take the issue's trigger label off, or raise plan.max_rounds"))
+            }
+            None => Ok(Some((run_id, PersonAsks::RejectPlan { run_id, text }))),
         }
-        let (by, at) = (local(), site.clock.now());
-        let answer = Answer { text, by, permission: None, at, plan: Some(PlanVerdict::Rejected) };
-        decide(&cell, number, parked.run_id, answer).await?;
-        told(&of_issue, &site, number, ("Rejected", parked.run_id))
-    })?
-}
-
-fn local() -> String {
-    format!("local:{}", Host::current().uid)
+    };
+    decide(&of_issue, issue, ("Rejected", false), rejects).map(drop)
 }
 
 fn failed(error: impl std::fmt::Display) -> CommandError {
@@ -177,69 +190,11 @@ fn nothing_waits(number: u64) -> CommandError {
         .hint(format!("agentd why {number}"))
 }
 
-async fn parked_of(
-    context: &Context,
-    issue: &IssueArg,
-    needs_github: bool,
-) -> Result<(RepositoryContext, ParkedCell), CommandError> {
-    let shutdown = Shutdown::new();
-    let options = OpenOptions { fresh: false, needs_github, ..open_options(&shutdown) };
-    let site = repositories::one(context, &options).await?;
-    repositories::check_host(issue, &site)?;
-    let cell = ParkedCell::new(&site.state, &site.repo, &IssueKey::Number(issue.number));
-    Ok((site, cell))
-}
-
-/// The plan that nobody has decided on yet.
-async fn waiting_plan(cell: &ParkedCell) -> Result<Option<(Parked, ProposedPlan)>, CommandError> {
-    let kept = cell.read().await.map_err(failed)?;
-    Ok(kept.now().filter(|parked| parked.answer.is_none()).and_then(|parked| match &parked.waits_for {
-        WaitsFor::Plan { plan, .. } => Some((parked.clone(), plan.clone())),
+/// The plan that nobody has decided on yet, and its run.
+fn waiting_plan(kept: &ParkedIssue) -> Option<(RunId, &ProposedPlan)> {
+    let parked = kept.now().filter(|parked| parked.answer.is_none())?;
+    match &parked.waits_for {
+        WaitsFor::Plan { plan, .. } => Some((parked.run_id, plan)),
         WaitsFor::Answer { .. } | WaitsFor::GiveBack(_) => None,
-    }))
-}
-
-/// The plan as its comment has it now, whether people changed it, and the time by GitHub's clock.
-async fn plan_now(
-    site: &RepositoryContext,
-    number: u64,
-    parked: &Parked,
-    plan: &ProposedPlan,
-) -> Result<(String, PlanVerdict, DateTime<Utc>), CommandError> {
-    let (Some(github), Some(told)) = (&site.github, &parked.comment) else {
-        return Err(CommandError::invalid("the plan's comment cannot be read without GitHub"));
-    };
-    let gone = || {
-        CommandError::invalid("the plan's comment is gone, so nobody can see what would be approved")
-            .hint(format!("agentd reject {number} TEXT has the plan made again"))
-    };
-    let comment = github.comment(&site.repo, told.id).await.map_err(failed)?.ok_or_else(gone)?;
-    let text = plan_in(&comment.body);
-    let at = github.now().unwrap_or_else(|| site.clock.now());
-    if text.is_empty() {
-        return Err(gone());
     }
-    if comment.updated_at.is_some_and(|edited| edited >= at - TimeDelta::seconds(1)) {
-        return Err(CommandError::failed(
-            "the plan was edited this very second; read it again and approve it then",
-        ));
-    }
-    match text == plan_shown(plan, &IssueKey::Number(number)) {
-        true => Ok((plan.text.clone(), PlanVerdict::Approved, at)),
-        false => Ok((text, PlanVerdict::Edited, at)),
-    }
-}
-
-async fn decide(cell: &ParkedCell, number: u64, run_id: RunId, answer: Answer) -> Result<(), CommandError> {
-    let rejects = answer.plan == Some(PlanVerdict::Rejected);
-    let put = move |issue: &mut ParkedIssue| {
-        issue.now()?;
-        let parked =
-            issue.parked.as_mut().filter(|parked| parked.run_id == run_id && parked.answer.is_none())?;
-        parked.answer = Some(answer.clone());
-        issue.rejected += u32::from(rejects);
-        Some(())
-    };
-    let (_, put) = cell.update(put).await.map_err(failed)?;
-    put.ok_or_else(|| CommandError::invalid(format!("the plan of issue {number} was decided on meanwhile")))
 }

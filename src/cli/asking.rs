@@ -37,6 +37,8 @@ pub struct Afar {
     pub repo: RepoName,
     /// How they are asked.
     pub nodes: Arc<dyn Requests>,
+    /// What the nodes share, as this user reads it.
+    pub state: StateDir,
 }
 
 /// What is asked now, by the user of this process.
@@ -86,7 +88,7 @@ pub fn from_afar(context: &Context) -> Result<Option<Afar>, CommandError> {
         CommandError::invalid("it is not said which repository the issue is of")
             .hint("name it: OWNER/NAME#N, or --repo OWNER/NAME")
     })?;
-    Ok(Some(Afar { repo, nodes }))
+    Ok(Some(Afar { repo, nodes, state }))
 }
 
 /// Without clusters nobody is asked.

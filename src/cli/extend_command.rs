@@ -10,7 +10,7 @@ use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
 use crate::issue::spending;
-use crate::lifecycle::carry_out::{Done, carry_out};
+use crate::lifecycle::carry_out::{Done, With, carry_out};
 use crate::sys::shutdown::Shutdown;
 
 /// Gives the issue `amount` more, and says what goes on.
@@ -26,7 +26,9 @@ pub fn extend(context: &Context, issue: &IssueArg, amount: Money) -> Result<(), 
         let site = repositories::one(context, &options).await?;
         repositories::check_host(issue, &site)?;
         let request = asking::request(&site.repo, &key, PersonAsks::Extend { amount });
-        let done = carry_out(&site.state, &request, None).await.map_err(|error| asking::not_done(&error))?;
+        let done = carry_out(&site.state, &request, With::default())
+            .await
+            .map_err(|error| asking::not_done(&error))?;
         let Done::Given(spending) = done else {
             return Err(CommandError::failed("the issue could not be given more"));
         };

@@ -9,7 +9,7 @@ use super::runs;
 use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::issue::IssueKey;
 use crate::domain::run_output::RunOutput;
-use crate::lifecycle::carry_out::{Done, carry_out};
+use crate::lifecycle::carry_out::{Done, With, carry_out};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::mapping_of;
 use crate::store::run_dir::RunDir;
@@ -70,7 +70,9 @@ pub fn say(context: &Context, issue: &IssueArg, text: &str) -> Result<(), Comman
     context.block_on(async {
         let (site, run) = of(context, issue).await?;
         let request = asking::request(&site.repo, &key, what);
-        let done = carry_out(&site.state, &request, None).await.map_err(|error| asking::not_done(&error))?;
+        let done = carry_out(&site.state, &request, With::default())
+            .await
+            .map_err(|error| asking::not_done(&error))?;
         let Done::Kept(id) = done else {
             return Err(CommandError::failed("it could not be kept; say it again"));
         };

@@ -97,6 +97,7 @@ pub fn give_back(
             text: message.unwrap_or_default().trim().to_owned(),
             ends,
             on: None,
+            remark: None,
         };
         let goes_on = !ends && daemon_goes_on(context, &site, number).await;
         let back = give_back::give_back(&site, &key, &giving).await?;

@@ -279,7 +279,7 @@ async fn tell_on_base(client: &Client, issue: &IssueRef, pull: &Pull, names: &[S
     let marker = request_marker(&IssueKey::Number(issue.number), "failing_on_base");
     let names: Vec<String> = names.iter().map(|name| format!("`{}`", shown(name))).collect();
     let text = format!(
-        "{marker}\nThese checks fail on {} as well, so no follow-up run is started for them (`failing_on_base`): {}.\n",
+        "These checks fail on {} as well, so no follow-up run is started for them (`failing_on_base`): {}.\n",
         plain_line(&pull.base, LONGEST_NAME),
         names.join(", ")
     );

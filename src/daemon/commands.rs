@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::admission::Admission;
 use super::main_loop::Daemon;
+use super::plans::Decides;
 use super::snapshot::IssueRef;
 use super::state_format::AskedBy;
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
 use crate::conversation::inbox::{InboxCell, Inboxes};
 use crate::conversation::standing::People;
+use crate::domain::call_text::one_line;
 use crate::domain::command::{Command, Extension, KNOWN};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
@@ -23,6 +25,10 @@ use crate::store::port::StoreError;
 
 /// How many strangers are looked up in a tick, a repository. Others wait for the next tick.
 const STRANGERS: usize = 3;
+/// So much of a command's first line is repeated in its answer.
+const LONGEST_LINE: usize = 100;
+/// So much of a word that is none is.
+const LONGEST_WORD: usize = 40;
 
 /// What strangers have cost a repository in a tick.
 #[derive(Debug, Default)]
@@ -238,13 +244,13 @@ impl Daemon {
             .await?;
         if may {
             let by = AskedBy { login, id: author_id, at: Some(remark.created), how: AskedHow::Comment };
-            self.follow(command, issue, (id, remark.number), by, permission).await;
+            let said = said_by(&remark.text);
+            let text = self.follow(command, issue, (id, remark.number), by, permission).await;
+            self.answer(issue, (Some(id), remark.number), &format!("{said}{text}")).await;
         } else if refuses {
-            let has = judged.permission.unwrap_or(ActorPermission::None).as_str();
-            let text =
-                format!("{login} has the permission \"{has}\", and commands take \"{}\".", needs.as_str());
+            let takes = needs.max(self.deps.conversation.trusted_from(needs));
             spent.refused = true;
-            self.answer(issue, remark.number, &text).await;
+            self.answer(issue, (Some(id), remark.number), &refused(&login, judged, takes)).await;
         } else {
             tracing::debug!(%issue, by = login, "a command of somebody who may not is passed over");
         }
@@ -258,9 +264,9 @@ impl Daemon {
         (id, on): (RemarkId, u64),
         by: AskedBy,
         permission: Option<ActorPermission>,
-    ) {
-        tracing::info!(%issue, ?command, by = by.login, "a command in a comment");
-        let text = match command {
+    ) -> String {
+        tracing::info!(%issue, command = command.name(), by = by.login, "a command in a comment");
+        match command {
             Command::Run => self.run_for(issue, by).await,
             Command::Extend(Extension::Again) => match self.extend(issue, &by.login) {
                 Some(text) => text,
@@ -269,22 +275,27 @@ impl Daemon {
             Command::Extend(Extension::By(amount)) => self.extend_by(issue, amount, by, id).await,
             Command::Extend(Extension::Unreadable(said)) => format!(
                 "`{}` is no amount of US dollars, and nothing was changed. Write digits, with at most two behind a point: \
-                 `/agentd extend 5`.",
-                said.replace('`', "'")
+                 `/agentd extend 5`. `/agentd extend` alone gives as much again of each budget.",
+                one_line(&said, LONGEST_WORD).replace('`', "'")
             ),
             Command::Stop => self.stop_for(issue, &by.login).await,
             Command::Approve(hash) if self.is_of_plan(issue, &hash).await => {
-                self.told_of_plan(issue, None).await
+                self.told_of_plan(issue, Decides::Approves).await
             }
             Command::Approve(proposal) => self.approve_for(issue, proposal, by).await,
             Command::Answer(text) => self.answer_for(issue, &text).await,
-            Command::Reject(why) => self.told_of_plan(issue, Some(&why)).await,
+            Command::Reject(why) => self.told_of_plan(issue, Decides::Rejects(why.trim())).await,
             Command::Say(text) => self.say_for(issue, id, text).await,
             Command::Take => self.take_for(issue, &by.login).await,
-            Command::GiveBack(text) => self.give_back_for(issue, &by, permission, on, &text).await,
-            Command::Unknown(word) => format!("`{}` is no command. {KNOWN}.", word.replace('`', "'")),
-        };
-        self.answer(issue, on, &text).await;
+            Command::GiveBack(text) => self.give_back_for(issue, &by, permission, (id, on), &text).await,
+            Command::Unknown(word) if word.is_empty() || word == "help" => {
+                format!("These are the commands, each on the first line of a comment of its own:\n\n{KNOWN}")
+            }
+            Command::Unknown(word) => {
+                let word = one_line(&word, LONGEST_WORD).replace('`', "'");
+                format!("`{word}` is no command, and nothing was done. These are:\n\n{KNOWN}")
+            }
+        }
     }
 
     /// Keeps what somebody says to the run; gives where it stands.
@@ -336,9 +347,22 @@ impl Daemon {
             return "A person has the work on this issue; `/agentd give-back TEXT` lets agentd go on."
                 .to_owned();
         }
+        let waits = self.waits_for(issue).await;
+        if let Some(waits) = waits.as_ref().filter(|_| self.is_waited_for(issue)) {
+            return format!("No run was queued. {waits}");
+        }
         let login = by.login.clone();
         match self.queue(issue, by).await {
-            Ok(true) => format!("A run is queued for {login}; the status comment says how it goes."),
+            Ok(true) => match (waits, self.money_gone(issue).await) {
+                (Some(waits), _) => waits,
+                (None, Some((spent, cap))) => format!(
+                    "A run is queued for {login}, but none starts yet: the budget of this issue is used up ({spent} of {cap} is \
+                     spent). `/agentd extend 5` gives it 5 USD more."
+                ),
+                (None, None) => {
+                    format!("A run is queued for {login}; the status comment says how it goes.")
+                }
+            },
             Ok(false) => "The issue is closed; open it again first.".to_owned(),
             Err(error) => {
                 tracing::warn!(%issue, %error, "a command could not be followed");
@@ -372,7 +396,10 @@ impl Daemon {
         let approver = Admission::principal_of(&by.login, by.id);
         let approval = NewApproval { proposal, approver, holds: approval::HOLDS };
         match (self.deps.approve)(issue.clone(), approval).await {
-            Err(refused) => refused,
+            Err(refused) => match self.waits_for(issue).await {
+                Some(waits) => format!("Nothing was approved. {waits}"),
+                None => refused,
+            },
             Ok(told) if self.supervisor.get(issue).is_some() => {
                 format!("{told} The run that works now may use it.")
             }
@@ -403,13 +430,34 @@ impl Daemon {
         format!("{by} took it out of the queue; nothing will run until the label is put on again.")
     }
 
-    /// One comment of this kind an issue, edited in place (D84).
-    pub(super) async fn answer(&self, issue: &IssueRef, on: u64, text: &str) {
-        let marker = rendering::request_marker(&IssueKey::Number(issue.number), "command");
+    /// One comment for each command: whoever wrote it is told, and no answer takes the place of another one's.
+    pub(super) async fn answer(&self, issue: &IssueRef, (to, on): (Option<RemarkId>, u64), text: &str) {
+        let what = to.map_or_else(|| "command".to_owned(), |id| format!("command-{id}"));
+        let marker = rendering::request_marker(&IssueKey::Number(issue.number), &what);
         if let Err(error) = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await {
             tracing::warn!(%issue, %error, "a command could not be answered");
         }
     }
+}
+
+/// The first line of a command, as it stands above its answer: there may be several answers, and threads have no place of their own
+/// for them.
+fn said_by(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    format!("> `{}`\n\n", one_line(line, LONGEST_LINE).replace('`', "'"))
+}
+
+/// What somebody is told who may not command.
+fn refused(login: &str, judged: Judged, takes: ActorPermission) -> String {
+    let has = judged.permission.unwrap_or(ActorPermission::None);
+    if has >= takes {
+        return format!("When {login} wrote this, it did not count yet. Write it again, please.");
+    }
+    format!(
+        "{login} has the permission \"{}\" in this repository, and commands take \"{}\". Somebody who has it can write the same.",
+        has.as_str(),
+        takes.as_str()
+    )
 }
 
 impl Judged {

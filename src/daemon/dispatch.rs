@@ -128,7 +128,7 @@ pub fn extends(repositories: &[RepositoryContext]) -> Extend {
                 }),
                 Err(left) => Err(format!(
                     "Nothing was changed: comments may give this issue {left} (USD) more in all (`budgets.max_extension`). \
-                     On agentd's machine, `agentd extend {key} N` gives any sum."
+                     On agentd's machine, `agentd extend {key} USD` gives any sum."
                 )),
             }
         }
@@ -209,10 +209,13 @@ pub fn approved(repositories: &[RepositoryContext]) -> Approved {
 
 /// Why nothing was approved, and what can be.
 fn refusal(refused: &NotApproved) -> String {
-    let mut text = format!("Nothing was approved: {refused}.");
-    if refused.waiting().is_empty() {
-        text.push_str(" Nothing waits for an approval.");
+    let none =
+        matches!(refused, NotApproved::Unknown { .. } | NotApproved::TooShort { .. } | NotApproved::NoRun)
+            && refused.waiting().is_empty();
+    if none {
+        return "Nothing was approved: nothing waits for an approval on this issue.".to_owned();
     }
+    let mut text = format!("Nothing was approved: {refused}.");
     for (hash, name) in refused.waiting() {
         text.push_str(&format!(
             "\n- `/agentd approve {}` for `{}`",

@@ -164,9 +164,13 @@ impl Watch {
         let mut by_issue: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
         for listed in remarks {
             let old = listed.remark.id.number() <= from;
-            // An edit makes no command.
-            let command =
-                !old && listed.remark.edited.is_none() && Command::of(&listed.remark.text).is_some();
+            // An edit makes no command; an answer may be edited until it holds.
+            let command = !old
+                && match Command::of(&listed.remark.text) {
+                    None => false,
+                    Some(Command::Answer(_)) => true,
+                    Some(_) => listed.remark.edited.is_none(),
+                };
             let Some(issue) = self.issue_of_remark(ears.client, &listed, command).await? else { continue };
             if (command || self.is_business(issue, ears.busy)) && !never_counts(ears, &listed).await? {
                 by_issue.entry(issue).or_default().push(Found { listed, command, old });

@@ -56,6 +56,15 @@ impl Daemon {
         }
     }
 
+    /// What an issue has cost and may cost, where that is used up.
+    pub(super) async fn money_gone(&self, issue: &IssueRef) -> Option<(Money, Money)> {
+        let cap = self.watches.iter().find(|watch| watch.watched.name == issue.repo)?.watched.issue_cap?;
+        let (store, repo, key) =
+            (self.deps.state.store().clone(), issue.repo.clone(), IssueKey::Number(issue.number));
+        let work = move || shared_cap::used_up(&shared_cap::issue_spending(&store, &repo, &key).ok()?, cap);
+        tokio::task::spawn_blocking(work).await.ok()?
+    }
+
     /// Queues the run that goes on with one that money ended.
     async fn go_on_with(&mut self, issue: &IssueRef, ended: OutOfMoney) {
         if self.supervisor.get(issue).is_some() {

@@ -63,7 +63,7 @@ impl Daemon {
     }
 
     /// Whether the daemon goes on with what an issue waits for: somebody asks for it, or this daemon parked it.
-    fn is_waited_for(&self, issue: &IssueRef) -> bool {
+    pub(super) fn is_waited_for(&self, issue: &IssueRef) -> bool {
         let mut watches = self.watches.iter().filter(|watch| watch.watched.name == issue.repo);
         watches.any(|watch| {
             let parked = watch.state.issues.get(&issue.number).and_then(|memory| memory.parked.as_ref());
@@ -336,9 +336,37 @@ impl Daemon {
                     "Taken as an answer: the first one counts, {quiet} after it was written; until then it may be edited."
                 )
             }
-            Ok(_) => "Nothing waits for an answer on this issue.".to_owned(),
+            Ok(_) => {
+                let waits = self.waits_for(issue).await.map_or_else(String::new, |waits| format!(" {waits}"));
+                format!("No question waits for an answer on this issue.{waits}")
+            }
             Err(error) => format!("It cannot be told whether something waits for an answer: {error}."),
         }
+    }
+
+    /// For what an issue waits, and what to write about it, where a command asked for something else.
+    pub(super) async fn waits_for(&self, issue: &IssueRef) -> Option<String> {
+        let kept = self.parked_cell(issue).read().await.ok()?;
+        let parked = kept.now()?;
+        let link = parked.comment.as_ref().and_then(|comment| comment.url.as_ref());
+        let (what, then) = match &parked.waits_for {
+            WaitsFor::Answer { .. } => {
+                ("The agent's question", "`/agentd answer TEXT` answers it".to_owned())
+            }
+            WaitsFor::Plan { plan, .. } => (
+                "The agent's plan",
+                format!(
+                    "`/agentd approve {}` has it carried out, `/agentd reject TEXT` has it made again",
+                    plan.short()
+                ),
+            ),
+            WaitsFor::GiveBack(_) => return None,
+        };
+        let what = link.map_or_else(|| what.to_owned(), |url| format!("[{what}]({url})"));
+        Some(match parked.answer {
+            Some(_) => format!("{what} was answered, and the work goes on in a moment."),
+            None => format!("{what} waits for a person: {then}, and the work goes on by itself."),
+        })
     }
 }
 

@@ -120,10 +120,12 @@ impl Daemon {
         if kept.comment != comment {
             *kept = Reactions { comment, ..Reactions::default() };
         }
-        if let Fetched::Fresh(known, etag) =
-            client.reactions(&issue.repo, comment, kept.etag.as_deref()).await?
-        {
-            (kept.known, kept.etag) = (known, etag);
+        match client.reactions(&issue.repo, comment, kept.etag.as_deref()).await {
+            Ok(Fetched::Unchanged) => {}
+            Ok(Fetched::Fresh(known, etag)) => (kept.known, kept.etag) = (known, etag),
+            // Somebody deleted the comment: commands and time still count.
+            Err(error) if error.is_absent() => (kept.known, kept.etag) = (Vec::new(), None),
+            Err(error) => return Err(error.into()),
         }
         Ok(kept.known.clone())
     }
@@ -164,7 +166,8 @@ impl Daemon {
             if comment.is_none() {
                 comment = client.comment(&issue.repo, told.id).await?;
             }
-            let Some(present) = &comment else { break };
+            // Nobody can see what would be approved.
+            let Some(present) = &comment else { continue };
             let text = plan_in(&present.body);
             let is_same = text == plan_shown(plan, &IssueKey::Number(issue.number));
             let changed = present.updated_at.filter(|at| Some(*at) > present.created_at || !is_same);
@@ -228,23 +231,52 @@ impl Daemon {
     }
 
     /// What people are told who approve or reject by command; the command itself is read where it stands.
-    pub(super) async fn told_of_plan(&self, issue: &IssueRef, rejects: Option<&str>) -> String {
-        let kept = self.parked_cell(issue).read().await;
-        let waits = kept
-            .as_ref()
-            .is_ok_and(|kept| kept.now().is_some_and(|now| matches!(now.waits_for, WaitsFor::Plan { .. })));
-        match (waits, rejects) {
-            (false, _) => "Nothing waits for an approval on this issue.".to_owned(),
-            (true, Some(why)) if why.trim().is_empty() => {
-                "There is no reason in it: write `/agentd reject TEXT`.".to_owned()
-            }
-            (true, Some(_)) => "Heard: the plan is made again, for this reason.".to_owned(),
-            (true, None) => {
-                "Heard: the plan counts as it read then, and is carried out unless it was edited since."
-                    .to_owned()
-            }
+    pub(super) async fn told_of_plan(&self, issue: &IssueRef, decides: Decides<'_>) -> String {
+        let kept = self.parked_cell(issue).read().await.ok();
+        let parked = kept.as_ref().and_then(ParkedIssue::now);
+        let waiting = parked.and_then(|parked| match (&parked.waits_for, &parked.comment) {
+            (WaitsFor::Plan { .. }, Some(told)) => Some(told),
+            _ => None,
+        });
+        let Some(told) = waiting else {
+            return self.no_plan_waits(issue).await;
+        };
+        match decides {
+            Decides::Rejects("") => "There is no reason in it: write `/agentd reject TEXT`.".to_owned(),
+            Decides::Rejects(_) => format!(
+                "Heard: if nobody decided on the plan before, it is made again for this reason, at most {} times in a row.",
+                self.deps.plan.max_rounds
+            ),
+            Decides::Approves => match self.quick_client().comment(&issue.repo, told.id).await {
+                Ok(None) => "The comment with the plan is gone, so nobody can see what would be approved, and nothing was. \
+                             `/agentd reject TEXT` has the plan made again."
+                    .to_owned(),
+                _ => "Heard: if nobody decided on the plan before, it counts as it read then, and is carried out unless it was \
+                      edited since."
+                    .to_owned(),
+            },
         }
     }
+
+    /// What people are told who decide on a plan where none waits.
+    async fn no_plan_waits(&self, issue: &IssueRef) -> String {
+        if self.approval_waits(issue) {
+            return "No plan waits for approval on this issue, but a call does: `/agentd approve` with its hash lets it run once; \
+                    without that it does not run."
+                .to_owned();
+        }
+        let waits = self.waits_for(issue).await.map_or_else(String::new, |waits| format!(" {waits}"));
+        format!("Nothing waits for an approval on this issue.{waits}")
+    }
+}
+
+/// What somebody decides on a plan by a command.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Decides<'a> {
+    /// It may be carried out.
+    Approves,
+    /// It is to be made again, for this reason.
+    Rejects(&'a str),
 }
 
 /// GitHub has no login with a colon.

@@ -9,6 +9,7 @@ use super::main_loop::{AbortOnDrop, Daemon};
 use super::snapshot::IssueRef;
 use crate::domain::cluster::person_request::PersonRequest;
 use crate::lifecycle::carry_out::{self, NotDone};
+use crate::lifecycle::decisions::Plans;
 use crate::store::requests::Requests;
 
 impl Daemon {
@@ -39,7 +40,9 @@ impl Daemon {
         }
         let mut something = false;
         for request in due {
-            let done = carry_out::hear(&self.deps.state, &request, self.deps.clock.now()).await;
+            let client = self.quick_client();
+            let plans = Plans { github: Some(&client), most_rejected: self.deps.plan.max_rounds };
+            let done = carry_out::hear(&self.deps.state, &request, plans, self.deps.clock.now()).await;
             let what = format!("request {} of {}#{}", request.id, request.repository, request.issue);
             let refused = match done {
                 Ok(_) => None,
@@ -62,6 +65,7 @@ impl Daemon {
             // Nobody waits for the next look then.
             self.heed_approvals().await;
             self.heed_money().await;
+            self.hints.look_now();
         }
     }
 

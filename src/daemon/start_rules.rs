@@ -282,7 +282,11 @@ impl std::fmt::Display for Reason {
             ),
             Self::WaitsForAnswer { what, .. } => f.write_str(what),
             Self::IssueBudgetSpent { spent, cap } => {
-                write!(f, "the issue's budget is used up: {spent} of {cap} is spent by all of its runs")
+                write!(f, "the issue's budget is used up: {spent} of {cap} is spent by all of its runs")?;
+                match spent < cap {
+                    true => f.write_str(", and what is left does not cover another request"),
+                    false => Ok(()),
+                }
             }
             Self::DiskFull { free, needs } => write!(
                 f,

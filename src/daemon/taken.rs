@@ -9,6 +9,7 @@ use crate::domain::issue::IssueKey;
 use crate::domain::mapping::branch_of;
 use crate::domain::policy::ActorPermission;
 use crate::domain::refusal::Refusal;
+use crate::domain::remark::RemarkId;
 use crate::domain::taken::TakenOver;
 use crate::domain::text_revision::AskedHow;
 use crate::lifecycle::give_back::GaveBack;
@@ -51,8 +52,8 @@ impl Daemon {
                 let place = match has.is_pushed {
                     true => format!("the branch `{branch}` on GitHub has all of it"),
                     false => format!(
-                        "the branch `{branch}` on agentd's machine has more than GitHub, because its last run ended before it \
-                         was pushed"
+                        "the branch `{branch}` stands on agentd's machine and is not pushed as it stands there, because its \
+                         last run ended before that"
                     ),
                 };
                 format!("{login} has the work now: {place}. Nothing starts here meanwhile; {back}.")
@@ -70,7 +71,7 @@ impl Daemon {
         issue: &IssueRef,
         by: &AskedBy,
         permission: Option<ActorPermission>,
-        on: u64,
+        (id, on): (RemarkId, u64),
         text: &str,
     ) -> String {
         let (ends, text) = match text.strip_prefix(ENDS) {
@@ -85,6 +86,7 @@ impl Daemon {
             text: text.to_owned(),
             ends,
             on: Some(on),
+            remark: Some(id),
         };
         let kept = giving.clone();
         let keep = move |issue: &mut ParkedIssue| {
@@ -172,7 +174,9 @@ impl Daemon {
     async fn tend(&mut self, issue: &IssueRef, parked: &Parked, taken: &Taken) {
         if let Some(giving) = &taken.giving_back {
             match self.carry_out(issue, giving).await {
-                Ok(text) => self.answer(issue, giving.on.unwrap_or(issue.number), &text).await,
+                Ok(text) => {
+                    self.answer(issue, (giving.remark, giving.on.unwrap_or(issue.number)), &text).await;
+                }
                 Err(why) => {
                     tracing::warn!(%issue, why, "work could not be given back yet; it is tried again");
                 }

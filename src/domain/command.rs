@@ -23,7 +23,7 @@ pub enum Command {
     Take,
     /// `give-back TEXT`: the agent goes on, and is told this.
     GiveBack(String),
-    /// A word that is none.
+    /// A word that is none; empty = there is no word at all.
     Unknown(String),
 }
 
@@ -38,13 +38,17 @@ pub enum Extension {
     Unreadable(String),
 }
 
-/// The commands, for people who wrote another one.
-pub const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` gives the present \
-                         one as much again of each budget or starts another one, `/agentd extend 5` gives 5 USD more, \
-                         `/agentd stop` asks the present one for its last report, `/agentd approve` (with a hash where \
-                         several things wait) lets what waits for an approval go on, `/agentd reject TEXT` has it made anew, \
-                         `/agentd answer TEXT` answers a question, `/agentd say TEXT` tells the run something, \
-                         `/agentd take` hands the work over to you, `/agentd give-back TEXT` gives it back";
+/// The commands, for people who wrote another one: a Markdown list.
+pub const KNOWN: &str = "- `/agentd run` or `/agentd retry`: a run on the issue's branch\n\
+                         - `/agentd stop`: the run that works gives one last report and ends; an issue that waits is not begun\n\
+                         - `/agentd extend`: as much again of each budget for the run that works, else another run\n\
+                         - `/agentd extend 5`: 5 USD more for the issue\n\
+                         - `/agentd answer TEXT`: the answer to the agent's question\n\
+                         - `/agentd approve HASH`: what waits for approval goes on (a plan also without its hash)\n\
+                         - `/agentd reject TEXT`: the plan is made again, for this reason\n\
+                         - `/agentd say TEXT`: tells the run that works, or the next one\n\
+                         - `/agentd take`: you work on the branch from here on\n\
+                         - `/agentd give-back TEXT`: the agent goes on with what you made of it";
 
 impl Command {
     /// The command of a comment; `None` = it is conversation. Only the first line says so: not a quote, not a code block.
@@ -56,17 +60,16 @@ impl Command {
         if indent > 3 || first.starts_with('\t') {
             return None;
         }
-        let rest = first.trim_start();
-        let (name, rest) = rest.split_once(char::is_whitespace)?;
-        if !name.eq_ignore_ascii_case("/agentd") {
+        let rest = first.trim();
+        let (name, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        if !name.trim_end_matches([':', ',']).eq_ignore_ascii_case("/agentd") {
             return None;
         }
         let rest = rest.trim_start();
         let (word, line) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-        let word = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_ascii_lowercase();
+        let word = word.trim_end_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
         let text = || format!("{}\n{more}", line.trim()).trim().to_owned();
         Some(match word.as_str() {
-            "" => return None,
             "run" | "retry" => Self::Run,
             "stop" => Self::Stop,
             "extend" => Self::Extend(Extension::of(line)),
@@ -81,13 +84,32 @@ impl Command {
     }
 }
 
+impl Command {
+    /// Its name, without the words that stand behind it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Stop => "stop",
+            Self::Extend(_) => "extend",
+            Self::Approve(_) => "approve",
+            Self::Reject(_) => "reject",
+            Self::Answer(_) => "answer",
+            Self::Say(_) => "say",
+            Self::Take => "take",
+            Self::GiveBack(_) => "give-back",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
 impl Extension {
     /// What stands behind `extend`.
     fn of(line: &str) -> Self {
         let said = line.trim();
         match amount(said) {
             Some(money) => Self::By(money),
-            None if said.contains(|c: char| c.is_ascii_digit()) => Self::Unreadable(said.to_owned()),
+            // Whoever wrote something there wanted something else than all budgets once more.
+            None if said.contains(char::is_alphanumeric) => Self::Unreadable(said.to_owned()),
             None => Self::Again,
         }
     }
@@ -130,7 +152,9 @@ mod tests {
             ("/agentd retry, please", Command::Run),
             ("\r\n/agentd stop\r\n", Command::Stop),
             ("/agentd extend!", Command::Extend(Extension::Again)),
-            ("/agentd extend please", Command::Extend(Extension::Again)),
+            ("/agentd extend\n\nplease", Command::Extend(Extension::Again)),
+            ("/agentd extend five", Command::Extend(Extension::Unreadable("five".into()))),
+            ("/agentd extend \u{ff15}", Command::Extend(Extension::Unreadable("\u{ff15}".into()))),
             ("/agentd approve abc", Command::Approve("abc".into())),
             ("/agentd approve `0a1b2c3d`.", Command::Approve("0a1b2c3d".into())),
             ("/agentd approve", Command::Approve(String::new())),
@@ -141,6 +165,12 @@ mod tests {
             ("/agentd take", Command::Take),
             ("/agentd dance", Command::Unknown("dance".into())),
             ("/agentd attach", Command::Unknown("attach".into())),
+            ("/agentd", Command::Unknown(String::new())),
+            ("/agentd \n", Command::Unknown(String::new())),
+            ("/agentd ???", Command::Unknown(String::new())),
+            ("/agentd \u{4e2d}\u{6587}!", Command::Unknown("\u{4e2d}\u{6587}".into())),
+            ("/agentd: stop", Command::Stop),
+            ("/agentd, stop", Command::Stop),
         ] {
             assert_eq!(Command::of(body), Some(command), "{body}");
         }
@@ -149,8 +179,6 @@ mod tests {
             "run",
             "> /agentd run",
             "say /agentd run",
-            "/agentd",
-            "/agentd \n",
             "text\n/agentd run",
             "/agentdrun",
             "    /agentd run",

@@ -6,8 +6,10 @@ use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 
 use super::{arguments, slack_blocks};
+use crate::domain::answer::OUTCOMES;
 use crate::domain::message::ToolSpec;
 use crate::domain::output_schema::{ExtractionStrategy, extract};
+use crate::domain::remark::ThreadOutcome;
 use crate::domain::report::{FinalReport, ProposedClaim, ReportFormat, ReportOutcome, ReportSource};
 use crate::domain::run::ForcedFinal;
 
@@ -115,6 +117,17 @@ impl ReportShape {
         Self { prepare: Some(prepare), ..self }
     }
 
+    /// The same, for a session that has to say what came of threads and remarks: also in a text, or beside an object whose
+    /// schema has no place for that.
+    #[must_use]
+    pub fn with_outcomes(self) -> Self {
+        let mut tool = self.tool.as_ref().clone();
+        if let Some(properties) = tool.parameters["properties"].as_object_mut() {
+            properties.insert(OUTCOMES.to_owned(), outcomes_schema());
+        }
+        Self { tool: Arc::new(tool), ..self }
+    }
+
     /// The format.
     pub fn format(&self) -> ReportFormat {
         self.format
@@ -147,6 +160,9 @@ impl ReportShape {
             other_format: named.filter(|named| *named != self.format.as_str()).map(str::to_owned),
             truncated,
         };
+        if let Some(outcomes @ Value::Array(_)) = arguments.get(OUTCOMES) {
+            report.metadata.entry(OUTCOMES).or_insert_with(|| outcomes.clone());
+        }
         if self.format.is_structured() {
             match (arguments.get("content_json"), arguments.get("content")) {
                 (Some(Value::Object(object)), _) => {
@@ -288,6 +304,22 @@ fn tool(format: ReportFormat, schema: Option<&Value>) -> ToolSpec {
             "additionalProperties": false,
         }),
     }
+}
+
+fn outcomes_schema() -> Value {
+    json!({
+        "type": "array",
+        "description": "What came of each thread, and of each remark that is in none.",
+        "items": {
+            "type": "object",
+            "properties": {
+                "thread": { "type": "string", "description": "Its id." },
+                "outcome": { "type": "string", "enum": ThreadOutcome::ALL.map(ThreadOutcome::as_str) },
+                "text": { "type": "string", "description": "For the person who wrote it." },
+            },
+            "required": ["thread", "outcome", "text"],
+        },
+    })
 }
 
 fn claims_schema() -> Value {

@@ -11,6 +11,8 @@ pub struct TaskText {
     pub blocks: Vec<(&'static str, String)>,
     /// Date, repository, branch, and what went wrong before.
     pub facts: String,
+    /// Whether the report has to say what came of threads or remarks.
+    pub asks_outcomes: bool,
 }
 
 impl TaskText {
@@ -44,6 +46,7 @@ mod tests {
         let task = TaskText {
             blocks: vec![("issue_body", "BODY".to_owned()), ("issue_remarks", "REMARKS".to_owned())],
             facts: "FACTS".to_owned(),
+            asks_outcomes: false,
         };
         let placed = BTreeSet::from(["issue_remarks".to_owned(), "issue".to_owned()]);
         let text = task.around("Look at REMARKS.\n", &placed);

@@ -23,6 +23,7 @@ use super::task_text::TaskText;
 use super::tool_list::ToolProvider;
 use super::workplace::Workplace;
 use crate::definition::Loaded;
+use crate::domain::answer::OUTCOMES;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::completion::CompletionResult;
@@ -346,7 +347,10 @@ type Notes = Arc<Mutex<Vec<String>>>;
 
 /// The shape of the step's report. The output is put into canonical words before it is checked (D21, D74).
 fn shape(plan: &FlowPlan, step: &Step, notes: &Notes) -> Result<ReportShape, Stop> {
-    let shape = plan.shapes.of(step, plan.format)?;
+    let mut shape = plan.shapes.of(step, plan.format)?;
+    if plan.task.asks_outcomes {
+        shape = shape.with_outcomes();
+    }
     let (loaded, id, notes) = (Arc::clone(&plan.loaded), step.id.clone(), Arc::clone(notes));
     Ok(shape.prepared_by(Arc::new(move |output| {
         let flow = &loaded.definition.flow;
@@ -373,6 +377,7 @@ pub(super) fn read_outcome(
     mut outcome: SessionOutcome,
 ) -> Result<StepResult, Failed> {
     let text = outcome.report.content.take().unwrap_or_default();
+    let outcomes = outcome.report.metadata.as_ref().and_then(|metadata| metadata.get(OUTCOMES).cloned());
     let mut result = StepResult {
         output: outcome.report.content_json.take().unwrap_or_default(),
         extraction: outcome.extraction,
@@ -402,6 +407,10 @@ pub(super) fn read_outcome(
     // The session has checked the schema. Only the defaults of the oldest form are left.
     if let Some(fields) = work.step.output_schema.as_ref().and_then(|schema| schema.fields.as_ref()) {
         fields.fill_defaults(&mut result.output);
+    }
+    // A report of text, or of a closed schema, has no other place for them.
+    if let Some(outcomes) = outcomes {
+        result.output.entry(OUTCOMES).or_insert(outcomes);
     }
     Ok(result)
 }

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 
+use super::decisions::{self, Decided, NotDecided, Plans};
 use super::stop_request::{self, StopRequest};
 use crate::conversation::inbox::Inboxes;
 use crate::conversation::inbox::inbox_format::{Heard, Inbox};
+use crate::conversation::parked::ParkedCell;
 use crate::domain::approval::{Approval, Denial};
 use crate::domain::cluster::person_request::{PersonAsks, PersonRequest};
 use crate::domain::facts::RunFacts;
@@ -42,6 +44,8 @@ pub enum Done {
     Approved(Box<(Approval, SuspendedProposal)>),
     /// A call may not run.
     Denied(Box<(Denial, SuspendedProposal)>),
+    /// What an issue waited for is decided.
+    Decided,
     /// It was done before.
     Already,
 }
@@ -61,6 +65,9 @@ pub enum NotDone {
     /// There is no such call, or nothing can be decided on it.
     #[error(transparent)]
     NotApproved(#[from] NotApproved),
+    /// Nothing was decided on what an issue waits for.
+    #[error(transparent)]
+    NotDecided(#[from] NotDecided),
     /// It cannot be done, now or later.
     #[error("{0}")]
     Refused(String),
@@ -70,6 +77,15 @@ pub enum NotDone {
     /// The work on it was cut off.
     #[error("it was not carried out to its end: {0}")]
     Panic(String),
+}
+
+impl From<Decided> for Done {
+    fn from(decided: Decided) -> Self {
+        match decided {
+            Decided::Now => Self::Decided,
+            Decided::Before => Self::Already,
+        }
+    }
 }
 
 impl From<JournalError> for NotDone {
@@ -85,23 +101,45 @@ impl NotDone {
             Self::Store(error) => !error.is_for_want_of_a_right(),
             Self::Money(_) | Self::Journal(_) | Self::CutOff | Self::Panic(_) => true,
             Self::NotApproved(NotApproved::Store(_)) => true,
+            Self::NotDecided(NotDecided::Store(error)) => !error.is_for_want_of_a_right(),
+            Self::NotDecided(NotDecided::GitHub(error)) => error.is_transient(),
+            Self::NotDecided(NotDecided::Refused(_)) => false,
             Self::NotApproved(_) | Self::Refused(_) => false,
         }
     }
 }
 
-/// Carries a request out. What is decided on calls is about what this run left.
+/// What some requests need beside the store.
+#[derive(Debug, Default)]
+pub struct With<'a> {
+    /// What the run left about whose call is decided.
+    pub left: Option<(RunDir, RunFacts)>,
+    /// How plans are decided on.
+    pub plans: Plans<'a>,
+}
+
+/// Carries a request out.
 ///
 /// # Errors
 /// Nothing was done; with a store that fails, it may have been.
-pub async fn carry_out(
-    state: &StateDir,
-    request: &PersonRequest,
-    left: Option<(RunDir, RunFacts)>,
-) -> Result<Done, NotDone> {
+pub async fn carry_out(state: &StateDir, request: &PersonRequest, with: With<'_>) -> Result<Done, NotDone> {
+    let With { left, plans } = with;
     let PersonRequest { id, repository, issue, by, at, what } = request.clone();
     let login = by.login(&Host::current().name);
+    let parked = ParkedCell::new(state, &repository, &issue);
     match what {
+        PersonAsks::Answer { run_id, text } => {
+            let answer = decisions::said(text, login, at);
+            Ok(decisions::answer(&parked, (&issue, run_id), answer).await?.into())
+        }
+        PersonAsks::ApprovePlan { run_id, sha256 } => {
+            let plan = (&repository, &issue, run_id, sha256.as_str());
+            Ok(decisions::approve_plan(&parked, plan, (login, at), &plans).await?.into())
+        }
+        PersonAsks::RejectPlan { run_id, text } => {
+            let why = decisions::said(text, login, at);
+            Ok(decisions::reject_plan(&parked, (&issue, run_id), why, &plans).await?.into())
+        }
         PersonAsks::Stop { run_id, at_once } => {
             let asked = if at_once { StopRequest::AtOnce } else { StopRequest::LastReport };
             let dir = state.run(&repository, run_id);
@@ -180,21 +218,30 @@ fn said((id, number): (RemarkId, u64), login: String, text: &str, at: DateTime<U
 ///
 /// # Errors
 /// Nothing was done; with a store that fails, it may have been.
-pub async fn hear(state: &StateDir, request: &PersonRequest, now: DateTime<Utc>) -> Result<Done, NotDone> {
+pub async fn hear(
+    state: &StateDir,
+    request: &PersonRequest,
+    plans: Plans<'_>,
+    now: DateTime<Utc>,
+) -> Result<Done, NotDone> {
     if let Some(fault) = request.fault(now) {
         return Err(NotDone::Refused(fault));
     }
     let (own, asked) = (state.clone(), request.clone());
     match &request.what {
-        PersonAsks::Extend { .. } | PersonAsks::Say { .. } => carry_out(state, request, None).await,
+        PersonAsks::Extend { .. }
+        | PersonAsks::Say { .. }
+        | PersonAsks::Answer { .. }
+        | PersonAsks::ApprovePlan { .. }
+        | PersonAsks::RejectPlan { .. } => carry_out(state, request, With { left: None, plans }).await,
         PersonAsks::Stop { at_once, .. } => {
             let run_id = blocking(move || at_work(&own, &asked)).await?;
             let what = PersonAsks::Stop { run_id, at_once: *at_once };
-            carry_out(state, &PersonRequest { what, ..request.clone() }, None).await
+            carry_out(state, &PersonRequest { what, ..request.clone() }, With::default()).await
         }
         PersonAsks::Approve { .. } | PersonAsks::Deny { .. } => {
             match blocking(move || undecided(&own, &asked, now)).await? {
-                Some(left) => carry_out(state, request, Some(left)).await,
+                Some(left) => carry_out(state, request, With { left: Some(left), plans }).await,
                 None => Ok(Done::Already),
             }
         }

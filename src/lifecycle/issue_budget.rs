@@ -16,6 +16,7 @@ use crate::engine::shared_cap_format::Spending;
 use crate::issue::spending;
 use crate::record::rendering;
 use crate::record::run_facts;
+use crate::record::summary_text;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::MappingRecord;
 
@@ -82,7 +83,8 @@ pub async fn check(plan: &Plan, context: &RepositoryContext) -> Result<(), Refus
         return Ok(());
     }
     let key = &plan.issue.key;
-    let message = format!("The budget of this issue is used up: {spent} of {cap} is spent.");
+    let left = if spent < cap { ", and what is left does not cover another request" } else { "" };
+    let message = format!("The budget of this issue is used up: {spent} of {cap} is spent{left}.");
     Err(Refusal::new(StopDetail::MaxCost, message).hint(format!("agentd extend {key} 5 gives it 5 USD more")))
 }
 
@@ -134,12 +136,15 @@ fn comment(run: &Run<'_>, facts: &RunFacts, news: &IssueBudget, spending: &Spend
     let key = &run.plan.issue.key;
     let is_used_up = news.state == IssueBudgetState::UsedUp;
     let (spent, cap) = (spending.total(), news.cap);
-    let mut text = match is_used_up {
-        true => format!("**The budget of this issue is used up.** {spent} of {cap} (USD) is spent:\n"),
-        false => {
-            format!("**The budget of this issue is nearly used up.** {spent} of {cap} (USD) is spent:\n")
+    let mut text = match (is_used_up, spent < cap) {
+        (true, true) => {
+            "**The budget of this issue is used up**: what is left does not cover another request.".to_owned()
         }
+        (true, false) => "**The budget of this issue is used up.**".to_owned(),
+        (false, _) => "**The budget of this issue is nearly used up.**".to_owned(),
     };
+    let _infallible =
+        write!(text, " {spent} of {cap} (USD) is spent{}", if spent > Money::ZERO { ":\n" } else { "." });
     for (run_id, cost) in &spending.by_run {
         let _infallible = write!(text, "\n- run `{run_id}`: {cost}");
     }
@@ -153,8 +158,8 @@ fn comment(run: &Run<'_>, facts: &RunFacts, news: &IssueBudget, spending: &Spend
         let branch = &run.lease.mapping.branch;
         let done = match &facts.committed {
             Some(committed) if !committed.change.is_empty() => {
-                let files = committed.change.files.len();
-                format!("What is done, {files} changed file(s), is on the branch `{branch}`.")
+                let files = summary_text::counted(committed.change.files.len(), "changed file");
+                format!("What is done, {files}, is on the branch `{branch}`.")
             }
             _ => format!("The branch is `{branch}`; nothing is committed of this run."),
         };

@@ -32,6 +32,7 @@ mod shown_progress;
 pub mod budget_extension;
 pub mod stop_request;
 // What people do with the work between two runs.
+pub mod decisions;
 pub mod carry_out;
 pub mod parked;
 pub mod taken;

@@ -24,7 +24,7 @@ pub(super) async fn listen(run: &Run<'_>, handle: &StopHandle) -> Infallible {
 }
 
 /// Goes on only where this node has the issue: before what is kept of the work moves the issue's branch.
-pub(super) async fn check(run: &Run<'_>) -> Result<(), JournalError> {
+pub(super) async fn flush_if_shared(run: &Run<'_>) -> Result<(), JournalError> {
     match run.context.state.shared() {
         Some(_) => run.journal.flush().await,
         None => Ok(()),

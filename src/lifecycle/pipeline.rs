@@ -56,7 +56,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
     if request.source == ObjectiveSource::Cli {
         cut_off_runs::clear_left(context).await;
     }
-    let leased = match begun(request, context, observer).await {
+    let leased = match begin(request, context, observer).await {
         Ok(leased) => leased,
         Err(finished) => return *finished,
     };
@@ -100,7 +100,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
 
 /// The run with its lease. If the run before was made by another definition, and the request says to wait for a node that has it, one lease
 /// is waited for, and then the work is planned anew.
-async fn begun(
+async fn begin(
     mut request: RunRequest,
     context: &RepositoryContext,
     observer: &RunObserver,
@@ -148,7 +148,7 @@ async fn stages(run: &Run<'_>) -> Result<RunOutput, JournalError> {
         Some(killed) => given_up::commit(run, killed).await?,
         None => {
             let worked = work(run).await?;
-            overtaken::check(run).await?;
+            overtaken::flush_if_shared(run).await?;
             commit::commit(worked).await?
         }
     };

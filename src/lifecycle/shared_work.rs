@@ -97,7 +97,7 @@ pub(super) async fn leave(run: &Run<'_>, workspace: &Workspace) {
             return;
         }
         Ok(Some((commit, pushed))) => {
-            let bundle = match uploaded(run, &workspace.worktree, &commit).await {
+            let bundle = match upload(run, &workspace.worktree, &commit).await {
                 Ok(bundle) => Some(bundle),
                 Err(why) => {
                     tell_pinned(run, &node, &commit, &why);
@@ -153,7 +153,7 @@ async fn unpushed(
 }
 
 /// Brings the branch's commits to the store; `Err` = why they are here alone.
-async fn uploaded(run: &Run<'_>, worktree: &Worktree, commit: &CommitId) -> Result<Bundle, String> {
+async fn upload(run: &Run<'_>, worktree: &Worktree, commit: &CommitId) -> Result<Bundle, String> {
     let reference = branch_of(&run.plan.issue.key).full();
     let made = bytes_of(run, worktree, (&reference, commit)).await.map_err(|error| error.to_string())?;
     let (bytes, prerequisite) = made?;
@@ -185,7 +185,7 @@ async fn asked<T: Send + 'static>(
 pub(super) async fn elsewhere(run: &Run<'_>) -> Result<Option<Elsewhere>, GitError> {
     let rescue = format!("refs/agentd/rescue/{}", run.lease.run_id);
     let unpushed = match &run.lease.mapping.unpushed {
-        Some(left) if goes_on_from(run, left).await? => match brought(run, left).await {
+        Some(left) if goes_on_from(run, left).await? => match bring(run, left).await {
             Ok(()) => Some(left.commit.clone()),
             Err(why) => {
                 run.journal.warn(
@@ -223,7 +223,7 @@ async fn goes_on_from(run: &Run<'_>, left: &Unpushed) -> Result<bool, GitError> 
 }
 
 /// Sees to it that the commits are here, or says why they are not.
-async fn brought(run: &Run<'_>, left: &Unpushed) -> Result<(), String> {
+async fn bring(run: &Run<'_>, left: &Unpushed) -> Result<(), String> {
     let (context, checkout) = (run.context, &run.context.checkout);
     let told = |error: GitError| error.to_string();
     let reference = format!("refs/agentd/unpushed/{}", left.run_id);

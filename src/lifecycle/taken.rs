@@ -160,12 +160,14 @@ async fn park(
     let worktree = context.worktree_root().join(worktree_of(key));
     let Some(mapping) = mapping.filter(|_| worktree.as_path().is_dir()) else {
         let message = format!("Issue {key} has no worktree here: there is nothing to take over.");
-        return Err(invalid(message).hint(format!("agentd run {key} begins the work")));
+        return Err(invalid(message).hint(format!(
+            "`/agentd run` in a comment, or agentd run {key} on agentd's machine, begins the work"
+        )));
     };
     if let Some((parked, taken)) = known.taken() {
         if taken.by != over.by {
             let message = format!("{} has the work on issue {key} already.", taken.by);
-            return Err(invalid(message).hint(format!("agentd give-back {key}")));
+            return Err(invalid(message).hint(format!("`/agentd give-back TEXT` in a comment, or agentd give-back {key} on agentd's machine, gives it back")));
         }
         let has = has(context, taken, (parked.run_id, worktree)).await?;
         if !parked.is_posted {

@@ -220,8 +220,9 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             return steps;
         }
         StopDetail::QuestionPending => format!(
-            "Answer the agent's question on the issue, or `agentd answer N TEXT` on agentd's machine. A daemon that made this run \
-             goes on by itself then; else {resume}."
+            "Answer the agent's question on the issue, or `agentd answer {} TEXT` on agentd's machine. A daemon that made this \
+             run goes on by itself then; else {resume}.",
+            facts.lease.as_ref().map_or_else(|| "N".to_owned(), |lease| lease.issue.key.to_string())
         ),
         StopDetail::PlanPending => "Approve the plan on the issue (a 👍 on its comment, or `/agentd approve`), or have it made again \
                                     with `/agentd reject TEXT`. The daemon goes on by itself then."

@@ -24,7 +24,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SuspendedProposal;
 use crate::issue::approval::{self, NotApproved};
 use crate::issue::reference::IssueSource;
-use crate::lifecycle::carry_out::{Done, NotDone, carry_out};
+use crate::lifecycle::carry_out::{Done, NotDone, With, carry_out};
 use crate::lifecycle::request::RunRequest;
 use crate::record::finish::RunState;
 use crate::store::run_dir::{RunDir, StateDir};
@@ -59,7 +59,7 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
     let heard_by = match &nodes {
         Some(nodes) => asking::send(&**nodes, &request)?,
         None => {
-            let done = context.block_on(carry_out(&state, &request, None))?;
+            let done = context.block_on(carry_out(&state, &request, With::default()))?;
             done.map(|_| None).map_err(|error| asking::not_done(&error))?
         }
     };
@@ -290,7 +290,8 @@ pub fn decide(
         let heard_by = asking::send(&*nodes, &request)?;
         return Ok(Decided::Asked { heard_by, call: call.clone() });
     }
-    let done = context.block_on(carry_out(state, &request, Some((dir.clone(), facts.clone()))))?;
+    let with = With { left: Some((dir.clone(), facts.clone())), ..With::default() };
+    let done = context.block_on(carry_out(state, &request, with))?;
     match done {
         Ok(done) => Ok(Decided::Here(done)),
         Err(NotDone::NotApproved(refused)) => Err(not_decided(refused)),

@@ -8,6 +8,7 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::domain::plan::{PlanVerdict, ProposedPlan};
 use crate::domain::policy::ActorPermission;
 use crate::domain::question::Question;
+use crate::domain::remark::RemarkId;
 use crate::domain::run::RunId;
 use crate::domain::taken::TakenOver;
 
@@ -163,6 +164,9 @@ pub struct GivingBack {
     /// Number of the issue or the pull request on which they said it; absent = on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<u64>,
+    /// The comment in which they said it, which is answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remark: Option<RemarkId>,
 }
 
 /// What a person made of the work.

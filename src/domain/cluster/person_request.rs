@@ -75,6 +75,27 @@ pub enum PersonAsks {
         /// What.
         text: String,
     },
+    /// The question for which the issue waits is answered.
+    Answer {
+        /// The run that asked.
+        run_id: RunId,
+        /// The answer, or an option's number.
+        text: String,
+    },
+    /// The plan for which the issue waits may be carried out, as its comment reads.
+    ApprovePlan {
+        /// The run that proposed it.
+        run_id: RunId,
+        /// Of the plan as it was posted.
+        sha256: String,
+    },
+    /// The plan for which the issue waits is made again.
+    RejectPlan {
+        /// The run that proposed it.
+        run_id: RunId,
+        /// Why.
+        text: String,
+    },
     /// A call that waits may run, once.
     Approve {
         /// The run that left it.
@@ -167,8 +188,23 @@ impl PersonRequest {
             (PersonAsks::Extend { amount }, _) if amount.micros() == 0 || amount.micros() % CENT != 0 => {
                 Some(format!("{amount} is no amount in whole cents above zero"))
             }
-            (PersonAsks::Say { .. } | PersonAsks::Extend { .. }, None | Some(0)) => {
-                Some(format!("{} is no issue's number", self.issue))
+            (
+                PersonAsks::Say { .. }
+                | PersonAsks::Extend { .. }
+                | PersonAsks::Answer { .. }
+                | PersonAsks::ApprovePlan { .. }
+                | PersonAsks::RejectPlan { .. },
+                None | Some(0),
+            ) => Some(format!("{} is no issue's number", self.issue)),
+            (PersonAsks::Answer { text, .. } | PersonAsks::RejectPlan { text, .. }, _)
+                if text.trim().is_empty() =>
+            {
+                Some("it has no words".to_owned())
+            }
+            (PersonAsks::ApprovePlan { sha256, .. }, _)
+                if sha256.len() != *DIGITS.end() || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+            {
+                Some("no plan has such a hash".to_owned())
             }
             (PersonAsks::Say { text }, _) if text.trim().is_empty() => Some("nothing is said".to_owned()),
             (PersonAsks::Approve { proposal, .. } | PersonAsks::Deny { proposal, .. }, _)
@@ -222,6 +258,9 @@ mod tests {
             PersonAsks::Stop { run_id, at_once: true },
             PersonAsks::Extend { amount: Money::from_micros(2_500_000) },
             PersonAsks::Say { text: "keep the name".into() },
+            PersonAsks::Answer { run_id, text: "2".into() },
+            PersonAsks::ApprovePlan { run_id, sha256: "ab".repeat(32) },
+            PersonAsks::RejectPlan { run_id, text: "round half up".into() },
             PersonAsks::Approve { run_id, proposal: "ab".repeat(32), holds_ms: 1, instead_of: decided },
             PersonAsks::Deny { run_id, proposal: "ab".repeat(32), instead_of: None },
         ] {
@@ -258,6 +297,10 @@ mod tests {
             (money(0), "amount"),
             (money(15_000), "amount"),
             (said("  \n"), "nothing is said"),
+            (PersonAsks::Answer { run_id, text: " ".into() }, "no words"),
+            (PersonAsks::RejectPlan { run_id, text: String::new() }, "no words"),
+            (PersonAsks::ApprovePlan { run_id, sha256: "ab".repeat(4) }, "hash"),
+            (PersonAsks::ApprovePlan { run_id, sha256: "xy".repeat(32) }, "hash"),
             (approve("0123abc", 2 * hour), "hash"),
             (approve("../../../../x", 2 * hour), "hash"),
             (approve(&"ab".repeat(33), 2 * hour), "hash"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::conversation::answers;
 use crate::conversation::briefing::{self, Source};
 use crate::domain::artifact::Artifact;
 use crate::domain::briefing::{BRIEFING_FILE, Block, BriefedImage, Briefing, BriefingFrozen, Fate, UNTOLD};
@@ -170,7 +171,7 @@ pub fn task(run: &Run<'_>, briefing: &Briefing, prior_failures: &[FailureRecord]
     let blocks = filled.map(|block| (block.as_str(), headed(block, briefing.block(block)))).collect();
     let mut facts = facts(run, prior_failures);
     facts.push_str(&of_images(briefing));
-    TaskText { blocks, facts }
+    TaskText { blocks, facts, asks_outcomes: !answers::wanted(briefing).is_empty() }
 }
 
 /// A block with a line before it that says what it is; empty where there is nothing.

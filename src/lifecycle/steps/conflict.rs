@@ -34,7 +34,7 @@ impl Conflict {
     /// Looks, once, when the flow is over, whether what others pushed conflicts with the work. Then the work is committed,
     /// their commits are merged into the files, and a step is visited once more. What merges by itself is left to the end of
     /// the run. `visits` = those that were made.
-    pub async fn look(
+    pub async fn begin_if_conflicting(
         &mut self,
         instance: &Instance<'_>,
         flow: &mut FlowRun<'_>,
@@ -42,7 +42,7 @@ impl Conflict {
         visits: u32,
     ) -> Result<After, StageError> {
         let (run, workspace) = (instance.run, &instance.workspace);
-        if let Some(stop) = self.left(run, workspace, Some(end)).await? {
+        if let Some(stop) = self.end_if_unresolved(run, workspace, Some(end)).await? {
             return Err(stop.into());
         }
         if std::mem::replace(&mut self.looked, true) || !end.stop.success() {
@@ -50,7 +50,7 @@ impl Conflict {
         }
         let merged = match &run.context.replay {
             Some(recorded) => recorded.conflict_after(visits).cloned(),
-            None => merged(run, workspace, end, visits).await?,
+            None => begin_merge(run, workspace, end, visits).await?,
         };
         let Some(merged) = merged else { return Ok(After::Over) };
         others::record(run, merged.clone())?;
@@ -60,7 +60,7 @@ impl Conflict {
         if visited {
             return Ok(After::Again);
         }
-        match self.left(run, workspace, None).await? {
+        match self.end_if_unresolved(run, workspace, None).await? {
             Some(stop) => Err(stop.into()),
             None => Ok(After::Over),
         }
@@ -68,7 +68,7 @@ impl Conflict {
 
     /// After the visit: the end of the run where the conflict is still there. The files are then as they were before the
     /// merge. `end` = how the flow ended with that visit, if it did.
-    pub async fn left(
+    pub async fn end_if_unresolved(
         &mut self,
         run: &Run<'_>,
         workspace: &Workspace,
@@ -95,7 +95,8 @@ impl Conflict {
     }
 }
 
-async fn merged(
+/// Commits the work and begins to merge what others pushed into its files; `None`: it does not conflict.
+async fn begin_merge(
     run: &Run<'_>,
     workspace: &Workspace,
     end: &FlowEnd,

@@ -87,20 +87,22 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                 if let Some(stop) = refused.or(confirmed.err()) {
                     return close(instance, stop, None);
                 }
-                match conflict.left(run, workspace, flow.ended()).await {
+                match conflict.end_if_unresolved(run, workspace, flow.ended()).await {
                     Ok(None) => {}
                     Ok(Some(stop)) => return close(instance, stop, None),
                     Err(error) => return close(instance, error.stop()?, None),
                 }
             }
-            Progress::Ended(end) => match conflict.look(instance, &mut flow, &end, next - 1).await {
-                Ok(After::Again) => {}
-                Ok(After::Over) => {
-                    outcomes::record(instance, &end.stop).await?;
-                    return close(instance, end.stop, end.completion_reason);
+            Progress::Ended(end) => {
+                match conflict.begin_if_conflicting(instance, &mut flow, &end, next - 1).await {
+                    Ok(After::Again) => {}
+                    Ok(After::Over) => {
+                        outcomes::record(instance, &end.stop).await?;
+                        return close(instance, end.stop, end.completion_reason);
+                    }
+                    Err(error) => return close(instance, error.stop()?, None),
                 }
-                Err(error) => return close(instance, error.stop()?, None),
-            },
+            }
         }
     }
 }

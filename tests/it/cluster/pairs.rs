@@ -13,9 +13,10 @@ use super::moving::{clustered, document, with_client};
 use super::running::world;
 use super::server::{Server, is_there, make_streams};
 use super::taking_over::{Node, asked_for, shared};
+use crate::git::Ground;
 use crate::outside::daemons::{until, until_or};
 use crate::outside::solo::{asked, calls, reports, solo_of};
-use crate::outside::world::World;
+use crate::outside::world::{World, basic};
 
 /// A line behind the last one of a run, as a later version writes it.
 fn line_of_a_later_version(server: &Server, run: &str) {
@@ -204,6 +205,53 @@ async fn k_048_a_run_whose_work_cannot_go_along_is_moved_and_nothing_of_it_is_lo
     let git_dir = world.sim.git_dir("demo/shop").unwrap();
     let pushed = world.git(&git_dir, &["show", "feature/issue-7:logo.bin"]).await;
     assert!(pushed.contains("git-lfs"), "{pushed} {}", said());
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_048_a_run_of_a_repository_with_a_submodule_is_moved_and_the_submodule_stands_there_as_it_stood() {
+    if !is_there("k_048_submodule") {
+        return;
+    }
+    let (world, _server) = world(2).await;
+    let library = Ground::named("library").await;
+    let (_served, from) = library.served();
+    let shop = world.shop();
+    world.git(&shop, &["switch", "-q", "develop"]).await;
+    world.write("shop/.gitmodules", &format!("[submodule \"vendor\"]\n\tpath = vendor\n\turl = {from}\n"));
+    let commit = library.head("main").await;
+    world.git(&shop, &["add", ".gitmodules"]).await;
+    let link = format!("160000,{commit},vendor");
+    world.git(&shop, &["update-index", "--add", "--cacheinfo", &link]).await;
+    world.git(&shop, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "vendor"]).await;
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "HEAD:develop"]).await;
+    let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 4).await);
+    let first = Daemon::start(&world, &a);
+    until_or("it polls", || a.said().contains("this node polls the repository now"), || a.said()).await;
+    let second = Daemon::start(&world, &b);
+    until_or("the other stands by", || b.state.join("daemon/status.json").exists(), || b.said()).await;
+    third_visit(&world, &b, 6_000).await;
+    let worktree = |node: &Node| node.checkout.join(".worktrees/issue-7");
+    let before = std::fs::read_to_string(worktree(&b).join("vendor/src/lib.rs")).unwrap();
+    let bare = world.dir.path().join("bare");
+    let (code, moved) = document(&world, "cluster.toml", &bare, &["cluster", "move", "7", "--to", "a"]).await;
+    assert_eq!((code, &moved["to"]), (Some(0), &json!("a")), "{moved:#}");
+    let said = || [&a, &b].map(Node::said).join("\n---\n");
+    until_or("it is done", || world.labels() == ["agentd:done"], said).await;
+    assert_eq!((a.began(), b.began()), (2, 1), "its own run, and the one that it goes on with: {}", said());
+    world.assert_one_of_each();
+    let times = ["Understand and plan", "Carry out the plan"].map(|words| asked_for(&world, words));
+    assert_eq!(times, [1, 1], "no visit is made twice");
+    let after = std::fs::read_to_string(worktree(&a).join("vendor/src/lib.rs"));
+    assert_eq!(after.unwrap_or_else(|error| panic!("{error}: {}", said())), before);
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    let pushed = world.git(&git_dir, &["ls-tree", "feature/issue-7", "vendor"]).await;
+    assert!(pushed.contains(&format!("commit {commit}")), "{pushed}");
+    let changed = world.git(&git_dir, &["diff", "--name-only", "develop", "feature/issue-7"]).await;
+    assert!(!changed.is_empty() && !changed.contains("vendor"), "{changed}");
     first.stop().await;
     second.stop().await;
     world.finish().await;

@@ -473,6 +473,121 @@ async fn k_054_an_operator_denies_and_approves_a_call_of_another_nodes_run_and_i
     world.finish().await;
 }
 
+/// What a node's run has in its journal of a kind.
+fn event(node: &Node, kind: &str) -> Value {
+    let line = node.journal().into_iter().find(|line| line["kind"] == json!(kind));
+    line.map_or(Value::Null, |line| line["data"].clone())
+}
+
+/// The same command until the store's readers see what it is about.
+async fn heard(world: &World, user: &str, args: &[&str]) -> Value {
+    for _ in 0..40 {
+        let (code, told) = asked(world, user, args).await;
+        if code == Some(0) {
+            return told;
+        }
+        assert!(told["error"]["message"].as_str().unwrap().contains("nothing waits"), "{told:#}");
+    }
+    panic!("nothing waits");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_054_an_operator_answers_the_question_of_another_nodes_run_once_and_it_goes_on() {
+    if !is_there("k_054_answer") {
+        return;
+    }
+    let ask = json!({ "question": "In which unit?", "options": ["cents", "dollars"] });
+    let replies = vec![calls(&[("agent__ask", ask)]), reports("Done.", json!([]))];
+    let world = solo(replies, Some(ASK), "").await;
+    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
+    world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"solo\""));
+    let server = with_keys(&world).await;
+    let ([a, b], [first, second]) = two(&world).await;
+    let (code, refused) = asked(&world, "anna", &["answer", "demo/shop#7", "2"]).await;
+    assert_eq!(code, Some(4), "nothing waits yet: {refused:#}");
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let waits = || world.labels().contains(&"agentd:needs-input".to_owned());
+    until_or("a question", waits, || b.said()).await;
+    let told = heard(&world, "anna", &["answer", "demo/shop#7", "2"]).await;
+    assert_eq!(told["heard_by"], json!("a"), "{told:#} {}", a.said());
+    until_or("it is done", || world.labels() == ["agentd:done"], || a.said() + &b.said()).await;
+    let answered = [&a, &b].map(|node| event(node, "question_answered"));
+    let answered = answered.into_iter().find(|data| data.is_object()).unwrap();
+    assert!(answered["by"].as_str().unwrap().starts_with("local:"), "{answered:#}");
+    assert_eq!(answered["text"], json!("dollars"));
+    // It comes again, and another one comes late.
+    let request = sent(&world, &server, "answer");
+    assert_eq!(delivered(&world, &server, &request).await, json!({ "heard_by": "a" }));
+    let late = other(&request, |message| message["at"] = json!(chrono::Utc::now()));
+    let answer = delivered(&world, &server, &late).await;
+    assert!(answer["refused"].as_str().unwrap().contains("is answered already"), "{answer:#}");
+    assert_eq!(world.sim.model_requests().len(), 2);
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_054_operators_have_a_plan_made_again_and_approve_it_as_its_comment_reads() {
+    if !is_there("k_054_plan") {
+        return;
+    }
+    let world = World::new(2).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[plan]\ngate = \"always\"\nmax_rounds = 1\n"));
+    let server = with_keys(&world).await;
+    let ([a, b], [first, second]) = two(&world).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let plan = |number: u32| {
+        let marked = format!("issue-7:plan-{number} ");
+        let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+        comments.into_iter().find(|one| one.body.contains(&marked)).map(|one| (one.id, one.body))
+    };
+    until_or("a plan", || plan(1).is_some(), || b.said()).await;
+    let told = heard(&world, "otto", &["reject", "demo/shop#7", "Round half up, please."]).await;
+    assert_eq!(told["heard_by"], json!("a"), "{told:#} {}", a.said());
+    until_or("another plan", || plan(2).is_some(), || a.said() + &b.said()).await;
+    let rejected = world.told(2);
+    assert!(rejected.contains("Round half up"), "{rejected}");
+    // Once was as often as it may be.
+    let (mut code, mut refused) = (Some(0), Value::Null);
+    for _ in 0..40 {
+        (code, refused) = asked(&world, "otto", &["reject", "demo/shop#7", "Not so."]).await;
+        if refused["error"]["message"].as_str().is_some_and(|why| why.contains("is not made again")) {
+            break;
+        }
+    }
+    assert_eq!(code, Some(4), "{refused:#}");
+    // What people made of it before it is approved is what is carried out.
+    let (id, text) = plan(2).unwrap();
+    let at = chrono::Utc::now() + chrono::TimeDelta::seconds(1);
+    let edit = json!({ "body": text.replace("2. `tests", "MARZIPAN `tests"), "actor": "ada", "at": at });
+    world.sim.admin("PATCH", &format!("repos/demo/shop/comments/{id}"), &edit).unwrap();
+    until("the edit is past", || chrono::Utc::now() > at + chrono::TimeDelta::seconds(3)).await;
+    let told = heard(&world, "anna", &["approve", "demo/shop#7"]).await;
+    assert_eq!(told["heard_by"], json!("a"), "{told:#} {}", a.said());
+    until_or("it is done", || world.labels() == ["agentd:done"], || a.said() + &b.said()).await;
+    let approved = [&a, &b].map(|node| event(node, "plan_approved"));
+    let approved = approved.into_iter().find(|data| data.is_object()).unwrap();
+    assert!(approved["by"].as_str().unwrap().starts_with("local:"), "{approved:#}");
+    assert!(approved["edited"] == json!(true) && approved["text"].as_str().unwrap().contains("MARZIPAN"));
+    // Both come again, and somebody comes late.
+    for kind in ["reject_plan", "approve_plan"] {
+        let request = sent(&world, &server, kind);
+        let answer = delivered(&world, &server, &request).await;
+        let gone = answer["refused"].as_str().is_some_and(|why| why.contains("nothing waits"));
+        assert!(gone || (kind == "approve_plan" && answer == json!({ "heard_by": "a" })), "{answer:#}");
+    }
+    let late = other(&sent(&world, &server, "approve_plan"), |message| {
+        message["at"] = json!(chrono::Utc::now());
+    });
+    let answer = delivered(&world, &server, &late).await;
+    assert!(answer["refused"].is_string(), "{answer:#}");
+    first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn k_054_what_is_asked_while_no_node_lives_is_heard_by_the_first_that_comes() {
     if !is_there("k_054_nobody") {

@@ -154,6 +154,30 @@ async fn c_i41_changed_is_proven_by_a_pushed_commit_that_touches_the_file_or_one
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_report_of_text_gives_outcomes_beside_its_content_and_nothing_is_asked_again() {
+    let (world, pull) = reviewed("").await;
+    let ids = review(&world, pull, &json!([on(1, "Why one?"), on(2, "Two is wrong.")]));
+    let outcomes = json!([
+        { "thread": ids[0], "outcome": "answered", "text": "Because of the test." },
+        { "thread": ids[1], "outcome": "changed", "text": "It is 2 now." },
+    ]);
+    let report = json!({ "report_format": "markdown", "content": "Both are done.", "threads": outcomes });
+    let last = serde_json::from_value(json!({ "final_report": report })).unwrap();
+    world.sim.push_replies([writes("notes.md", "one\n2\nthree\nfour\n"), last]).unwrap();
+    let asked = world.sim.model_requests().len();
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(world.sim.model_requests().len(), asked + 2, "it is not asked once more");
+    let offered = world.sim.model_requests()[asked].body.to_string();
+    assert!(offered.contains("What came of each thread"), "the tool has a place for them: {offered}");
+    let replies: Vec<String> = threads(&world, pull).into_iter().flat_map(|(_, all)| all).collect();
+    assert_eq!(replies.len(), 2, "{replies:#?}");
+    assert!(replies[0].contains("Answered; nothing changed.") && replies[0].contains("Because of the test."));
+    assert!(replies[1].contains("Changed in ") && replies[1].contains("It is 2 now."), "{}", replies[1]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c_i43_a_forgotten_thread_is_asked_for_once_more_then_declined_and_waits_on() {
     let (world, pull) = reviewed("").await;
     let ids = review(&world, pull, &json!([on(1, "A."), on(2, "B."), on(3, "C.")]));

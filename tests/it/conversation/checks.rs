@@ -212,7 +212,8 @@ async fn c_i49_what_fails_on_the_base_branch_starts_no_run_and_is_noted_once() {
     check(&world, "feature/issue-7", &json!({}));
     let notes = || {
         let comments = world.sim.issue(REPO, pull).unwrap().comments;
-        comments.iter().filter(|one| one.body.contains("`failing_on_base`")).count()
+        let notes = comments.iter().filter(|one| one.body.contains("`failing_on_base`"));
+        notes.inspect(|one| assert_eq!(one.body.matches("<!--").count(), 1, "{}", one.body)).count()
     };
     until("the note", || notes() == 1).await;
     looked_at_again(&world, 2).await;

@@ -77,6 +77,58 @@ async fn a_word_that_is_none_is_answered_with_those_that_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn each_command_has_an_answer_of_its_own_that_no_later_one_takes_away() {
+    let (world, daemon) = quiet(1).await;
+    let written = [
+        ("/agentd stop", "Nothing runs and nothing waits"),
+        ("/agentd stop", "Nothing runs and nothing waits"),
+        ("/agentd", "`/agentd stop`: the run"),
+        ("/agentd help", "`/agentd stop`: the run"),
+        ("/agentd \u{505c}\u{6b62}", "`\u{505c}\u{6b62}` is no command"),
+        ("/agentd extend five", "`five` is no amount"),
+        ("/agentd reject no", "Nothing waits for an approval on this issue."),
+        ("/agentd answer yes", "No question waits for an answer"),
+        ("/agentd approve", "nothing waits for an approval on this issue"),
+        ("/agentd take", "`/agentd run` in a comment"),
+    ];
+    for (text, _) in written {
+        comment(&world, 7, "ada", text);
+    }
+    let answers = || -> Vec<String> {
+        let comments = world.sim.issue(REPO, 7).unwrap().comments;
+        comments.into_iter().map(|one| one.body).filter(|body| body.starts_with("<!-- agentd:")).collect()
+    };
+    until("the answers", || answers().len() >= written.len()).await;
+    ticks(&world, 2).await;
+    let answers = answers();
+    assert_eq!(answers.len(), written.len(), "{answers:#?}");
+    for ((text, says), answer) in written.iter().zip(&answers) {
+        let line = format!("> `{text}`");
+        assert!(answer.contains(&line) && answer.contains(says), "{text}: {answer}");
+    }
+    let edited = world.sim.requests();
+    assert!(!edited.iter().any(|one| one.method == "PATCH" && one.target.contains("/comments/")));
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_command_is_told_what_it_takes_also_where_that_is_more_than_a_run_takes() {
+    let world = labelled(1, "[conversation]\ntrusted = \"admin\"\n").await;
+    world.sim.remove_label(REPO, 7, "agentd", "ada");
+    let may = json!({ "role": "write" });
+    admin(&world, "PUT", "collaborators/max", &may);
+    let daemon = Running::start(&world, &[]);
+    ticks(&world, 2).await;
+    comment(&world, 7, "max", "/agentd stop");
+    until("an answer", || said(&world, 7, "max has the permission \"write\"").len() == 1).await;
+    let told = said(&world, 7, "max has the permission").remove(0);
+    assert!(told.contains("commands take \"admin\""), "{told}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_said_by_a_command_waits_and_says_so() {
     let (world, daemon) = quiet(2).await;
     comment(&world, 7, "ada", "/agentd say Keep the name.\nAnd the tests.");

@@ -129,6 +129,12 @@ async fn c_i56_two_runs_of_an_issue_at_a_time_stay_within_its_budget_and_why_say
     assert!(why["do"].as_str().unwrap().contains("agentd extend 7 5"), "{why:#}");
     let (code, refused) = world.json(&["run", "--issue", "7"]).await;
     assert_eq!((code, &refused["stop_detail"]), (Some(1), &json!("max_cost")), "{refused:#}");
+    let daemon = Running::start(&world, &[]);
+    super::pull_request::ticks(&world, 2).await;
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd run");
+    let instead = || format!("{:#?}", comments(&world));
+    until_or("what it waits for", || told(&world, "but none starts yet: the budget") == 1, instead).await;
+    daemon.stop().await;
     assert_eq!(world.sim.model_requests().len(), asked);
     world.sim.shutdown().await;
 }
@@ -150,6 +156,7 @@ async fn c_i57_five_dollars_more_are_given_once_and_the_run_goes_on_where_it_sto
     until_or("the comment", || told(&world, "The budget of this issue is used up") == 1, instead).await;
     let asked = comments(&world).into_iter().find(|body| body.contains("is used up")).unwrap();
     assert!(asked.contains("`/agentd extend 5`") && asked.contains("feature/issue-7"), "{asked}");
+    assert!(asked.contains("what is left does not cover another request"), "{asked}");
     let spent = total(&spending(&world));
     assert!(spent <= 0.7, "{spent}");
 

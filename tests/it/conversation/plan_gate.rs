@@ -167,6 +167,33 @@ async fn a_rejected_plan_is_made_again_for_its_reason_and_not_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_plan_whose_comment_somebody_deleted_is_not_approved_and_is_made_again_where_that_is_asked_for() {
+    let world = gated(2, "").await;
+    let (daemon, id, text) = proposed(&world).await;
+    let hash = text.split_once("`/agentd approve ").unwrap().1.split('`').next().unwrap().to_owned();
+    admin(&world, "DELETE", &format!("comments/{id}"), &json!({ "actor": "max" }));
+    for (command, says) in [
+        ("/agentd run", "No run was queued."),
+        ("/agentd answer yes", "No question waits"),
+        ("/agentd approve", "The comment with the plan is gone"),
+        ("/agentd approve 01234567", "Nothing was approved."),
+    ] {
+        world.sim.add_comment(REPO, 7, "ada", command);
+        until_or(command, || told(&world, says) == 1, || seen(&world)).await;
+        let comments = world.sim.issue(REPO, 7).unwrap().comments;
+        let answer = comments.iter().find(|one| one.body.contains(says)).unwrap();
+        let names = answer.body.contains(&format!("`/agentd approve {hash}`"));
+        assert!(names || answer.body.contains("`/agentd reject TEXT`"), "{}", answer.body);
+    }
+    assert_eq!(world.sim.model_requests().len(), 2, "nothing goes on");
+    world.sim.add_comment(REPO, 7, "max", "/agentd reject I deleted it by mistake.");
+    until_or("another plan", || plan(&world, 2).is_some(), || seen(&world)).await;
+    assert!(told(&world, "it is made again for this reason") == 1, "{}", seen(&world));
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_posted_once_also_where_the_process_is_killed_and_the_label_approves_it() {
     let world = gated(1, "").await;
     // It is on GitHub, and the process does not get further.

@@ -217,6 +217,33 @@ async fn an_answer_that_comes_while_the_process_that_asked_is_dead_is_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_edited_before_it_was_read_counts_and_other_commands_say_what_is_waited_for() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until_parked(&world).await;
+    for (command, says) in
+        [("/agentd run", "No run was queued."), ("/agentd approve", "Nothing was approved.")]
+    {
+        world.sim.add_comment("demo/shop", 7, "ada", command);
+        until_or(command, || told(&world, says) == 1, || format!("{:#?}", comments(&world))).await;
+        let answer = comments(&world).into_iter().find(|body| body.contains(says)).unwrap();
+        assert!(answer.contains("`/agentd answer TEXT`"), "{answer}");
+    }
+    daemon.kill();
+    let id = world.sim.add_comment("demo/shop", 7, "ada", "/agentd answer 1").unwrap();
+    let at = (chrono::Utc::now() + chrono::TimeDelta::seconds(3)).to_rfc3339();
+    let edited = json!({ "body": "/agentd answer 2", "actor": "ada", "at": at });
+    super::briefing::admin(&world, "PATCH", &format!("comments/{id}"), &edited);
+    let daemon = Running::start(&world, &[]);
+    until_labels(&world, &["agentd:done"]).await;
+    daemon.stop().await;
+    let answered = events(&world).into_iter().find(|event| event["kind"] == "question_answered").unwrap();
+    assert!(answered["data"]["text"].as_str().unwrap().starts_with("dollars"), "{answered:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_machine_s_user_answers_a_run_of_the_foreground_and_goes_on_with_it() {
     let world = world(vec![question(), reports("Done.", json!([]))], "").await;
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
