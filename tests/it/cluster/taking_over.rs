@@ -329,7 +329,7 @@ async fn k_091_a_record_without_its_seal_is_completed_also_where_the_lease_was_g
 #[tokio::test(flavor = "multi_thread")]
 async fn k_091_a_record_without_its_seal_is_completed_also_where_no_lease_names_its_run() {
     unsealed("k_091_unnamed", |cell| {
-        cell["record"]["run_id"] = json!("01900000-0000-7000-8000-000000000001")
+        cell["record"]["run_id"] = json!("01900000-0000-7000-8000-000000000001");
     })
     .await;
 }
