@@ -168,6 +168,9 @@ pub struct BriefedThread {
     pub by_bot: bool,
     /// Whether agentd may resolve it.
     pub may_resolve: bool,
+    /// Whether it was resolved when the briefing was frozen, and somebody wrote in it all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resolved: bool,
 }
 
 /// A clean log, or a part of it, that `tool_output` reads.

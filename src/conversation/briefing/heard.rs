@@ -37,7 +37,7 @@ pub struct HeardThread {
 pub struct AllHeard {
     /// Remarks without a thread, in the order of time.
     pub remarks: Vec<Heard>,
-    /// Unresolved threads, by path and line.
+    /// Unresolved threads, and those that the run is about, by path and line.
     pub threads: Vec<HeardThread>,
     /// The pull request, where there is one.
     pub pull: Option<u64>,
@@ -78,7 +78,11 @@ pub async fn hear(
         }
     }
     all.remarks.sort_by_key(|heard| (heard.remark.created, heard.remark.id));
-    for mut thread in threads.items.into_iter().filter(|thread| !thread.resolved) {
+    // What somebody wrote in a thread that is resolved, and this run is about, is told as everything else.
+    let wanted = |thread: &ReviewThread| {
+        !thread.resolved || thread.comments.iter().any(|comment| source.about.contains(&comment.id))
+    };
+    for mut thread in threads.items.into_iter().filter(wanted) {
         let mut comments = Vec::new();
         for remark in std::mem::take(&mut thread.comments) {
             comments.push(judge.judge(remark).await?);

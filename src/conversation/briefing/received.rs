@@ -58,7 +58,9 @@ pub async fn write(
     let mut told_threads = Vec::new();
     for mut thread in threads {
         let comments = std::mem::take(&mut thread.comments);
-        let waits = waits(&comments);
+        // A remark that came while an answer was on its way is older than that.
+        let is_about = comments.iter().any(|heard| about.contains(&heard.remark.id));
+        let waits = is_about || waits(&comments);
         let comments: Vec<Told> =
             comments.into_iter().filter_map(|heard| ready(draft, heard, each, &mut hidden)).collect();
         // A thread in which nobody who counts says anything is nobody's wish.
@@ -267,6 +269,7 @@ fn one_thread(
         path: of.path.clone(),
         by_bot: first.heard().judged.standing == Standing::Bot,
         may_resolve: of.may_resolve,
+        resolved: of.resolved,
     })
 }
 
@@ -299,7 +302,8 @@ async fn place(
         (false, None, None) => "no line".to_owned(),
     };
     let outdated = if of.outdated { ", outdated" } else { "" };
-    let mut text = format!("Thread {} about {path}, {line}{outdated}:", visible(&of.id));
+    let resolved = if of.resolved { ", resolved" } else { "" };
+    let mut text = format!("Thread {} about {path}, {line}{outdated}{resolved}:", visible(&of.id));
     if !of.hunk.is_empty() {
         let hunk = draft.redacted(&from_the_end(&of.hunk, LONGEST_HUNK));
         text.push_str(&format!(

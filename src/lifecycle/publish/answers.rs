@@ -187,7 +187,8 @@ impl Answering<'_> {
         let text = self.run.without_secrets(&format!("{marker}\n{}", answers::reply(outcome)));
         let mut now = now.to_vec();
         for attempt in 0..TRIES {
-            let Some(found) = now.iter().find(|one| one.id == thread.id && !one.resolved) else {
+            let open = |one: &&ReviewThread| one.id == thread.id && (thread.resolved || !one.resolved);
+            let Some(found) = now.iter().find(open) else {
                 return Ok(());
             };
             if self.is_told(found, &marker).await {
@@ -259,6 +260,16 @@ impl Answering<'_> {
             let marker = answers::marker(&thread.id, outcome.run);
             let Some(found) = now.iter().find(|one| one.id == thread.id && !one.resolved) else { continue };
             if !found.comments.last().is_some_and(|last| last.text.starts_with(&marker)) {
+                continue;
+            }
+            // Nor before it, where the run was not told.
+            let mut others = Vec::new();
+            for comment in found.comments.iter().filter(|one| one.id.number() > thread.last_comment) {
+                if !self.is_own(comment).await {
+                    others.push(comment.id);
+                }
+            }
+            if !others.is_empty() {
                 continue;
             }
             let may = match found.may_resolve {

@@ -231,6 +231,56 @@ async fn what_people_resolved_meanwhile_is_not_answered_and_resolving_follows_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_comes_in_a_thread_while_its_answer_is_on_the_way_or_after_it_was_resolved_is_told_and_answered()
+{
+    use super::pull_request::{asked, delivered_in, ended, labelled_with, runs};
+    let says = |outcome: &str, text: &str, delay_ms: u64| -> ReplyFile {
+        let threads = json!([{ "thread": "${t}", "outcome": outcome, "text": text }]);
+        let report = json!({ "report_format": "markdown", "content": "Done.", "threads": threads });
+        let capture = json!({ "t": "Thread (PRRT_[0-9]+) about" });
+        let reply = json!({ "final_report": report, "capture": capture, "delay_ms": delay_ms });
+        serde_json::from_value(reply).unwrap()
+    };
+    let replies = vec![
+        writes("notes/1.md", "Note 1.\n"),
+        reports("Done.", json!([])),
+        writes("notes/2.md", "Note 2.\n"),
+        says("changed", "See notes/2.md.", 5_000),
+        says("answered", "To both.", 0),
+        says("answered", "Also here.", 0),
+    ];
+    let more = "[conversation]\nquiet_period = \"0s\"\nresolve = \"changed\"\n";
+    let (world, daemon, pull) = delivered_in(labelled_with(replies, more).await).await;
+    let id = super::pull_request::review(&world, pull, "ada", "COMMENTED", "", &["Why this?"])[0];
+    until("the last turn", || asked(&world) == 4).await;
+    let wrote = |text: &str| {
+        let reply = json!({ "actor": "ada", "body": text });
+        admin(&world, "POST", &format!("comments/{id}/replies"), &reply);
+    };
+    wrote("And one more thing.");
+    until("a run for that", || runs(&world) == 3).await;
+    ended(&world, 3).await;
+    let thread = || world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads.remove(0);
+    assert!(thread().resolved_by.is_none(), "nobody had read all of it");
+    assert!(world.told(4).contains("And one more thing."), "{}", world.told(4));
+    let own = || threads(&world, pull).remove(0).1;
+    assert_eq!(own().len(), 2, "{:#?}", own());
+    assert!(own()[0].contains("Changed in") && own()[1].contains("To both."), "{:#?}", own());
+    admin(&world, "PUT", &format!("comments/{id}/resolved"), &json!({ "actor": "ada" }));
+    wrote("Still not.");
+    until("a run for that, too", || runs(&world) == 4).await;
+    ended(&world, 4).await;
+    assert!(
+        world.told(5).contains("Still not.") && world.told(5).contains(", resolved:"),
+        "{}",
+        world.told(5)
+    );
+    assert_eq!(own().len(), 3, "{:#?}", own());
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c_i42_a_reply_whose_answer_is_lost_is_there_once() {
     let (world, pull) = reviewed("").await;
     let ids = review(&world, pull, &json!([on(1, "A."), on(2, "B.")]));
