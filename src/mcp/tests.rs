@@ -1,9 +1,9 @@
 //! MCP servers as they really behave: a Python one of our own, and public ones where node and the registries are there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use secrecy::SecretString;
@@ -437,7 +437,7 @@ async fn installed(place: &Place, program: &str, args: &[&str]) -> Option<()> {
     let spec = ProcessSpec::new(program, &place.path())
         .args(args)
         .envs(place.env.clone())
-        .timeout(Duration::from_secs(240));
+        .timeout(Duration::from_secs(150));
     let exit = run(spec, &CancellationToken::new()).await.unwrap();
     if !exit.success() {
         println!("skipped: {program} {args:?} failed: {}", exit.stderr.text());
@@ -447,7 +447,8 @@ async fn installed(place: &Place, program: &str, args: &[&str]) -> Option<()> {
 }
 
 /// A folder of installed packages that outlives the test run: they are fetched once for all runs and processes. `install`
-/// gives the commands for the folder; `None` where one of them fails.
+/// gives the commands for the folder; `None` where one of them fails, and then for all tests of this process: a registry that is out of
+/// reach is waited for once.
 async fn shelf(
     place: &Place,
     name: &str,
@@ -460,10 +461,20 @@ async fn shelf(
         Turn::wait(&lock, Duration::from_secs(300)).unwrap()
     });
     let _turn = turn.await.unwrap();
+    static OUT_OF_REACH: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let out_of_reach = || OUT_OF_REACH.lock().unwrap_or_else(PoisonError::into_inner);
+    if out_of_reach().contains(name) {
+        println!("skipped: the packages of {name} could not be installed a moment ago");
+        return None;
+    }
     if !marker.exists() {
         files::create_dir(&folder).unwrap();
         for (program, args) in install(folder.to_str().unwrap().to_owned()) {
-            installed(place, &program, &args.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            if installed(place, &program, &args).await.is_none() {
+                out_of_reach().insert(name.to_owned());
+                return None;
+            }
         }
         files::write_public(&marker, b"").unwrap();
     }
