@@ -141,21 +141,27 @@ impl Shutdown {
     }
 
     /// Listens to the signals of the process. The first one asks to stop; the second one aborts and kills every child
-    /// process with its descendants. Needs a tokio runtime.
+    /// process with its descendants. A hangup that is ignored already, as `nohup` has it, stays ignored. Needs a tokio runtime.
     #[cfg(unix)]
     pub fn on_signals() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let shutdown = Self::new();
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut hangup = signal(SignalKind::hangup())?;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mut hangup = (!ignores_hangup(&status)).then(|| signal(SignalKind::hangup())).transpose()?;
         let heard = shutdown.clone();
         tokio::spawn(async move {
             for told in 0.. {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
-                    _ = hangup.recv() => {}
+                    () = async {
+                        match &mut hangup {
+                            Some(hangup) => drop(hangup.recv().await),
+                            None => std::future::pending().await,
+                        }
+                    } => {}
                 }
                 heard.take_signal(told);
             }
@@ -192,9 +198,26 @@ impl Shutdown {
     }
 }
 
+/// Whether a process ignores hangups, as Linux tells of it.
+#[cfg(unix)]
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_hangup_that_is_ignored_is_told_from_other_signals() {
+        let of = |mask: &str| {
+            ignores_hangup(&format!("Name:\tagentd\nSigIgn:\t{mask}\nSigCgt:\t0000000000000001\n"))
+        };
+        assert_eq!([of("0000000000001001"), of("0000000000001000")], [true, false]);
+        assert!(!ignores_hangup(""));
+    }
 
     #[test]
     fn a_child_hears_its_parent_and_not_the_reverse() {
