@@ -20,7 +20,8 @@ use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts}
 use super::session::{PromptIdentity, SessionWorld};
 use super::session_outcome::SessionOutcome;
 use super::session_trace::{LedgerLine, SessionTrace, prompt_mark};
-use super::shared_cap::{Reservations, SharedCapError};
+use super::shared_cap::SharedCapError;
+use super::shared_caps::Reservations;
 use super::single_call::{SingleCall, call_tool};
 use super::tool::CallLimits;
 use super::tool_list::ToolList;

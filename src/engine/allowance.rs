@@ -11,7 +11,7 @@ use super::abort::Abort;
 use super::budget::{Held, Meter};
 use super::journal::Journal;
 use super::session::{Session, SessionWorld};
-use super::shared_cap::Reservations;
+use super::shared_caps::Reservations;
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::event::Event;
 use crate::domain::message::Message;

@@ -18,7 +18,7 @@ use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ToolCh
 use super::reply_validation::{self, Rejection, SessionMode, ValidReply};
 use super::session::Session;
 use super::session_trace::LedgerLine;
-use super::shared_cap::Reservations;
+use super::shared_caps::Reservations;
 use super::token_estimate::MessageSize;
 use super::tool_catalog::ToolCatalog;
 use crate::domain::event::Event;

@@ -31,7 +31,7 @@ use super::report::{self, ModelReport, ReportShape, SessionFacts};
 use super::said::SaidSince;
 use super::session_outcome::SessionOutcome;
 use super::session_trace::{SessionIds, SessionTrace, clean_claims, cleaned, prompt_mark};
-use super::shared_cap::SharedCaps;
+use super::shared_caps::SharedCaps;
 use super::stop::StopSignal;
 use super::task_status::StatusWatch;
 use super::tool::Tool;

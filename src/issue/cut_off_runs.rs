@@ -105,7 +105,7 @@ async fn left_by_nodes(context: &RepositoryContext, looked: Looked) -> Vec<CutOf
 fn end_unnamed(context: &RepositoryContext) -> Vec<RunDir> {
     let (state, repo, key) = (&context.state, &context.repo, context.config.record.seal_key.as_deref());
     taking_over::end_left(state, repo, (&context.clock, key), |row| {
-        let Some(issue) = row.issue.as_ref().filter(|_| !row.node.is_empty()) else { return false };
+        let Some(issue) = &row.issue else { return false };
         // The lease is looked at after the row: whoever works under it is named there by now.
         let Some(lease) = state.store().look(&context.lease(issue)) else { return false };
         let named =

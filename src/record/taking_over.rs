@@ -56,7 +56,11 @@ pub fn end_left(
         tracing::warn!(%repo, %error, "whether runs were left without a seal cannot be looked at");
         Vec::new()
     });
-    let left = rows.iter().filter(|row| is_left(row)).map(|row| state.run(repo, RunId(row.run_id)));
+    // What was brought into the cluster from files is as it was there.
+    let left = rows
+        .iter()
+        .filter(|row| !row.node.is_empty() && is_left(row))
+        .map(|row| state.run(repo, RunId(row.run_id)));
     left.filter(|dir| end_unnamed(state, repo, dir.run_id, (clock, key))).collect()
 }
 

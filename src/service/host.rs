@@ -27,7 +27,7 @@ use crate::engine::policy::Policy;
 use crate::engine::queue::Queues;
 use crate::engine::session::SessionWorld;
 use crate::engine::session_trace::SessionIds;
-use crate::engine::shared_cap::SharedCaps;
+use crate::engine::shared_caps::SharedCaps;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;

@@ -26,7 +26,7 @@ impl Host {
         let pid = std::process::id();
         let (uid, user) = user();
         let started = process_tree::start_time(pid).unwrap_or_default();
-        Self { name: name(), boot_id: boot_id(), uid, user, pid, started }
+        Self { name: name(), boot_id: this_boot().to_owned(), uid, user, pid, started }
     }
 }
 
@@ -59,10 +59,6 @@ fn user() -> (u32, String) {
 #[cfg(not(unix))]
 fn user() -> (u32, String) {
     (0, String::new())
-}
-
-fn boot_id() -> String {
-    this_boot().to_owned()
 }
 
 /// The id of this boot; empty where the system has none.

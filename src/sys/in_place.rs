@@ -257,11 +257,11 @@ fn was_edited(path: &Path, slots: &File, newest: &Slot) -> bool {
         return false;
     }
     let changed = |meta: io::Result<Metadata>| meta.and_then(|meta| meta.modified()).ok();
-    let is_younger = changed(std::fs::metadata(path)) > changed(slots.metadata());
-    let text = || std::fs::read_to_string(path).unwrap_or_default();
-    is_younger
-        && Some(text())
-            .is_some_and(|text| text != newest.content && serde_json::from_str::<IgnoredAny>(&text).is_ok())
+    if changed(std::fs::metadata(path)) <= changed(slots.metadata()) {
+        return false;
+    }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text != newest.content && serde_json::from_str::<IgnoredAny>(&text).is_ok()
 }
 
 fn write_over(path: &Path, content: &str) -> Result<(), FileError> {

@@ -214,6 +214,17 @@ fn without_record(server: &Server, other: Option<&str>) {
     });
 }
 
+/// A run of a node that died between its first line and the record that names it.
+async fn died_unnamed(world: &World, server: &Server, node: &Node) -> String {
+    slow_model(world, 1, 600_000);
+    let working = node.start(world);
+    until("the first visit", || node.has("visit_started", 1) && world.sim.model_requests().len() == 2).await;
+    let run = run_ids(&node.state).pop().unwrap();
+    working.kill();
+    tokio::task::block_in_place(|| without_record(server, None));
+    run
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn h_10_a_run_that_dies_before_its_lease_names_it_is_ended_by_the_next_one() {
     if !is_there("h_10_unnamed") {
@@ -221,12 +232,7 @@ async fn h_10_a_run_that_dies_before_its_lease_names_it_is_ended_by_the_next_one
     }
     let (world, server) = world(2).await;
     let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
-    slow_model(&world, 1, 600_000);
-    let working = a.start(&world);
-    until("the first visit", || a.has("visit_started", 1) && world.sim.model_requests().len() == 2).await;
-    let run = run_ids(&a.state).pop().unwrap();
-    working.kill();
-    tokio::task::block_in_place(|| without_record(&server, None));
+    let run = died_unnamed(&world, &server, &a).await;
     let (code, output, said) = b.start(&world).ended().await;
     assert_eq!(code, Some(0), "{output:#} {said}");
     world.assert_one_of_each();
@@ -245,12 +251,7 @@ async fn h_12_a_run_is_sealed_whose_ending_died_with_a_second_node() {
     }
     let (world, server) = world(2).await;
     let (a, b, c) = (Node::of(&world, "a").await, Node::of(&world, "b").await, Node::of(&world, "c").await);
-    slow_model(&world, 1, 600_000);
-    let working = a.start(&world);
-    until("the first visit", || a.has("visit_started", 1) && world.sim.model_requests().len() == 2).await;
-    let run = run_ids(&a.state).pop().unwrap();
-    working.kill();
-    tokio::task::block_in_place(|| without_record(&server, None));
+    let run = died_unnamed(&world, &server, &a).await;
     let gate = Gate::to(server.address());
     let config = std::fs::read_to_string(&b.config).unwrap();
     world.write("b.toml", &config.replace(&server.address(), &gate.address));

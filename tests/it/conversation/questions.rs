@@ -167,20 +167,24 @@ async fn c_i54_nobody_answers_and_after_one_reminder_the_rule_decides() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_posted_once_also_where_the_process_is_killed_while_it_asks() {
-    let world = world(vec![question(), question(), reports("Done.", json!([]))], "").await;
-    // It is on GitHub, and the process does not get further.
+/// The question is on GitHub, and the process dies before it gets further.
+async fn killed_while_it_asks(world: &World) {
     let slow = json!({ "method": "POST", "path": "/**/issues/7/assignees", "kind": "delay", "delay_ms": 60_000, "times": 1 });
     world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    let daemon = Running::start(&world, &[]);
-    until("the question", || told(&world, "issue-7:question-1 ") == 1).await;
+    let daemon = Running::start(world, &[]);
+    until("the question", || told(world, "issue-7:question-1 ") == 1).await;
     until("the next request", || {
         world.sim.requests().iter().any(|asked| asked.target.ends_with("/assignees"))
     })
     .await;
     daemon.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_posted_once_also_where_the_process_is_killed_while_it_asks() {
+    let world = world(vec![question(), question(), reports("Done.", json!([]))], "").await;
+    killed_while_it_asks(&world).await;
     let daemon = Running::start(&world, &[]);
     until_parked(&world).await;
     assert_eq!(world.sim.model_requests().len(), 1, "the agent is not asked again");
@@ -195,16 +199,7 @@ async fn a_question_is_posted_once_also_where_the_process_is_killed_while_it_ask
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_comes_while_the_process_that_asked_is_dead_is_heard() {
     let world = world(vec![question(), reports("Done.", json!([]))], "").await;
-    let slow = json!({ "method": "POST", "path": "/**/issues/7/assignees", "kind": "delay", "delay_ms": 60_000, "times": 1 });
-    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
-    world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    let daemon = Running::start(&world, &[]);
-    until("the question", || told(&world, "issue-7:question-1 ") == 1).await;
-    until("the next request", || {
-        world.sim.requests().iter().any(|asked| asked.target.ends_with("/assignees"))
-    })
-    .await;
-    daemon.kill();
+    killed_while_it_asks(&world).await;
     world.sim.add_comment("demo/shop", 7, "ada", "2");
     let daemon = Running::start(&world, &[]);
     until_labels(&world, &["agentd:done"]).await;
