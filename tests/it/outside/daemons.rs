@@ -19,6 +19,27 @@ impl Running {
 
     /// The same with a state directory of its own.
     pub fn with(world: &World, more: &[&str], state: &str) -> Self {
+        Self::of(Self::command(world, more, state))
+    }
+
+    /// With hangups ignored, as `nohup` begins it.
+    fn without_hangups(world: &World) -> Self {
+        let daemon = Self::command(world, &[], "state");
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+            .arg(daemon.get_program())
+            .args(daemon.get_args());
+        shell.current_dir(daemon.get_current_dir().unwrap()).env_clear();
+        shell.envs(daemon.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Self::of(shell)
+    }
+
+    fn of(mut command: std::process::Command) -> Self {
+        Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
+    fn command(world: &World, more: &[&str], state: &str) -> std::process::Command {
         let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
         if !overlay.contains("poll_interval") {
             world.write("overlay.toml", &format!("{overlay}\n[daemon]\npoll_interval = \"1s\"\n"));
@@ -28,7 +49,7 @@ impl Running {
         args.extend(more);
         let mut command = world.command(&args);
         command.env("AGENTD_STATE_DIR", world.dir.path().join(state));
-        Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+        command
     }
 
     pub fn pid(&self) -> u32 {
@@ -97,8 +118,21 @@ fn labelled(world: &World) {
 async fn the_label_put_on_while_the_daemon_runs_becomes_a_pull_request() {
     let world = World::new(1).await;
     let daemon = Running::start(&world, &[]);
+    works(world, daemon, |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_was_begun_with_hangups_ignored_works_on_after_one() {
+    let world = World::new(1).await;
+    let daemon = Running::without_hangups(&world);
+    works(world, daemon, |daemon| daemon.signal("-HUP")).await;
+}
+
+/// Something happens to a daemon after its first poll, and it does its work.
+async fn works(world: World, daemon: Running, happens: impl FnOnce(&Running)) {
     until("a first poll", || world.sim.requests().iter().any(|request| request.target.contains("/issues")))
         .await;
+    happens(&daemon);
     labelled(&world);
     until("done", || world.labels() == ["agentd:done"]).await;
     world.assert_one_of_each();
