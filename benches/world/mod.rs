@@ -103,7 +103,7 @@ pub fn run(
         tool_catalogs: ToolCatalogs::default(),
         backoff: Backoff::default(),
         runtime_version: "bench".to_owned(),
-        caps: agentd::engine::shared_cap::SharedCaps::default(),
+        caps: agentd::engine::shared_caps::SharedCaps::default(),
         said: None,
         claims: None,
         redaction: None,
