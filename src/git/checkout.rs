@@ -134,6 +134,16 @@ impl Checkout {
         Ok(checkout)
     }
 
+    /// Bytes of the packs here, also of one that is being fetched.
+    pub async fn packed_bytes(&self) -> u64 {
+        let packs = self.common.join("objects").join("pack");
+        let sum = move || {
+            let entries = std::fs::read_dir(packs.as_path()).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+        };
+        tokio::task::spawn_blocking(sum).await.unwrap_or_default()
+    }
+
     /// Makes the files of a managed clone those of a commit.
     pub async fn stand_on(&self, commit: &CommitId) -> Result<(), GitError> {
         let _turn = self.turn().await?;

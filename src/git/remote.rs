@@ -12,6 +12,17 @@ use crate::domain::name::{BranchName, CommitId};
 /// Another process moves the ref at this moment. The next try finds it where it should be.
 const MOST_TRIES: usize = 5;
 
+/// What every fetch begins with.
+const FETCH: [&str; 7] = [
+    "fetch",
+    "--quiet",
+    "--no-write-fetch-head",
+    "--no-tags",
+    "--no-auto-maintenance",
+    "--no-recurse-submodules",
+    "--",
+];
+
 /// How to prove oneself to a remote (D28).
 #[derive(Debug, Clone)]
 pub enum RemoteAuth {
@@ -200,32 +211,25 @@ impl Checkout {
     /// remote-tracking branches and `FETCH_HEAD` do not change. Other runs and commands may fetch the same branch.
     pub async fn fetch(&self, remote: &Remote, branch: &BranchName) -> Result<Option<CommitId>, GitError> {
         let seen = remote.seen_ref(branch);
-        let mut args: Vec<String> = [
-            "fetch",
-            "--quiet",
-            "--no-write-fetch-head",
-            "--no-tags",
-            "--no-auto-maintenance",
-            "--no-recurse-submodules",
-            "--",
-        ]
-        .map(str::to_owned)
-        .to_vec();
+        let mut args: Vec<String> = FETCH.map(str::to_owned).to_vec();
         args.extend([remote.target(), format!("+{}:{seen}", branch.full())]);
-        for _ in 0..MOST_TRIES - 1 {
-            let exit = self.remote_call(remote, args.clone()).await?.exit().await?;
+        for tried in 1..=MOST_TRIES {
+            let mut call = self.remote_call(remote, args.clone()).await?;
+            if remote.is_http() {
+                call = call.may_take_long();
+            }
+            let exit = call.exit().await?;
             if exit.success() {
-                return self.reference(&seen).await;
+                break;
             }
             let told = exit.stderr.text();
             if told.contains(&format!("couldn't find remote ref {}", branch.full())) {
                 return Ok(None);
             }
-            if !told.contains("cannot lock ref") {
+            if tried == MOST_TRIES || !told.contains("cannot lock ref") {
                 return Err(failure("fetch", &exit, Some(&remote.display())));
             }
         }
-        self.remote_call(remote, args).await?.done().await?;
         self.reference(&seen).await
     }
 }

@@ -25,6 +25,7 @@ pub mod follow_ups;
 pub mod front;
 mod gate_cases;
 mod habits;
+mod handoffs;
 mod host_paths;
 mod interruptions;
 mod issue_file;
