@@ -77,6 +77,7 @@ pub mod action_block;
 pub mod agent_program;
 pub mod completion;
 pub mod check_output;
+pub mod clone_contents;
 pub mod step_address;
 pub mod step_check;
 pub mod flow;

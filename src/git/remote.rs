@@ -12,8 +12,8 @@ use crate::domain::name::{BranchName, CommitId};
 /// Another process moves the ref at this moment. The next try finds it where it should be.
 const MOST_TRIES: usize = 5;
 
-/// What every fetch begins with.
-const FETCH: [&str; 7] = [
+/// What every fetch begins with; the last one ends the options.
+pub(super) const FETCH: [&str; 7] = [
     "fetch",
     "--quiet",
     "--no-write-fetch-head",
@@ -22,6 +22,9 @@ const FETCH: [&str; 7] = [
     "--no-recurse-submodules",
     "--",
 ];
+
+/// What leaves the contents of files out of a fetch.
+pub(super) const WITHOUT_CONTENTS: &str = "--filter=blob:none";
 
 /// How to prove oneself to a remote (D28).
 #[derive(Debug, Clone)]
@@ -212,13 +215,12 @@ impl Checkout {
     pub async fn fetch(&self, remote: &Remote, branch: &BranchName) -> Result<Option<CommitId>, GitError> {
         let seen = remote.seen_ref(branch);
         let mut args: Vec<String> = FETCH.map(str::to_owned).to_vec();
+        if self.is_blobless().await? {
+            args.insert(1, WITHOUT_CONTENTS.to_owned());
+        }
         args.extend([remote.target(), format!("+{}:{seen}", branch.full())]);
         for tried in 1..=MOST_TRIES {
-            let mut call = self.remote_call(remote, args.clone()).await?;
-            if remote.is_http() {
-                call = call.may_take_long();
-            }
-            let exit = call.exit().await?;
+            let exit = self.fetch_call(remote, args.clone()).await?.exit().await?;
             if exit.success() {
                 break;
             }
@@ -230,7 +232,17 @@ impl Checkout {
                 return Err(failure("fetch", &exit, Some(&remote.display())));
             }
         }
-        self.reference(&seen).await
+        let commit = self.reference(&seen).await?;
+        if let Some(commit) = &commit {
+            self.bring_contents(remote, commit).await?;
+        }
+        Ok(commit)
+    }
+
+    /// A call that brings objects.
+    pub(super) async fn fetch_call(&self, remote: &Remote, args: Vec<String>) -> Result<Call, GitError> {
+        let call = self.remote_call(remote, args).await?;
+        Ok(if remote.is_http() { call.may_take_long() } else { call })
     }
 }
 

@@ -65,7 +65,7 @@ async fn bring(
     let url = found
         .clone_url
         .unwrap_or_else(|| format!("{}/{name}.git", github.endpoint().origin().trim_end_matches('/')));
-    let checkout = Checkout::manage(git.clone(), dir, &entry.remote, &url).await?;
+    let checkout = Checkout::manage(git.clone(), dir, (&entry.remote, &url), entry.clone).await?;
     let remote = Remote::new(&entry.remote, &url, RemoteAuth::Token(github.git_token().await?.token));
     let commit = if checkout.last_seen(&remote, branch).await?.is_some() {
         checkout.fetch(&remote, branch).await?

@@ -15,12 +15,12 @@ const ASK: &str = "[[rule]]\nid = \"ask\"\nkind = \"handoff\"\nname = \"closure.
     [[rule]]\nid = \"steps\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
 
 /// The words that cross over. A model would not find the same ones twice.
-fn hands_over() -> ReplyFile {
+pub fn hands_over() -> ReplyFile {
     reports(json!({ "note": "looked at lib/cart.sh", "next_action": { "action": "handoff" } }))
 }
 
 /// F0, whose first step may put out anything.
-async fn asking(replies: Vec<ReplyFile>) -> World {
+pub async fn asking(replies: Vec<ReplyFile>) -> World {
     let (world, project) = shop(replies).await;
     open_schemas(&project);
     world.write("shop/.agent/policy.toml", ASK);
@@ -85,7 +85,7 @@ async fn p_036_without_an_approval_the_next_run_of_the_issue_begins_at_the_entry
 }
 
 /// The daemon's agent is F0.
-fn of_the_daemon(world: &World) {
+pub fn of_the_daemon(world: &World) {
     let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
     world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"f0\""));
 }
