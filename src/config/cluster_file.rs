@@ -6,7 +6,7 @@ use reqwest::Url;
 use serde::Serialize;
 
 use super::duration::Span;
-use super::size::Size;
+use super::size_file::Size;
 use super::table_file::table;
 use crate::domain::words::{words, words_of_a_format};
 

@@ -59,7 +59,7 @@ pub fn of_all(base: Status, words: &[Word]) -> Status {
     // Where no node works, several may have polled a repository one after the other: the last of them knows.
     let knows = |node: &str, issue: &IssueStatus| {
         somebody_works
-            || repositories.iter().any(|of| of.repo == issue.repo && of.node.as_deref() == Some(node))
+            || !repositories.iter().any(|of| of.repo == issue.repo && of.node.as_deref() != Some(node))
     };
     let issues = |list: fn(&Status) -> &Vec<IssueStatus>| {
         let all = living.iter().flat_map(|(node, status)| {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::reload::{elsewhere, managed};
-use super::world::{World, basic, text};
+use super::world::{World, basic};
 
 fn clone(world: &World) -> PathBuf {
     world.dir.path().join("state/repos/demo/shop/checkout")
@@ -95,9 +95,9 @@ async fn a_checkout_of_ones_own_is_not_made_blobless() {
     let toml = std::fs::read_to_string(&overlay).unwrap();
     let entry = format!("[[repositories]]\nname = \"demo/shop\"\npath = {shop:?}\nclone = \"blobless\"\n");
     std::fs::write(&overlay, format!("{toml}\n{entry}")).unwrap();
-    let out = world.agentd(&["run", "--issue", "7"]).await;
-    let told = text(&out.stdout) + &text(&out.stderr);
-    assert_eq!(out.status.code(), Some(4), "{told}");
+    let (code, told) = world.json(&["run", "--issue", "7"]).await;
+    let told = told.to_string();
+    assert_eq!(code, Some(4), "{told}");
     assert!(told.contains("repositories[0].clone") && told.contains("without a `path`"), "{told}");
     world.finish().await;
 }
