@@ -10,6 +10,7 @@ mod attacks;
 mod bad_input;
 mod budgets;
 mod cases;
+mod denied_files;
 mod chat;
 mod chat_http;
 pub mod desk;
