@@ -24,6 +24,7 @@ pub mod plan;
 pub mod policy;
 pub mod untrusted;
 pub mod shown_markdown;
+pub mod confined;
 pub mod fold;
 pub mod call_text;
 pub mod outgoing;

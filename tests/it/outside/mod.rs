@@ -18,6 +18,7 @@ pub mod doctor;
 mod examples;
 mod enterprise;
 mod commands;
+mod confined;
 mod contract;
 mod crashes;
 pub mod daemons;
