@@ -397,7 +397,9 @@ fn lex(text: &str) -> Lexed {
             }
             ';' | '|' | '&' | '(' | ')' | '{' | '}' | '\n' => {
                 end(&mut word, &mut found, &mut piped);
-                piped = c == '|' && rest.peek() != Some(&'|');
+                // `||` is no pipe, `|&` is one.
+                let second = if c == '|' { rest.next_if(|next| matches!(next, '|' | '&')) } else { None };
+                piped = c == '|' && second != Some('|');
                 found.words.push(Word { ends: true, ..Word::default() });
             }
             '<' | '>' => end(&mut word, &mut found, &mut piped),
