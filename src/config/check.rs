@@ -360,6 +360,13 @@ impl Checker<'_> {
                 self.require(fits, &format!("{key}.{field}"), format!("\"{glob}\" is not a glob"));
             }
         }
+        let patterns =
+            server.reads.iter().filter(|reads| reads.trim().is_empty() || reads.contains(['*', '?', '[']));
+        for pattern in patterns {
+            let message =
+                format!("\"{pattern}\" is a pattern; name each tool that is known to change nothing");
+            self.require(false, &format!("{key}.reads"), message);
+        }
         self.queue(server.queue.as_ref(), &format!("{key}.queue"), file);
     }
 

@@ -350,6 +350,7 @@ fn mcp_server(name: &str, table: &McpServerTable, tree: &Tree) -> McpServer {
         required: table.required,
         allow: table.allow.clone(),
         deny: table.deny.clone(),
+        reads: table.reads.clone(),
         queue: table.queue.clone(),
         bound_params: table.bound_params.clone(),
         hide_bound_params: table.hide_bound_params,

@@ -248,6 +248,8 @@ pub struct McpServer {
     pub allow: Vec<String>,
     /// Globs of bare tool names that are not.
     pub deny: Vec<String>,
+    /// Bare names of tools that are known to change nothing.
+    pub reads: Vec<String>,
     /// Queue of its tools.
     pub queue: Option<String>,
     /// Parameters that the host sets.

@@ -37,6 +37,8 @@ table! {
         pub allow: Vec<String> = vec!["*".to_owned()],
         /// Globs of tool names that are not.
         pub deny: Vec<String> = Vec::new(),
+        /// Names of its tools that are known to change nothing: steps that only plan may call these and no others.
+        pub reads: Vec<String> = Vec::new(),
         /// Queue of its tools.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub queue: Option<String> = None,

@@ -13,7 +13,7 @@ use crate::domain::policy::{
     ActorPermission, Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyPrincipal, ProposalContext,
     ProposalKind, Proposed, Risk,
 };
-use crate::domain::rules::{Globs, Rule, RuleName, RuleSet, When, policy_version};
+use crate::domain::rules::{GlobError, Globs, Rule, RuleName, RuleSet, When, policy_version};
 use crate::domain::run::PrincipalSource;
 
 /// The text of one policy file and the name it goes by in messages.
@@ -267,18 +267,18 @@ fn read_when(
         let message = "an argv beginning is empty or names no program; write it like [\"cargo\", \"test\"]";
         return Err(place.wrong(at, message));
     }
-    let globs = |list: &Option<OneOrMany>, paths: bool| -> Result<Option<Globs>, PolicyFileError> {
+    type Compile = fn(&[String]) -> Result<Globs, GlobError>;
+    let globs = |list: &Option<OneOrMany>, compile: Compile| -> Result<Option<Globs>, PolicyFileError> {
         let Some(list) = list else { return Ok(None) };
-        let compiled = if paths { Globs::paths(&list.list()) } else { Globs::names(&list.list()) };
-        compiled.map(Some).map_err(|error| place.wrong(at, error.to_string()))
+        compile(&list.list()).map(Some).map_err(|error| place.wrong(at, error.to_string()))
     };
     Ok(When {
-        path: globs(&when.path, true)?,
+        path: globs(&when.path, Globs::paths)?,
         argv: when.argv.clone(),
-        host: globs(&when.host, false)?,
+        host: globs(&when.host, Globs::hosts)?,
         max_bytes: when.max_bytes,
-        from: globs(&when.from, false)?,
-        to: globs(&when.to, false)?,
+        from: globs(&when.from, Globs::names)?,
+        to: globs(&when.to, Globs::names)?,
         actor_permission: when.actor_permission,
     })
 }
@@ -579,6 +579,10 @@ denies = [{ name = "resolver", actor_permission = "read" }, { name = "resolver" 
             (format!("{rule}when.path = [\"src/../..\"]\n"), 7, "not relative"),
             (format!("{rule}when.path = [\"src/\"]\n"), 7, "src/**"),
             (format!("{rule}when.path = [\"src/[\"]\n"), 7, "cannot be read"),
+            (format!("{rule}when.host = [\"a.b:8080\"]\n"), 7, "without scheme, port"),
+            (format!("{rule}when.host = [\"*:443\"]\n"), 7, "without scheme, port"),
+            (format!("{rule}when.host = [\"[::1]:443\"]\n"), 7, "without scheme, port"),
+            (format!("{rule}when.host = [\"https://a.b\"]\n"), 7, "without scheme, port"),
             (format!("{rule}when.argv = [[]]\n"), 7, "names no program"),
             (format!("{rule}when.argv = []\n"), 7, "empty list"),
             (format!("{rule}when.from = \"a\"\n"), 7, "kind = \"handoff\""),
@@ -612,6 +616,27 @@ denies = [{ name = "resolver", actor_permission = "read" }, { name = "resolver" 
             assert!(message.starts_with(&format!("policy.toml:{line}: ")), "{text}\n-> {message}");
             assert!(message.contains(words), "{text}\n-> {message}");
         }
+    }
+
+    #[test]
+    fn a_rule_that_can_decide_nothing_is_told() {
+        let rule = |id: &str, name: &str, more: &str| {
+            format!(
+                "[[rule]]\nid = \"{id}\"\nkind = \"tool\"\nname = \"{name}\"\neffect = \"allow\"\nreason = \"r\"\n{more}\n"
+            )
+        };
+        let text = [
+            rule("some", "read_file", "when.path = \"src/**\""),
+            rule("all", "read_file", ""),
+            rule("late", "read_file", "when.path = \"docs/**\""),
+            rule("typo", "raed_file", ""),
+            rule("rest", "*", ""),
+            rule("lost", "*", "when.path = \"x\""),
+        ];
+        let set = read_policies(&[source(&text.concat())]).unwrap();
+        let idle = set.idle(|tool| tool == "read_file");
+        let told: Vec<(&str, bool)> = idle.iter().map(|(id, why)| (*id, why.contains("before it"))).collect();
+        assert_eq!(told, [("late", true), ("typo", false), ("lost", true)]);
     }
 
     #[test]

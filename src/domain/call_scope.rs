@@ -1,6 +1,7 @@
 //! The scope of a call: the paths, the program, the hosts and the size that rules look at. It is read from the
 //! arguments alone.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use serde_json::Value;
@@ -43,7 +44,7 @@ pub enum Program {
 /// A host as rules see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScopeHost {
-    /// Lower case, without port and trailing dot; addresses in their usual form.
+    /// As [`host_text`] gives it, without port.
     Named(String),
     /// An address that clients may read differently.
     Unclear,
@@ -212,12 +213,36 @@ fn host_of(text: &str, bare: bool) -> ScopeHost {
     }
     let full = if with_scheme { text.to_owned() } else { format!("https://{text}") };
     let Ok(url) = url::Url::parse(&full) else { return ScopeHost::Unclear };
+    // Of other schemes the library does not read the forms of addresses.
+    let url = match full.split_once("://") {
+        Some((_, rest)) if url.host_str().is_some_and(|host| !host.is_empty()) => {
+            let Ok(url) = url::Url::parse(&format!("https://{rest}")) else { return ScopeHost::Unclear };
+            url
+        }
+        _ => url,
+    };
     let only_host = with_scheme || (url.path() == "/" && url.query().is_none() && url.fragment().is_none());
     match url.host_str() {
         Some(host) if url.username().is_empty() && url.password().is_none() && only_host => {
-            let host = host.trim_end_matches('.').to_lowercase();
+            let host = host_text(host);
             if host.is_empty() { ScopeHost::Unclear } else { ScopeHost::Named(host) }
         }
         _ => ScopeHost::Unclear,
     }
+}
+
+/// The one form of a host: lower case, without a final dot, an IPv6 address without brackets in its shortest form, and an
+/// IPv4 address that is written as an IPv6 one as what it is.
+pub fn host_text(host: &str) -> String {
+    let host = host.trim_end_matches('.').to_lowercase();
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&host);
+    let Ok(address) = bare.parse::<Ipv6Addr>() else { return host };
+    let [a, b, c, d, e, f, high, low] = address.segments();
+    let carries = matches!([a, b, c, d, e, f], [0, 0, 0, 0, 0, 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0])
+        || ([a, b, c, d, e, f] == [0; 6] && high != 0);
+    if carries {
+        let [[one, two], [three, four]] = [high.to_be_bytes(), low.to_be_bytes()];
+        return Ipv4Addr::new(one, two, three, four).to_string();
+    }
+    address.to_string()
 }

@@ -168,6 +168,7 @@ fn keep<'a>(evidence: &mut Vec<EvidenceRecord>, records: impl Iterator<Item = &'
 
 fn weigh(cited: &CitedClaim, place: usize, case: &Case) -> Claim {
     let backing = match cited.claim.status {
+        ProposedStatus::Verified if blank(&cited.claim.statement) => Err("it says nothing".to_owned()),
         ProposedStatus::Retracted => Err("it was taken back".to_owned()),
         ProposedStatus::Unverified => Err("the agent itself does not call it verified".to_owned()),
         ProposedStatus::Verified => backing(cited, case),
@@ -191,6 +192,11 @@ fn weigh(cited: &CitedClaim, place: usize, case: &Case) -> Claim {
         step_id: cited.step_id.clone(),
         visit: cited.visit,
     }
+}
+
+/// Whether a statement has no letter and no digit.
+fn blank(statement: &str) -> bool {
+    !statement.chars().any(char::is_alphanumeric)
 }
 
 /// Ids of the records that back a claim, or why none do.
@@ -534,6 +540,15 @@ mod tests {
         ] {
             let judged = with(verification, configured);
             assert!(judged.reason.as_deref().unwrap_or_default().contains(words), "{judged:?}");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_says_nothing_is_not_verified() {
+        for (statement, verified) in [("", false), (" \u{200b}\n", false), ("—", false), ("it works", true)]
+        {
+            let said = claim(statement, ClaimKind::Other, vec![Ok(span("e"))]);
+            assert_eq!(judge(case(vec![said])).claims[0].is_verified(), verified, "{statement:?}");
         }
     }
 

@@ -13,6 +13,10 @@ use super::words::words;
 pub const PROTOCOL_TOOLS: [&str; 4] =
     ["agent__final_report", "agent__task_status", "agent__ask", "tool_output"];
 
+/// agentd's own tools for the worktree.
+pub const WORKTREE_TOOLS: [&str; 8] =
+    ["read_file", "list_files", "search", "write_file", "edit_file", "run_command", "git_status", "git_diff"];
+
 /// What the model and people read when a denial has no public reason (P-021).
 pub const FALLBACK_PUBLIC_REASON: &str = "Action not allowed.";
 
@@ -114,6 +118,13 @@ pub enum Proposed {
 impl PolicyInput {
     /// Puts a proposal into the form that policies read, with its canonical arguments and its hash.
     pub fn new(context: ProposalContext, turn: u32, proposed: Proposed) -> Result<Self, NotCanonical> {
+        let mut input = Self::unsealed(context, turn, proposed);
+        input.seal()?;
+        Ok(input)
+    }
+
+    /// The same without canonical arguments and hash, for questions that no record has.
+    pub fn unsealed(context: ProposalContext, turn: u32, proposed: Proposed) -> Self {
         let ProposalContext { agent, step, principal, repo, issue, branch } = context;
         let mut input = Self {
             schema: POLICY_INPUT_SCHEMA.into(),
@@ -150,8 +161,7 @@ impl PolicyInput {
                 input.arguments = Some(payload);
             }
         }
-        input.seal()?;
-        Ok(input)
+        input
     }
 
     /// Computes the canonical arguments and the hash from the other fields again.

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use globset::{GlobBuilder, GlobSet};
 use serde_json::{Map, Value};
 
-use super::call_scope::{CallScope, Program, ScopeHost, ScopePath};
+use super::call_scope::{CallScope, Program, ScopeHost, ScopePath, host_text};
 use super::canonical::sha256_hex;
+use super::hidden_command;
 use super::policy::{
     APPROVAL_REQUIRED, ActorPermission, Decision, DenyMode, PolicyInput, PolicyResult, ProposalKind,
 };
@@ -79,6 +80,20 @@ pub struct When {
     pub actor_permission: Option<ActorPermission>,
 }
 
+impl When {
+    /// Whether nothing is asked.
+    fn is_always(&self) -> bool {
+        let Self { path, argv, host, max_bytes, from, to, actor_permission } = self;
+        path.is_none()
+            && argv.is_none()
+            && host.is_none()
+            && max_bytes.is_none()
+            && from.is_none()
+            && to.is_none()
+            && actor_permission.is_none()
+    }
+}
+
 /// What the rules say of one proposal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleVerdict {
@@ -106,6 +121,37 @@ impl RuleSet {
         let rule = first_match(&self.narrowing, input, scope)?;
         let verdict = RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) };
         (rule.effect == Decision::Deny).then_some(verdict)
+    }
+
+    /// Whether rules deny calls like this one by their paths.
+    pub fn deny_paths_of(&self, input: &PolicyInput) -> bool {
+        self.all().any(|rule| rule.denies_by_path() && rule.is_about(input))
+    }
+
+    /// Whether the rule that decides a call denies it by its paths.
+    pub fn denies_path(&self, input: &PolicyInput, scope: &CallScope) -> bool {
+        let lists = [&self.narrowing, &self.rules];
+        lists.into_iter().any(|rules| first_match(rules, input, scope).is_some_and(Rule::denies_by_path))
+    }
+
+    /// Rules that can decide nothing, each with the reason: an earlier one always decides, or there is no tool of that name.
+    pub fn idle(&self, is_tool: impl Fn(&str) -> bool) -> Vec<(&str, String)> {
+        let reason = |at: usize| {
+            let rule = &self.rules[at];
+            let before = self.rules[..at].iter().find(|before| {
+                before.kind == rule.kind && before.name == rule.name && before.when.is_always()
+            });
+            match (&rule.name, before) {
+                (_, Some(before)) => {
+                    Some(format!("the rule \"{}\" before it decides all that it could", before.id))
+                }
+                (RuleName::Exactly(name), None) if rule.kind == ProposalKind::Tool && !is_tool(name) => {
+                    Some(format!("no tool is called \"{name}\""))
+                }
+                (RuleName::Exactly(_) | RuleName::Any, None) => None,
+            }
+        };
+        (0..self.rules.len()).filter_map(|at| Some((self.rules[at].id.as_str(), reason(at)?))).collect()
     }
 
     /// The rules in order.
@@ -151,12 +197,7 @@ impl RuleSet {
 fn first_match<'r>(rules: &'r [Rule], input: &PolicyInput, scope: &CallScope) -> Option<&'r Rule> {
     let matching = |any: bool| {
         rules.iter().find(|rule| {
-            rule.kind == input.kind
-                && match &rule.name {
-                    RuleName::Exactly(name) => !any && name == input.resource_name(),
-                    RuleName::Any => any,
-                }
-                && rule.matches(input, scope)
+            rule.is_about(input) && (rule.name == RuleName::Any) == any && rule.matches(input, scope)
         })
     };
     matching(false).or_else(|| matching(true))
@@ -168,6 +209,19 @@ pub fn policy_version(bytes: &[u8]) -> String {
 }
 
 impl Rule {
+    fn denies_by_path(&self) -> bool {
+        self.effect == Decision::Deny && self.when.path.is_some()
+    }
+
+    /// Whether it speaks of such proposals at all.
+    fn is_about(&self, input: &PolicyInput) -> bool {
+        self.kind == input.kind
+            && match &self.name {
+                RuleName::Exactly(name) => name == input.resource_name(),
+                RuleName::Any => true,
+            }
+    }
+
     /// Whether every predicate holds.
     pub fn matches(&self, input: &PolicyInput, scope: &CallScope) -> bool {
         let denies = self.effect == Decision::Deny;
@@ -221,95 +275,13 @@ fn program_holds(prefixes: &[Vec<String>], program: Option<&Program>, denies: bo
         (None, _) | (Some(Program::Unclear | Program::Line(_)), false) => false,
         (Some(Program::Unclear), true) => true,
         (Some(Program::Argv(argv)), false) => prefixes.iter().any(|prefix| argv.starts_with(prefix)),
-        (Some(Program::Argv(argv)), true) => prefixes.iter().any(|prefix| starts_disguised(prefix, argv)),
-        (Some(Program::Line(line)), true) => prefixes.iter().any(|prefix| line_mentions(prefix, line)),
+        (Some(Program::Argv(argv)), true) => {
+            prefixes.iter().any(|prefix| hidden_command::in_argv(prefix, argv))
+        }
+        (Some(Program::Line(line)), true) => {
+            prefixes.iter().any(|prefix| hidden_command::in_line(prefix, line))
+        }
     }
-}
-
-/// Programs that start the program named in their arguments.
-const WRAPPERS: [&str; 26] = [
-    "env",
-    "nice",
-    "nohup",
-    "timeout",
-    "time",
-    "setsid",
-    "stdbuf",
-    "sudo",
-    "doas",
-    "xargs",
-    "command",
-    "exec",
-    "busybox",
-    "toybox",
-    "ionice",
-    "chroot",
-    "unshare",
-    "strace",
-    "script",
-    "watch",
-    "find",
-    "npx",
-    "flock",
-    "parallel",
-    "systemd-run",
-    "su",
-];
-
-/// Programs that run a text given among their arguments.
-const SHELLS: [&str; 14] = [
-    "sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "python", "python3", "perl", "ruby", "node", "awk",
-    "pwsh",
-];
-
-/// Whether a denied command hides in an argument list: behind a path, an assignment, a wrapper, a shell or options.
-fn starts_disguised(prefix: &[String], argv: &[String]) -> bool {
-    let Some(first) = argv.first() else { return true };
-    if words_follow(prefix, argv) {
-        return true;
-    }
-    let program = base_name(first);
-    if is_assignment(first) || WRAPPERS.contains(&program.as_str()) {
-        return (1..argv.len()).any(|from| starts_disguised(prefix, &argv[from..]));
-    }
-    SHELLS.contains(&program.as_str()) && argv[1..].iter().any(|text| line_mentions(prefix, text))
-}
-
-/// Whether the words stand in order at the beginning, with nothing but options and their values in between.
-fn words_follow(prefix: &[String], argv: &[String]) -> bool {
-    let (Some((first, rest)), Some((program, arguments))) = (prefix.split_first(), argv.split_first()) else {
-        return false;
-    };
-    base_name(first) == base_name(program) && rest_follows(rest, arguments)
-}
-
-fn rest_follows(rest: &[String], arguments: &[String]) -> bool {
-    let Some((wanted, later)) = rest.split_first() else { return true };
-    let Some((word, arguments)) = arguments.split_first() else { return false };
-    if word == wanted && rest_follows(later, arguments) {
-        return true;
-    }
-    // Skip an option, alone or with the value behind it.
-    word.starts_with('-')
-        && (rest_follows(rest, arguments)
-            || arguments.split_first().is_some_and(|(_, more)| rest_follows(rest, more)))
-}
-
-fn line_mentions(prefix: &[String], line: &str) -> bool {
-    let separates = |c: char| c.is_whitespace() || ";|&()<>{}$`\"'\\,[]".contains(c);
-    let words: Vec<String> = line.split(separates).filter(|w| !w.is_empty()).map(str::to_owned).collect();
-    (0..words.len()).any(|from| words_follow(prefix, &words[from..]))
-}
-
-fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    })
-}
-
-fn base_name(program: &str) -> String {
-    let name = program.rsplit(['/', '\\']).next().unwrap_or(program).to_lowercase();
-    name.strip_suffix(".exe").map_or(name.clone(), str::to_owned)
 }
 
 /// A list of globs, for exact case and for any case. Equal lists share memory, because the policies of many
@@ -346,7 +318,29 @@ impl Globs {
         Self::compile(&relative.collect::<Result<Vec<_>, _>>()?, true)
     }
 
-    /// Globs on names (hosts, steps): `*` matches any characters.
+    /// Globs on hosts, each in the form in which hosts are compared. A rule looks at the host alone, without scheme, port and
+    /// path.
+    pub fn hosts(patterns: &[String]) -> Result<Self, GlobError> {
+        let plain = patterns.iter().map(|pattern| {
+            let bare = pattern.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+            let address = bare.filter(|bare| bare.contains(':'));
+            let behind_brackets = pattern.contains("]:");
+            let port = match pattern.rsplit_once(':') {
+                Some((host, port)) if address.is_none() && !host.contains(':') => {
+                    let is_group = port == "*" && host.chars().all(|c| c.is_ascii_hexdigit());
+                    !is_group && (port == "*" || port.chars().all(|c| c.is_ascii_digit()))
+                }
+                _ => false,
+            };
+            if port || behind_brackets || pattern.contains('/') || pattern.trim().is_empty() {
+                return Err(GlobError::NotAHost(pattern.clone()));
+            }
+            Ok(host_text(address.unwrap_or(pattern.trim())))
+        });
+        Self::compile(&plain.collect::<Result<Vec<_>, _>>()?, false)
+    }
+
+    /// Globs on names (steps): `*` matches any characters.
     pub fn names(patterns: &[String]) -> Result<Self, GlobError> {
         Self::compile(patterns, false)
     }
@@ -390,6 +384,11 @@ pub enum GlobError {
     /// Absolute, empty, or with `..`.
     #[error("the glob \"{0}\" is not relative to the worktree; write it like \"src/**\"")]
     NotRelative(String),
+    /// More than a host.
+    #[error(
+        "\"{0}\" is not a host; a rule looks at the host alone: write it like \"example.org\", \"*.example.org\" or \"::1\", without scheme, port and path"
+    )]
+    NotAHost(String),
     /// Ends with a slash, and so would match nothing.
     #[error("the glob \"{0}\" names a folder and matches no file; write \"{0}**\"")]
     Folder(String),

@@ -140,7 +140,7 @@ impl Session<'_> {
                 Some(refused) => refused.into(),
                 // It is there again: others spent less than they had reserved.
                 None if shared_left.is_some_and(|shared| shared < left) => continue,
-                None => self.not_covered(Some((left, worst.least()))).into(),
+                None => self.not_covered(Some((left, worst.least(), kept_back))).into(),
             };
             self.world.heed_caps().await?;
             if self.is_final() {
@@ -160,17 +160,26 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn not_covered(&self, request: Option<(Money, Money)>) -> Stop {
+    fn not_covered(&self, request: Option<(Money, Money, Money)>) -> Stop {
         self.world.meter.end_by_cost();
         let cap = self.world.meter.budgets().max_cost;
         let message = match request {
-            Some((left, wanted)) => format!(
-                "The budget of {cap} does not cover the next request: {left} is left, and it may cost up to {wanted}."
-            ),
+            Some((left, wanted, kept_back)) => short_of(cap, left, wanted, kept_back),
             None => format!("The budget of {cap} lets no request be sent."),
         };
         Stop::new(StopDetail::MaxCost, message)
     }
+}
+
+/// Why the money does not cover the next request. What the last report needs is not there for it.
+fn short_of(cap: Money, left: Money, wanted: Money, kept_back: Money) -> String {
+    let set_aside = match kept_back {
+        Money::ZERO => String::new(),
+        kept_back => format!(", {kept_back} of it for the last report"),
+    };
+    format!(
+        "The budget of {cap} does not cover the next request: {left} is left{set_aside}, and the request may cost up to {wanted}."
+    )
 }
 
 impl SessionWorld {
@@ -246,6 +255,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn d98_what_is_said_of_the_money_adds_up() {
+        let money = Money::from_micros;
+        let said = short_of(money(1_000_000), money(500_000), money(300_000), money(250_000));
+        assert!(said.contains(&money(250_000).to_string()) && said.contains("for the last report"), "{said}");
+        let said = short_of(money(1_000_000), money(200_000), money(300_000), Money::ZERO);
+        assert!(!said.contains("last report"), "{said}");
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(10_000))]

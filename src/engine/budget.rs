@@ -217,11 +217,21 @@ impl Meter {
     pub fn check_wait(&self, wait: Duration) -> Result<(), Stop> {
         // Held against an extension that comes at this moment.
         let mut used = self.used();
-        if Instant::now() + wait < self.deadline(&used.caps) {
+        let left = self.deadline(&used.caps).saturating_duration_since(Instant::now());
+        if wait < left {
             return Ok(());
         }
         used.over = true;
         let cap = used.caps.max_wall_time;
+        if !left.is_zero() {
+            let [wait, left] = [wait, left].map(|time| Duration::from_millis(time.as_millis() as u64));
+            return Err(Stop::new(
+                StopDetail::MaxWallTime,
+                format!(
+                    "The budget of {cap:?} wall time does not cover a wait of {wait:?}: {left:?} of it is left."
+                ),
+            ));
+        }
         Err(Stop::new(StopDetail::MaxWallTime, format!("The budget of {cap:?} wall time is used up.")))
     }
 
@@ -358,6 +368,17 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(60), &mut over).await.is_err());
         assert_eq!(over.await.detail, StopDetail::MaxWallTime);
         assert_eq!(meter.extend(|_| Ok::<_, Stop>(())), Ok(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c_13_a_wait_that_is_too_long_is_not_called_used_up_time() {
+        let budgets = Budgets { max_wall_time: Duration::from_secs(60), ..Budgets::default() };
+        let meter = meter(budgets, Spend::default());
+        tokio::time::advance(Duration::from_millis(700)).await;
+        let told = meter.check_wait(Duration::from_secs(90)).unwrap_err().message;
+        assert!(!told.contains("used up") && told.contains("90s") && told.contains("59.3s"), "{told}");
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(meter.check().unwrap_err().message.contains("used up"));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use super::tool::Tool;
 use super::tool_schema::ArgumentSchemas;
 use crate::domain::approval::Approval;
 use crate::domain::canonical::{canonical_json, sha256_hex};
+use crate::domain::denied_files::DeniedFiles;
 use crate::domain::event::Event;
 use crate::domain::message::ToolCall;
 use crate::domain::model_target::LoopLimits;
@@ -161,6 +162,8 @@ pub struct ReadyCall {
     pub proposal_hash: String,
     /// Unicode scalars of the serialised arguments.
     pub characters_in: u64,
+    /// The files that it must not show.
+    pub denied_files: DeniedFiles,
 }
 
 /// What the gate says to a handoff.
@@ -316,7 +319,9 @@ impl Gate {
                 {
                     captured |= proposal.report == ReportCall::Captured;
                     let arguments = parsed.unwrap_or(Value::Null);
-                    self.decide(turn, &proposal.call, arguments, Risk::Read).await.map(|_| Ruling::Protocol)
+                    self.decide(turn, &proposal.call, arguments, (Risk::Read, true))
+                        .await
+                        .map(|_| Ruling::Protocol)
                 }
                 None => self.judge_tool(turn, proposal).await,
             };
@@ -334,10 +339,7 @@ impl Gate {
                 && rulings.iter().any(|ruling| matches!(ruling, Ruling::Run(ready) if ready.call.id == id))
         };
         self.give_back_unless(run).await;
-        match abort {
-            Some(abort) => Err(abort),
-            None => Ok(rulings),
-        }
+        abort.map_or(Ok(rulings), Err)
     }
 
     /// An approval is for one use. If its call does not run, because of another call of the reply or the loop guard,
@@ -439,8 +441,9 @@ impl Gate {
         if let Err(problem) = arguments::check(&door.validator, &arguments) {
             return self.refuse(turn, proposal, Refusal::InvalidArguments(problem));
         }
-        let risk = door.tool.risk();
-        let (verdict, input) = self.decide(turn, call, arguments, risk).await?;
+        let kind = (door.tool.risk(), door.tool.only_reads());
+        let (verdict, input) = self.decide(turn, call, arguments, kind).await?;
+        let denied_files = self.policy.denied_files(&input);
         let arguments = input.arguments.unwrap_or_default();
         let action = action_of(&call.name, &arguments);
         let guarded = self.guard_loop(&action, turn)?;
@@ -463,6 +466,7 @@ impl Gate {
             arguments,
             action,
             proposal_hash: input.proposal_hash,
+            denied_files,
         })))
     }
 
@@ -502,18 +506,19 @@ impl Gate {
         }
     }
 
-    /// Asks the policy about a tool call and records the decision. Also gives the policy's input. A hard denial ends
+    /// Asks the policy about a tool call, of a tool with this risk and that only reads or may change things, and records the
+    /// decision. Also gives the policy's input. A hard denial ends
     /// the session.
     async fn decide(
         &self,
         turn: u32,
         call: &ToolCall,
         arguments: Value,
-        risk: Risk,
+        (risk, only_reads): (Risk, bool),
     ) -> Result<(PolicyResult, PolicyInput), Denied> {
         let (name, raw_arguments) = (call.name.clone(), call.arguments.clone());
         let input = self.input(turn, Proposed::Tool { name, raw_arguments, arguments, risk })?;
-        let result = self.ask(&call.id, &input, "ToolCallPolicyDenied").await?;
+        let result = self.ask(&call.id, &input, only_reads, "ToolCallPolicyDenied").await?;
         Ok((result, input))
     }
 
@@ -526,8 +531,8 @@ impl Gate {
             arguments: arguments.to_string(),
         };
         self.record.call_item(turn, &call, Some(arguments)).await?;
-        let risk = self.tool(tool).map_or(Risk::Exec, |tool| tool.risk());
-        let decided = self.decide(turn, &call, arguments.clone(), risk).await;
+        let kind = self.tool(tool).map_or((Risk::Exec, false), |tool| (tool.risk(), tool.only_reads()));
+        let decided = self.decide(turn, &call, arguments.clone(), kind).await;
         self.give_back_unless(
             |_| matches!(&decided, Ok((verdict, _)) if verdict.decision == Decision::Allow),
         )
@@ -549,19 +554,19 @@ impl Gate {
     /// A hard denial is the error.
     pub async fn handoff(&self, from: &str, to: &str, payload: &Value) -> Result<HandoffRuling, Abort> {
         let call_id = format!("handoff-{}", Uuid::new_v4());
-        let (from, to) = (from.to_owned(), to.to_owned());
-        let proposed = Proposed::Handoff { from: from.clone(), to: to.clone(), payload: payload.clone() };
+        let proposed =
+            Proposed::Handoff { from: from.to_owned(), to: to.to_owned(), payload: payload.clone() };
         let input = self.input(0, proposed).map_err(Denied::into_abort)?;
-        let verdict = self.ask(&call_id, &input, "HandoffPolicyDenied").await;
+        let verdict = self.ask(&call_id, &input, true, "HandoffPolicyDenied").await;
         self.give_back_unless(|_| matches!(&verdict, Ok(result) if result.decision == Decision::Allow)).await;
         let ruling = match verdict.map_err(Denied::into_abort)? {
             result if result.decision == Decision::Allow => {
-                HandoffRuling::Accepted(Answer::handed_over(&to, &self.record.redact_json(payload)))
+                HandoffRuling::Accepted(Answer::handed_over(to, &self.record.redact_json(payload)))
             }
             result => HandoffRuling::Denied(Answer::denied(&result)),
         };
         let (HandoffRuling::Accepted(answer) | HandoffRuling::Denied(answer)) = &ruling;
-        self.handoff_item(&call_id, &from, &to, answer).await?;
+        self.handoff_item(&call_id, from, to, answer).await?;
         Ok(ruling)
     }
 
@@ -589,9 +594,11 @@ impl Gate {
         &self,
         call_id: &str,
         input: &PolicyInput,
+        only_reads: bool,
         error_name: &str,
     ) -> Result<PolicyResult, Denied> {
-        let PolicyVerdict { result, rule_id, approval, duration } = self.policy.decide(input).await;
+        let PolicyVerdict { result, rule_id, approval, duration } =
+            self.policy.decide_on(input, only_reads).await;
         if let Some(approval) = approval {
             self.taken.lock().unwrap_or_else(PoisonError::into_inner).push((call_id.to_owned(), *approval));
         }

@@ -1,6 +1,7 @@
 //! The policy: rules, a program, or both. It is asked about every admission, tool call and handoff (P-002…P-007,
 //! P-038).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,10 @@ use uuid::Uuid;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::approval::{Approval, Denial};
 use crate::domain::call_scope::{CallScope, Program, ScopePath};
+use crate::domain::denied_files::{DeniedFiles, READ_FILE, leaves_out, takes_folders_whole};
 use crate::domain::policy::{
-    Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalKind, Risk,
+    Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalContext, ProposalKind, Proposed,
+    Risk,
 };
 use crate::domain::rules::{RuleSet, RuleVerdict};
 use crate::sys::clock::Stopwatch;
@@ -64,7 +67,7 @@ impl std::fmt::Debug for ApprovalBook {
 /// Everything that decides on proposals. It is read once at the start of a run and then fixed.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    rules: RuleSet,
+    rules: Arc<RuleSet>,
     program: Option<PolicyProgram>,
     worktree: Option<WorktreeRoot>,
     plan: Option<Vec<Vec<String>>>,
@@ -74,7 +77,7 @@ pub struct Policy {
 impl Policy {
     /// Rules, a program, or both. Without either, everything but protocol tools and admissions is denied.
     pub fn new(rules: RuleSet, program: Option<PolicyProgram>) -> Self {
-        Self { rules, program, ..Self::default() }
+        Self { rules: Arc::new(rules), program, ..Self::default() }
     }
 
     /// Lets path rules see through symbolic links of this worktree, and take absolute paths below it.
@@ -87,7 +90,7 @@ impl Policy {
         Self { approvals: Some(approvals), ..self }
     }
 
-    /// Permission mode `plan`: tools that write are softly denied, and commands too, except exactly the given verify
+    /// Permission mode `plan`: tools that are not known to read only are softly denied, and commands too, except exactly the given verify
     /// commands (D78).
     pub fn planning(self, verify_commands: &[Vec<String>]) -> Self {
         Self { plan: Some(verify_commands.to_vec()), ..self }
@@ -100,10 +103,34 @@ impl Policy {
         versions
     }
 
+    /// The files that a call must not show, where it is one that leaves files out.
+    pub fn denied_files(&self, input: &PolicyInput) -> DeniedFiles {
+        match input.tool.as_deref().is_some_and(leaves_out) {
+            true => DeniedFiles::of(&self.rules, input),
+            false => DeniedFiles::default(),
+        }
+    }
+
+    /// The files that sessions must not read: what a report cites of them is not looked up.
+    pub fn denied_to_readers(&self, context: ProposalContext) -> DeniedFiles {
+        let reads = Proposed::Tool {
+            name: READ_FILE.to_owned(),
+            raw_arguments: "{}".to_owned(),
+            arguments: Value::Object(Map::new()),
+            risk: Risk::Read,
+        };
+        DeniedFiles::of(&self.rules, &PolicyInput::unsealed(context, 0, reads))
+    }
+
     /// Decides on a proposal. The same input gets the same answer, if the program answers the same (P-007).
     pub async fn decide(&self, input: &PolicyInput) -> PolicyVerdict {
+        self.decide_on(input, input.risk == Risk::Read).await
+    }
+
+    /// The same, for a call of a tool of which it is known whether it only reads.
+    pub async fn decide_on(&self, input: &PolicyInput, only_reads: bool) -> PolicyVerdict {
         let watch = Stopwatch::start();
-        let RuleVerdict { mut result, rule_id } = self.judge(input).await;
+        let RuleVerdict { mut result, rule_id } = self.judge(input, only_reads).await;
         let mut used = None;
         if result.asks_for_approval()
             && let Some(book) = &self.approvals
@@ -129,12 +156,12 @@ impl Policy {
         }
     }
 
-    async fn judge(&self, input: &PolicyInput) -> RuleVerdict {
+    async fn judge(&self, input: &PolicyInput, only_reads: bool) -> RuleVerdict {
         if is_protocol_tool(input) {
             return builtin(PolicyResult::allow("protocol_tool"));
         }
         let scope = self.scope(input).await;
-        if let Some(denial) = self.plan_denial(input, &scope) {
+        if let Some(denial) = self.plan_denial(input, &scope, only_reads) {
             return builtin(denial);
         }
         if let Some(denial) = self.rules.deny(input, &scope) {
@@ -158,8 +185,14 @@ impl Policy {
         let mut scope = CallScope::of(input, self.worktree.as_ref().map(|root| root.path().as_path()));
         if let (Some(root), false) = (self.worktree.clone(), scope.paths.is_empty()) {
             let named = scope.paths.clone();
+            let denied = match takes_folders_whole(input) {
+                true => DeniedFiles::of(&self.rules, input),
+                false => DeniedFiles::default(),
+            };
             let followed = tokio::task::spawn_blocking(move || {
-                named.iter().map(|path| follow_links(&root, path)).collect::<Vec<_>>()
+                let mut real: Vec<_> = named.iter().map(|path| follow_links(&root, path)).collect();
+                real.extend(denied_below(&root, &real, &denied));
+                real
             });
             let followed = followed.await.unwrap_or_else(|_| vec![ScopePath::Unclear]);
             for path in followed {
@@ -171,10 +204,10 @@ impl Policy {
         scope
     }
 
-    fn plan_denial(&self, input: &PolicyInput, scope: &CallScope) -> Option<PolicyResult> {
+    fn plan_denial(&self, input: &PolicyInput, scope: &CallScope, only_reads: bool) -> Option<PolicyResult> {
         let verify_commands = self.plan.as_ref()?;
         let changes = match input.risk {
-            Risk::Read | Risk::Network => false,
+            Risk::Read | Risk::Network => !only_reads,
             Risk::Write | Risk::Vcs => true,
             // An agent program is started so that it can read and nothing else.
             Risk::Exec if AgentProgram::is_tool(input.resource_name()) => false,
@@ -264,4 +297,46 @@ fn follow_links(root: &WorktreeRoot, path: &ScopePath) -> ScopePath {
         },
         ScopePath::Unclear => ScopePath::Unclear,
     }
+}
+
+/// Entries of folders that are looked at for one call; a call about more is not clear.
+const MOST_BELOW: usize = 200_000;
+
+/// A path below the given folders that is denied, the first that is found, links followed. Who is given a folder is given
+/// what is in it, ignored files too.
+fn denied_below(root: &WorktreeRoot, folders: &[ScopePath], denied: &DeniedFiles) -> Option<ScopePath> {
+    if denied.is_empty() {
+        return None;
+    }
+    let inside = |path: &ScopePath| match path {
+        ScopePath::Inside(path) => Some(path.clone()),
+        ScopePath::Unclear => None,
+    };
+    let mut open: Vec<String> = folders.iter().filter_map(inside).collect();
+    let mut seen: BTreeSet<String> = open.iter().cloned().collect();
+    while let Some(folder) = open.pop() {
+        let Ok(entries) = std::fs::read_dir(root.path().join(&folder).as_path()) else { continue };
+        for entry in entries.flatten() {
+            // What has no name in UTF-8 is compared as far as it can be read.
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name == ".git" {
+                continue;
+            }
+            let path = if folder == "." { name } else { format!("{folder}/{name}") };
+            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            let real = if is_link { root.resolve(&path).map(|real| real.relative()).ok() } else { None };
+            for path in [Some(path), real].into_iter().flatten() {
+                if denied.contains(&path) {
+                    return Some(ScopePath::Inside(path));
+                }
+                if seen.insert(path.clone()) {
+                    open.push(path);
+                }
+            }
+            if seen.len() > MOST_BELOW {
+                return Some(ScopePath::Unclear);
+            }
+        }
+    }
+    None
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use crate::domain::denied_files::DeniedFiles;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 
@@ -23,6 +24,12 @@ pub trait Tool: Send + Sync {
 
     /// What it can do to the world.
     fn risk(&self) -> Risk;
+
+    /// Whether it is known to change nothing anywhere, so that a step that only plans may call it (D78). What a server says
+    /// of its own tool is not enough.
+    fn only_reads(&self) -> bool {
+        self.risk() == Risk::Read
+    }
 
     /// The only file of the worktree that a call with these arguments can change, from the worktree's folder, with links
     /// followed; `None` = it can change others, or it is not known. It is believed of agentd's own tools only.
@@ -70,14 +77,21 @@ impl BoundParameter {
     pub const ALL: [Self; 5] = [Self::UserId, Self::Repo, Self::Issue, Self::Branch, Self::Worktree];
 }
 
-/// Proof that the gate let this call through. Only `engine::gate` makes one, and a call uses it up.
+/// Proof that the gate let this call through. Only the engine makes one, and a call uses it up.
 #[derive(Debug)]
-pub struct Permit(());
+pub struct Permit {
+    denied: DeniedFiles,
+}
 
 impl Permit {
     /// Made in one place only.
-    pub(in crate::engine) fn for_a_call() -> Self {
-        Self(())
+    pub(in crate::engine) fn for_a_call(denied: DeniedFiles) -> Self {
+        Self { denied }
+    }
+
+    /// The files that the call must not show, whatever folder it names.
+    pub fn denied_files(self) -> DeniedFiles {
+        self.denied
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::error::GitError;
 use super::worktree::{Change, Worktree};
+use crate::domain::denied_files::{DENIED_COUNT, DeniedFiles};
 use crate::domain::message::ToolSpec;
 use crate::domain::name::CommitId;
 use crate::domain::policy::Risk;
@@ -83,12 +84,15 @@ impl Tool for GitTool {
         Risk::Read
     }
 
-    fn call<'a>(&'a self, _permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
+    fn call<'a>(&'a self, permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
+        let denied = permit.denied_files();
         Box::pin(async move {
             let base = base(&self.worktree, &self.origin, arguments).await?;
             match self.kind {
-                Kind::Status => status(&self.worktree, &base).await,
-                Kind::Diff => diff(&self.worktree, &base, arguments, self.page_lines as usize, limits).await,
+                Kind::Status => status(&self.worktree, &base, &denied).await,
+                Kind::Diff => {
+                    diff(&self.worktree, &base, arguments, (self.page_lines as usize, denied), limits).await
+                }
             }
         })
     }
@@ -104,9 +108,16 @@ async fn base(worktree: &Worktree, origin: &CommitId, arguments: &Value) -> Resu
     }
 }
 
-async fn status(worktree: &Worktree, base: &CommitId) -> Result<ToolOutput, ToolError> {
-    let changes = worktree.changes(base).await.map_err(for_model)?;
-    if changes.is_empty() {
+async fn status(worktree: &Worktree, base: &CommitId, denied: &DeniedFiles) -> Result<ToolOutput, ToolError> {
+    let mut changes = worktree.changes(base).await.map_err(for_model)?;
+    let all = changes.len();
+    let is_denied = |path: &String| !denied.is_empty() && denied.contains(path);
+    changes.retain(|change| !is_denied(&change.path));
+    for change in &mut changes {
+        change.from.take_if(|from| is_denied(from));
+    }
+    let left_out = all - changes.len();
+    if changes.is_empty() && left_out == 0 {
         return Ok(ToolOutput::text("no changes\n"));
     }
     let line = |change: &Change| {
@@ -118,14 +129,18 @@ async fn status(worktree: &Worktree, base: &CommitId) -> Result<ToolOutput, Tool
         let from = change.from.as_ref().map(|from| format!(" (from {from})")).unwrap_or_default();
         format!("{} {counts} {}{from}\n", change.kind.letter(), change.path)
     };
-    Ok(ToolOutput::text(changes.iter().map(line).collect::<String>()))
+    let mut text: String = changes.iter().map(line).collect();
+    if left_out > 0 {
+        text.push_str(&format!("{}\n", json!({ DENIED_COUNT: left_out })));
+    }
+    Ok(ToolOutput::text(text))
 }
 
 async fn diff(
     worktree: &Worktree,
     base: &CommitId,
     arguments: &Value,
-    page_lines: usize,
+    (page_lines, denied): (usize, DeniedFiles),
     limits: CallLimits,
 ) -> Result<ToolOutput, ToolError> {
     let path = match arguments.get("path").and_then(Value::as_str) {
@@ -137,7 +152,8 @@ async fn diff(
     };
     let from = count("from_line").unwrap_or(1).max(1);
     let most = count("max_lines").unwrap_or(page_lines).clamp(1, page_lines);
-    let patch = worktree.diff(base, path.as_deref(), DIFF_CAP).await.map_err(for_model)?;
+    let (patch, left_out) =
+        worktree.diff_without(base, path.as_deref(), DIFF_CAP, denied).await.map_err(for_model)?;
     let room =
         usize::try_from(limits.max_inline_bytes).unwrap_or(usize::MAX).saturating_sub(HEADER_BYTES).max(1024);
     let total = patch.text.lines().count();
@@ -153,14 +169,17 @@ async fn diff(
         shown += 1;
     }
     let remaining = total.saturating_sub(from - 1) - shown;
-    let head = json!({
+    let mut head = json!({
         "path": path.unwrap_or_else(|| ".".to_owned()),
         "from_line": from,
         "lines_shown": shown,
         "lines_remaining": remaining,
         "has_more": remaining > 0 || patch.truncated,
     });
-    let text = if total == 0 { "no changes\n".to_owned() } else { text };
+    if left_out > 0 {
+        head[DENIED_COUNT] = json!(left_out);
+    }
+    let text = if total == 0 && left_out == 0 { "no changes\n".to_owned() } else { text };
     Ok(ToolOutput { text: format!("{head}\n{text}"), exit_code: None, facts: Some(head) })
 }
 

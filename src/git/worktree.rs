@@ -17,6 +17,7 @@ use super::last_snapshot::LastSnapshot;
 use super::plain_store::KeptOpen;
 use super::program::Call;
 use super::tree_diff::tree_diff;
+use crate::domain::denied_files::DeniedFiles;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -255,6 +256,17 @@ impl Worktree {
 
     /// The same as text: a unified diff of at most `cap` bytes, of everything or of one path (file or directory).
     pub async fn diff(&self, base: &CommitId, path: Option<&str>, cap: usize) -> Result<PatchText, GitError> {
+        Ok(self.diff_without(base, path, cap, DeniedFiles::default()).await?.0)
+    }
+
+    /// The same without denied files, and how many differ of these.
+    pub async fn diff_without(
+        &self,
+        base: &CommitId,
+        path: Option<&str>,
+        cap: usize,
+        denied: DeniedFiles,
+    ) -> Result<(PatchText, u64), GitError> {
         let present = self.tree().await?;
         let (base, path) = (base.clone(), path.map(str::to_owned));
         self.checkout
@@ -266,7 +278,12 @@ impl Worktree {
                     options.pathspec(path).disable_pathspec_match(true);
                 }
                 let diff = tree_diff(repository, old.as_ref(), Some(&new), &mut options)?;
-                patch_text(&diff, cap)
+                let is_denied = |delta: &git2::DiffDelta<'_>| {
+                    let path = delta.new_file().path().or(delta.old_file().path()).unwrap_or(Path::new(""));
+                    !denied.is_empty() && denied.contains(&path.to_string_lossy())
+                };
+                let left_out = diff.deltas().filter(&is_denied).count() as u64;
+                Ok((patch_text(&diff, cap, |delta| !is_denied(delta))?, left_out))
             })
             .await
     }
@@ -433,16 +450,23 @@ impl Checkout {
         self.library(move |repository| {
             let (old, new) = (tree_of(repository, Some(&base))?, tree_of(repository, Some(&head))?);
             let diff = tree_diff(repository, old.as_ref(), new.as_ref(), &mut bounded())?;
-            patch_text(&diff, cap)
+            patch_text(&diff, cap, |_| true)
         })
         .await
     }
 }
 
-fn patch_text(diff: &git2::Diff<'_>, cap: usize) -> Result<PatchText, GitError> {
+fn patch_text(
+    diff: &git2::Diff<'_>,
+    cap: usize,
+    shows: impl Fn(&git2::DiffDelta<'_>) -> bool,
+) -> Result<PatchText, GitError> {
     let mut bytes = Vec::new();
     let mut truncated = false;
-    let printed = diff.print(DiffFormat::Patch, |_, _, line| {
+    let printed = diff.print(DiffFormat::Patch, |delta, _, line| {
+        if !shows(&delta) {
+            return true;
+        }
         let marked = matches!(line.origin(), '+' | '-' | ' ');
         if bytes.len() + usize::from(marked) + line.content().len() > cap {
             truncated = true;

@@ -50,6 +50,7 @@ async fn weigh_claims(run: &Run<'_>, worktree: &Worktree, stop: Stop) -> Result<
         verify_commands: &run.context.config.verify.commands,
         requires: &run.plan.loaded.definition.agentd.requires,
         evidence_required: run.plan.loaded.definition.agentd.evidence == EvidenceMode::Required,
+        denied: &run.plan.policy.denied_to_readers(run.proposal_context()),
         redactor: &run.plan.redactor,
         now: run.context.clock.now(),
     })

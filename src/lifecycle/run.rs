@@ -14,6 +14,7 @@ use super::remote_look::RemoteLook;
 use super::run_observer::RunObserver;
 use crate::domain::budget::BudgetKind;
 use crate::domain::facts::RunFacts;
+use crate::domain::policy::{PolicyPrincipal, ProposalContext};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::domain::taken::TakenOver;
@@ -57,6 +58,18 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
+    /// Where proposals of the run itself come from, outside of any step.
+    pub fn proposal_context(&self) -> ProposalContext {
+        ProposalContext {
+            agent: self.plan.loaded.definition.name.clone(),
+            step: String::new(),
+            principal: PolicyPrincipal::new(&self.plan.request.principal, self.plan.request.permission),
+            repo: self.context.repo.to_string(),
+            issue: self.plan.issue.key.clone(),
+            branch: self.lease.mapping.branch.to_string(),
+        }
+    }
+
     /// A run whose lease was just taken.
     pub fn new(leased: &'a Leased, context: &'a RepositoryContext, observer: &RunObserver) -> Self {
         let Leased { plan, lease, .. } = leased;

@@ -18,6 +18,8 @@ pub struct ServerConfig {
     pub allow: Vec<String>,
     /// Globs on the tools' bare names; these win over `allow`.
     pub deny: Vec<String>,
+    /// Bare names of tools that are known to change nothing (D78).
+    pub reads: Vec<String>,
     /// Parameters that agentd sets if a tool declares them or gets them (D79).
     pub bind: Vec<BoundParameter>,
     /// Take the parameters that agentd sets out of what models see (C-18).
@@ -39,6 +41,7 @@ impl ServerConfig {
             required: true,
             allow: vec!["*".to_owned()],
             deny: Vec::new(),
+            reads: Vec::new(),
             bind: vec![BoundParameter::UserId, BoundParameter::Issue],
             hide_bound_params: false,
             queue: None,

@@ -206,6 +206,9 @@ impl Listed {
     fn take(&mut self, server: &Server, listing: Listing, known: &[Arc<McpTool>]) -> Vec<McpError> {
         let Server { connection, config, filter } = server;
         let Listing { mut tools, left_out } = listing;
+        for absent in config.reads.iter().filter(|reads| !tools.iter().any(|tool| *tool.name == **reads)) {
+            self.warn(server, &format!("has no tool \"{absent}\", which its `reads` names"));
+        }
         for (tool, why) in left_out.into_iter().filter(|(tool, _)| tool == "…" || filter.lets_through(tool))
         {
             self.left_out(connection.name(), tool.trim(), &why);
@@ -239,6 +242,7 @@ impl Listed {
             taken.insert(name.clone());
             let parameters =
                 if config.hide_bound_params { without(&schema, &config.bind) } else { schema.clone() };
+            let only_reads = config.reads.iter().any(|reads| *reads == *tool.name);
             let read_only = tool.annotations.as_ref().and_then(|hints| hints.read_only_hint) == Some(true);
             let tool = McpTool {
                 connection: connection.clone(),
@@ -250,7 +254,8 @@ impl Listed {
                 bare_name: tool.name.into_owned(),
                 schema,
                 // The server's own hint. It is enough to recognise a reading tool and never enough to allow anything.
-                risk: if read_only { Risk::Read } else { Risk::Network },
+                risk: if read_only || only_reads { Risk::Read } else { Risk::Network },
+                only_reads,
                 queue: config.queue.clone(),
                 bound: config.bind.clone(),
             };

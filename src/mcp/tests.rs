@@ -140,6 +140,24 @@ async fn s_018_s_019_tools_are_offered_under_their_servers_name_in_a_fixed_order
 }
 
 #[tokio::test]
+async fn d78_only_what_the_operator_names_is_known_to_read() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let config = ServerConfig { reads: vec!["count".into(), "cuont".into()], ..place.server(&[]) };
+    let servers = place.connect(&[("fm", config)]).await.unwrap();
+    let known: Vec<&str> = servers
+        .tools()
+        .iter()
+        .filter(|tool| tool.only_reads())
+        .map(|tool| tool.spec().name.as_str())
+        .collect();
+    // The server says of its tool `echo` that it only reads; that is not enough.
+    assert_eq!(known, ["fm__count"]);
+    let warned: Vec<&str> = servers.warnings().iter().map(|warning| warning.message.as_str()).collect();
+    assert!(matches!(warned.as_slice(), [one] if one.contains("no tool \"cuont\"")), "{warned:?}");
+    servers.close().await;
+}
+
+#[tokio::test]
 async fn c_18_bound_parameters_are_the_server_s_and_hidden_only_where_asked() {
     let Some(place) = Place::with(&["python3"]).await else { return };
     let whoami = |mut config: ServerConfig| {

@@ -24,6 +24,8 @@ pub(super) struct McpTool {
     /// Differs from the spec's where bound parameters are hidden.
     pub schema: Value,
     pub risk: Risk,
+    /// The operator says that it changes nothing.
+    pub only_reads: bool,
     pub queue: Option<String>,
     /// What the server lets agentd set (D79). The schema does not narrow it: a tool that takes members it does not
     /// declare takes these, too.
@@ -51,6 +53,10 @@ impl Tool for McpTool {
 
     fn risk(&self) -> Risk {
         self.risk
+    }
+
+    fn only_reads(&self) -> bool {
+        self.only_reads
     }
 
     fn queue(&self) -> Option<&str> {

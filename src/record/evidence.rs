@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use super::cited_sources::{Answered, CitedSources, changed_files, reports};
 use crate::domain::call_scope::{ScopePath, normalised};
 use crate::domain::canonical::sha256_hex;
+use crate::domain::denied_files::DeniedFiles;
 use crate::domain::event::{Change, VerifyCommand};
 use crate::domain::evidence::{
     CapturedBy, Claim, CommandSource, EvidenceRecord, FileSpanSource, GitSource, IssueTextSource, Provenance,
@@ -44,6 +45,8 @@ pub struct Scene<'a> {
     pub requires: &'a [ClaimKind],
     /// Whether it requires any evidence at all.
     pub evidence_required: bool,
+    /// Files that the run's sessions must not read.
+    pub denied: &'a DeniedFiles,
     /// For quotes.
     pub redactor: &'a Redactor,
     /// Now.
@@ -235,6 +238,10 @@ async fn file_span(
     let ScopePath::Inside(path) = normalised(named, Some(scene.worktree.path().as_path())) else {
         return Err(format!("\"{named}\" is not a path inside the worktree"));
     };
+    // Whether it exists and what it says is not told either.
+    if scene.denied.contains(&path) {
+        return Err(format!("the policy denies reading {path}"));
+    }
     let (blob_sha, text) = file_of(scene.worktree.checkout(), &committed.tree, &path).await?;
     let quote = quoted(scene, &text, start, end, said).map_err(|problem| format!("{path}: {problem}"))?;
     let provenance = Provenance::FileSpan(FileSpanSource {

@@ -6,6 +6,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
 use super::summary_text::{self, counted, pending, short_hash};
+use crate::domain::confined;
 use crate::domain::event::Change;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
@@ -81,7 +82,7 @@ fn render(
     let mut environment = Environment::new();
     environment.set_undefined_behavior(minijinja::UndefinedBehavior::SemiStrict);
     environment.add_filter("plain", |name: String| summary_text::plain(&name));
-    environment.add_filter("line", |text: String| one_line(&text));
+    environment.add_filter("line", |text: String| confined::line(&text));
     environment.add_template(template, source).map_err(failed)?;
     let no_change = Change::default();
     let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
@@ -92,9 +93,10 @@ fn render(
     let public = template != "report.md";
     // If merging must not close the issue, the model's words must not either.
     let own = run.objective.issue.as_ref().filter(|_| links.closes_issue).map(|issue| issue.number);
-    let said = |text: &str| {
-        if public { defused(text, own) } else { text.to_owned() }
-    };
+    let plainly = |text: String| if public { defused(&text, own) } else { text };
+    // And it stays in its place, beside agentd's own words.
+    let said = |text: &str| plainly(confined::block(text));
+    let said_line = |text: &str| plainly(confined::line(text));
     let values = context! {
         run => Value::from(Serde(run)),
         headline, sentence => said(&sentence),
@@ -103,8 +105,8 @@ fn render(
             .map(|warning| said(&warning.text)).collect::<Vec<_>>(),
         red => red(run, facts).map(|red| fenced(&red.output)),
         summary => said(run.summary.trim()),
-        title => said(&one_line(&run.objective.title)),
-        objective_body => run.objective.body.trim(),
+        title => said_line(&run.objective.title),
+        objective_body => confined::block(run.objective.body.trim()),
         change => Value::from(Serde(change)),
         change_line => if facts.committed.is_some() { change_line(change) } else { "nothing committed".to_owned() },
         committed => facts.committed.is_some(),
@@ -118,25 +120,32 @@ fn render(
         time_line => duration(run.budgets.wall_time_used_ms),
         wall_used => duration(run.budgets.wall_time_used_ms),
         wall_cap => duration(run.budgets.max_wall_time_ms),
+        on_final_tree => facts.committed.as_ref().is_some_and(|committed| facts.verification.iter()
+            .all(|command| command.tree_before == committed.tree && command.tree_after == committed.tree)),
         verification => facts.verification.iter().map(|command| context! {
             line => summary_text::plain(&command.argv.join(" ")),
             changed => match change.executed_by(&command.argv).as_slice() {
                 [] => String::new(),
                 paths => format!("; {}", summary_text::changed_script(paths)),
             },
+            tree => match &facts.committed {
+                Some(committed) if command.tree_before != committed.tree => "; it ran on another tree than the final one",
+                _ if command.tree_after != command.tree_before => "; it changed the tree that it ran on",
+                _ => "",
+            },
             passed => command.passed(),
             outcome => command.outcome(),
             duration => duration(command.duration_ms),
         }).collect::<Vec<_>>(),
         verified => verified.iter().map(|claim| context! {
-            statement => said(&claim.statement), evidence_ids => claim.evidence_ids.clone(),
+            statement => said_line(&claim.statement), evidence_ids => claim.evidence_ids.clone(),
             proofs => run.evidence.iter().filter(|record| claim.evidence_ids.contains(&record.evidence_id))
-                .map(|record| said(&summary_text::proof(record))).collect::<Vec<_>>(),
+                .map(|record| said_line(&summary_text::proof(record))).collect::<Vec<_>>(),
         }).collect::<Vec<_>>(),
         unverified => !unverified.is_empty(),
-        limitations => run.limitations.iter().map(|line| said(line)).collect::<Vec<_>>(),
-        next_steps => summary_text::next_steps(run, facts).iter().map(|step| said(step)).collect::<Vec<_>>(),
-        interventions => summary_text::interventions(run, facts).iter().map(|line| said(line)).collect::<Vec<_>>(),
+        limitations => run.limitations.iter().map(|line| said_line(line)).collect::<Vec<_>>(),
+        next_steps => summary_text::next_steps(run, facts).iter().map(|step| said_line(step)).collect::<Vec<_>>(),
+        interventions => summary_text::interventions(run, facts).iter().map(|line| said_line(line)).collect::<Vec<_>>(),
         message => run.error.as_ref().map(|error| said(&error.message)),
         pr_url => links.pull_request.clone(),
         draft_reason => links.draft_reason.as_deref().map(said),
@@ -171,7 +180,7 @@ pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
         let _infallible = write!(
             text,
             "\n- It wants to {what} with\n\n  {fence}json\n  {arguments}{cut}\n  {fence}\n\n  {}\n\n  To approve it, comment `/agentd approve {}` (the daemon reads it), or run on agentd's machine: `agentd runs approve {} {}`\n",
-            defused(because, own),
+            defused(&confined::line(because), own),
             short_hash(&proposal.proposal_hash),
             run.run_id,
             proposal.proposal_hash
@@ -179,6 +188,11 @@ pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
     }
     text.push_str("\nAfter the comment the issue is worked on again, and after the command where a daemon made this run; elsewhere start it again (`agentd runs resume`, or the label). An approval holds for 24 hours and for one use.\n");
     text
+}
+
+/// What stands there instead once no call waits any more.
+pub fn approval_over(run: &str) -> String {
+    format!("No approval is needed any more: run `{run}` ended without a call that waits for one.\n")
 }
 
 /// What happened, in a word and a sentence.
@@ -301,11 +315,6 @@ fn fenced(output: &str) -> String {
     let longest = output.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     format!("{fence}text\n{}\n{fence}", visible(output))
-}
-
-/// A title as one line: nothing after it begins a line of its own.
-fn one_line(text: &str) -> String {
-    visible(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// No more than one empty line in a row, one newline at the end.

@@ -10,6 +10,7 @@ use super::run_record;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Effect, Event};
+use crate::domain::evidence::Provenance;
 use crate::domain::facts::RunFacts;
 use crate::domain::failures;
 use crate::domain::issue::{Issue, ObjectiveSource};
@@ -290,9 +291,21 @@ fn artifacts(facts: &RunFacts, (last_seq, last_hash): (u64, String)) -> OutputAr
         base_commit: facts.lease.as_ref().map(|lease| lease.origin.commit.to_string()),
         head_commit: facts.committed.as_ref().map(|committed| committed.head.to_string()),
         head_tree: facts.committed.as_ref().map(|committed| committed.tree.clone()),
-        patch_sha256: None,
+        patch_sha256: patch_sha256(facts),
         pr_url: facts.outcome(Effect::PullRequest).map(str::to_owned),
     }
+}
+
+/// The hash of the change, as the evidence of the last judgement has it.
+fn patch_sha256(facts: &RunFacts) -> Option<String> {
+    let judged = facts.other.iter().rev().find_map(|(_, event)| match event {
+        Event::ClaimsJudged(judged) => Some(judged),
+        _ => None,
+    })?;
+    judged.evidence.iter().find_map(|record| match &record.provenance {
+        Provenance::Git(git) => Some(git.patch_sha256.clone()),
+        _ => None,
+    })
 }
 
 /// The run output of a run that was refused, or could not even be planned: nothing was made (X-011, D31).

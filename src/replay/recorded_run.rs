@@ -573,6 +573,10 @@ impl Tool for RecordedTool {
         self.real.risk()
     }
 
+    fn only_reads(&self) -> bool {
+        self.real.only_reads()
+    }
+
     fn queue(&self) -> Option<&str> {
         self.real.queue()
     }

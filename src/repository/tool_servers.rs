@@ -55,6 +55,7 @@ pub fn servers(config: &Config) -> Result<BTreeMap<String, ServerConfig>, Config
         configured.required = server.required;
         configured.allow.clone_from(&server.allow);
         configured.deny.clone_from(&server.deny);
+        configured.reads.clone_from(&server.reads);
         configured.bind = server.bound_params.iter().map(|param| bound(*param)).collect();
         configured.hide_bound_params = server.hide_bound_params;
         configured.queue.clone_from(&server.queue);

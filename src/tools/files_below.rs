@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ignore::WalkBuilder;
 
 use super::ToolWorld;
+use crate::domain::denied_files::DeniedFiles;
 use crate::sys::worktree_path::{TEMPORARY_PREFIX, WorktreePath};
 
 /// A file or link, relative to the worktree.
@@ -27,9 +28,15 @@ fn has_plain_rules(folder: &Path) -> bool {
     }
 }
 
-/// Visits files in and below `start` until `visit` gives false. `.gitignore` files of the worktree count, those of
+/// Visits files in and below `start` until `visit` gives false. Denied files are left out; how many is given. `.gitignore` files of the worktree count, those of
 /// directories above it do not: the worktree may stand inside the main checkout, which ignores it.
-pub(super) fn visit(world: &ToolWorld, start: &WorktreePath, mut visit: impl FnMut(Found) -> bool) {
+pub(super) fn visit(
+    world: &ToolWorld,
+    start: &WorktreePath,
+    denied: &DeniedFiles,
+    mut visit: impl FnMut(Found) -> bool,
+) -> u64 {
+    let mut left_out = 0;
     let root = world.root.path().as_path().to_owned();
     let start: PathBuf = start.absolute().as_path().to_owned();
     let mut walk = WalkBuilder::new(&root);
@@ -52,8 +59,12 @@ pub(super) fn visit(world: &ToolWorld, start: &WorktreePath, mut visit: impl FnM
             continue;
         }
         let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
-        if !visit(Found { path: parts.join("/"), link: kind.is_symlink() }) {
-            return;
+        let path = parts.join("/");
+        if denied.contains(&path) {
+            left_out += 1;
+        } else if !visit(Found { path, link: kind.is_symlink() }) {
+            break;
         }
     }
+    left_out
 }

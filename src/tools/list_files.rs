@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::arguments::{Arguments, invalid};
 use super::files_below::visit;
 use super::page::Page;
-use super::{BuiltIn, ToolWorld, blocking, path_error};
+use super::{Allowed, BuiltIn, ToolWorld, blocking, path_error};
 use crate::domain::policy::Risk;
-use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
+use crate::engine::tool::{ToolError, ToolOutput};
 use crate::sys::worktree_path::{PathError, WorktreePath};
 
 pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
@@ -18,7 +18,7 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
         world,
         Risk::Read,
-        |world, arguments, limits| Box::pin(list(world, arguments, limits)),
+        |world, arguments, allowed| Box::pin(list(world, arguments, allowed)),
         "list_files",
         format!(
             "Lists files of the worktree, those ignored by .gitignore left out, sorted, at most {most} at a time, one path a \
@@ -38,20 +38,20 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
     )
 }
 
-async fn list(world: Arc<ToolWorld>, arguments: Value, limits: CallLimits) -> Result<ToolOutput, ToolError> {
+async fn list(world: Arc<ToolWorld>, arguments: Value, allowed: Allowed) -> Result<ToolOutput, ToolError> {
     let given = Arguments(&arguments);
     let start = existing(&world, given)?;
     let glob = glob(given)?;
-    let mut page = Page::new(given, world.page_lines, limits)?;
+    let mut page = Page::new(given, world.page_lines, allowed.limits)?;
     blocking(move || {
-        visit(&world, &start, |found| {
+        let left_out = visit(&world, &start, &allowed.denied, |found| {
             if glob.as_ref().is_none_or(|glob| glob.is_match(&found.path)) {
                 let kind = if found.link { " (symbolic link)" } else { "" };
                 page.push(|_| String::new(), &format!("{}{kind}", found.path));
             }
             true
         });
-        Ok(page.finish(&[("path", json!(start.relative()))], true))
+        Ok(page.finish(&[("path", json!(start.relative()))], left_out, true))
     })
     .await
 }

@@ -18,6 +18,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::denied_files::DeniedFiles;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
@@ -58,7 +59,14 @@ pub fn worktree_tools(world: ToolWorld) -> Vec<Arc<dyn Tool>> {
     .collect()
 }
 
-type Action = fn(Arc<ToolWorld>, Value, CallLimits) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
+type Action = fn(Arc<ToolWorld>, Value, Allowed) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
+
+/// What a call may use and show.
+struct Allowed {
+    limits: CallLimits,
+    /// Files that it must not show, whatever folder it names.
+    denied: DeniedFiles,
+}
 
 /// A built-in: what it looks like, and what it does.
 struct BuiltIn {
@@ -96,8 +104,9 @@ impl Tool for BuiltIn {
         Some(self.world.resolve(named).ok()?.relative())
     }
 
-    fn call<'a>(&'a self, _permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
-        (self.action)(Arc::clone(&self.world), arguments.clone(), limits)
+    fn call<'a>(&'a self, permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
+        let allowed = Allowed { limits, denied: permit.denied_files() };
+        (self.action)(Arc::clone(&self.world), arguments.clone(), allowed)
     }
 }
 
@@ -195,7 +204,8 @@ mod world_for_tests {
             let schema = jsonschema::validator_for(&tool.spec.parameters).unwrap();
             assert!(schema.is_valid(&arguments), "{name} {arguments}");
             let limits = CallLimits { timeout, max_inline_bytes: 12_288 };
-            (tool.action)(Arc::clone(&self.world), arguments, limits).await
+            let allowed = Allowed { limits, denied: DeniedFiles::default() };
+            (tool.action)(Arc::clone(&self.world), arguments, allowed).await
         }
     }
 }

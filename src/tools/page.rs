@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::arguments::Arguments;
+use crate::domain::denied_files::DENIED_COUNT;
 use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
 
 /// Longest part of a line that is shown.
@@ -63,9 +64,9 @@ impl Page {
         self.seen
     }
 
-    /// The page: one line of JSON about it, then its lines. `about` comes first in that line; `counted` is false when
-    /// the end was not reached, so that more may remain than is said.
-    pub(super) fn finish(self, about: &[(&str, Value)], counted: bool) -> ToolOutput {
+    /// The page: one line of JSON about it, then its lines. `about` comes first in that line; `left_out` files were
+    /// denied by the policy; `counted` is false when the end was not reached, so that more may remain than is said.
+    pub(super) fn finish(self, about: &[(&str, Value)], left_out: u64, counted: bool) -> ToolOutput {
         let before = self.seen.min(self.from_line - 1);
         let remaining = self.seen - before - self.shown;
         let mut head = Map::new();
@@ -78,6 +79,9 @@ impl Page {
         head.insert("has_more".into(), json!(remaining > 0 || !counted));
         if !counted {
             head.insert("remaining_is_at_least".into(), json!(true));
+        }
+        if left_out > 0 {
+            head.insert(DENIED_COUNT.into(), json!(left_out));
         }
         let facts = Value::Object(head);
         ToolOutput { text: format!("{facts}\n{}", self.text), exit_code: None, facts: Some(facts) }
@@ -108,7 +112,7 @@ mod tests {
         for line in 1..=lines {
             page.push(|number| format!("{number}\t"), &format!("line {line}"));
         }
-        let output = page.finish(&[], true);
+        let output = page.finish(&[], 0, true);
         (output.facts.unwrap(), output.text.len())
     }
 

@@ -22,7 +22,7 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
         world,
         Risk::Read,
-        |world, arguments, limits| Box::pin(read(world, arguments, limits)),
+        |world, arguments, allowed| Box::pin(read(world, arguments, allowed.limits)),
         "read_file",
         format!(
             "Reads a text file of the worktree, at most {most} lines at a time. The first line of the result is JSON with \
@@ -83,7 +83,7 @@ async fn read(world: Arc<ToolWorld>, arguments: Value, limits: CallLimits) -> Re
         if crlf {
             about.push(("line_endings", json!("CRLF")));
         }
-        Ok(page.finish(&about, counted))
+        Ok(page.finish(&about, 0, counted))
     })
     .await
 }

@@ -212,6 +212,10 @@ impl Tool for RestTool {
         Risk::Network
     }
 
+    fn only_reads(&self) -> bool {
+        [Method::GET, Method::HEAD].contains(&self.method)
+    }
+
     fn queue(&self) -> Option<&str> {
         self.queue.as_deref()
     }
@@ -412,6 +416,14 @@ mod tests {
         let output = tool.send(&arguments, LIMITS).await?;
         assert_eq!(output.facts, Some(json!({ "http_status": 200 })));
         Ok(serde_json::from_str(&output.text).unwrap())
+    }
+
+    #[test]
+    fn d78_only_a_request_that_reads_is_known_to_read() {
+        for (method, reads) in [("GET", true), ("POST", false), ("PUT", false), ("DELETE", false)] {
+            let tool = one(&format!("method = \"{method}\"\nurl = \"http://127.0.0.1:9/\"")).unwrap();
+            assert_eq!(tool.only_reads(), reads, "{method}");
+        }
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
         world,
         Risk::Exec,
-        |world, arguments, limits| Box::pin(run_command(world, arguments, limits)),
+        |world, arguments, allowed| Box::pin(run_command(world, arguments, allowed.limits)),
         "run_command",
         "Runs a program in the worktree's root, without a shell and without a terminal, and waits for its end; what \
          it leaves running is killed. The first line of the result is JSON with exit_code and duration_ms; then \

@@ -11,9 +11,9 @@ use super::arguments::{Arguments, invalid};
 use super::files_below::visit;
 use super::list_files::{existing, glob};
 use super::page::Page;
-use super::{BuiltIn, ToolWorld, blocking};
+use super::{Allowed, BuiltIn, ToolWorld, blocking};
 use crate::domain::policy::Risk;
-use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
+use crate::engine::tool::{ToolError, ToolOutput};
 
 /// Files larger than this are no source that anyone greps.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
@@ -29,7 +29,7 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
         world,
         Risk::Read,
-        |world, arguments, limits| Box::pin(search(world, arguments, limits)),
+        |world, arguments, allowed| Box::pin(search(world, arguments, allowed)),
         "search",
         format!(
             "Searches the worktree's text files for a regular expression, ignored files left out. Each match is a line \
@@ -61,11 +61,7 @@ impl Drop for Abandon {
     }
 }
 
-async fn search(
-    world: Arc<ToolWorld>,
-    arguments: Value,
-    limits: CallLimits,
-) -> Result<ToolOutput, ToolError> {
+async fn search(world: Arc<ToolWorld>, arguments: Value, allowed: Allowed) -> Result<ToolOutput, ToolError> {
     let given = Arguments(&arguments);
     let pattern = RegexBuilder::new(given.text("pattern")?)
         .case_insensitive(given.flag("ignore_case")?)
@@ -73,11 +69,11 @@ async fn search(
         .map_err(|error| invalid(format!("\"pattern\" is not a regular expression: {error}")))?;
     let start = existing(&world, given)?;
     let glob = glob(given)?;
-    let mut page = Page::new(given, world.page_lines, limits)?;
+    let mut page = Page::new(given, world.page_lines, allowed.limits)?;
     let abandoned = Arc::new(AtomicBool::new(false));
     let _abandon = Abandon(Arc::clone(&abandoned));
     blocking(move || {
-        visit(&world, &start, |found| {
+        let left_out = visit(&world, &start, &allowed.denied, |found| {
             if !found.link && glob.as_ref().is_none_or(|glob| glob.is_match(&found.path)) {
                 search_file(&world, &found.path, &pattern, &mut page);
             }
@@ -85,7 +81,7 @@ async fn search(
         });
         let counted = page.seen() < MAX_MATCHES;
         let empty = page.seen() == 0;
-        let mut output = page.finish(&[("matches_in", json!(start.relative()))], counted);
+        let mut output = page.finish(&[("matches_in", json!(start.relative()))], left_out, counted);
         if empty {
             output.text.push_str(GUIDANCE);
             output.text.push('\n');

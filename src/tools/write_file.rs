@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::arguments::{Arguments, invalid};
 use super::{BuiltIn, ToolWorld, blocking, path_error};
 use crate::domain::policy::Risk;
-use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
+use crate::engine::tool::{ToolError, ToolOutput};
 use crate::sys::worktree_path::WorktreePath;
 
 /// Files larger than this are not edited by replacing text.
@@ -18,7 +18,7 @@ pub(super) fn write_tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
         world,
         Risk::Write,
-        |world, arguments, limits| Box::pin(write(world, arguments, limits)),
+        |world, arguments, _| Box::pin(write(world, arguments)),
         "write_file",
         "Writes a whole file of the worktree, new or over an old one; missing directories are made. To change part of \
          a file, use edit_file.",
@@ -38,7 +38,7 @@ pub(super) fn edit_tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
         world,
         Risk::Write,
-        |world, arguments, limits| Box::pin(edit(world, arguments, limits)),
+        |world, arguments, _| Box::pin(edit(world, arguments)),
         "edit_file",
         "Replaces one piece of text in a file of the worktree. \"old\" must stand in the file exactly once, character \
          by character (without the line numbers that read_file shows); give enough lines around it to make it unique.",
@@ -55,11 +55,7 @@ pub(super) fn edit_tool(world: &Arc<ToolWorld>) -> BuiltIn {
     )
 }
 
-async fn write(
-    world: Arc<ToolWorld>,
-    arguments: Value,
-    _limits: CallLimits,
-) -> Result<ToolOutput, ToolError> {
+async fn write(world: Arc<ToolWorld>, arguments: Value) -> Result<ToolOutput, ToolError> {
     let given = Arguments(&arguments);
     let path = world.resolve(given.text("path")?)?;
     let content = given.text("content")?.to_owned();
@@ -79,7 +75,7 @@ async fn write(
     .await
 }
 
-async fn edit(world: Arc<ToolWorld>, arguments: Value, _limits: CallLimits) -> Result<ToolOutput, ToolError> {
+async fn edit(world: Arc<ToolWorld>, arguments: Value) -> Result<ToolOutput, ToolError> {
     let given = Arguments(&arguments);
     let path = world.resolve(given.text("path")?)?;
     let (old, new) = (given.text("old")?.to_owned(), given.text("new")?.to_owned());

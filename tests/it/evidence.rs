@@ -1,5 +1,9 @@
 //! The evidence gate on a real worktree: what a report cites is looked up in the final tree and in the run's directory.
 
+use std::sync::Arc;
+
+use agentd::definition::policy_file::{PolicySource, read_policies, read_question};
+use agentd::domain::denied_files::DeniedFiles;
 use agentd::domain::event::{Change, Event, FileChange, LeaseTaken, VerifyCommand};
 use agentd::domain::evidence::{EvidenceKind, Provenance};
 use agentd::domain::evidence_gate::{GateOutcome, Judgement};
@@ -32,6 +36,7 @@ struct Stage {
     events: Vec<Event>,
     tree: String,
     commands: Vec<Vec<String>>,
+    denied: DeniedFiles,
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -87,7 +92,7 @@ impl Stage {
         let committed = Event::Committed { head, tree: tree.clone(), made: true, change };
         let events = vec![Event::LeaseTaken(Box::new(lease)), committed];
         let run_dir = tempfile::tempdir().unwrap();
-        Self { ground, worktree, run_dir, events, tree, commands: Vec::new() }
+        Self { ground, worktree, run_dir, events, tree, commands: Vec::new(), denied: DeniedFiles::default() }
     }
 
     fn reports(&mut self, claims: Value, outcome: Option<&str>) {
@@ -206,6 +211,7 @@ impl Stage {
             verify_commands: &self.commands,
             requires: &[],
             evidence_required: false,
+            denied: &self.denied,
             redactor: &redactor,
             now: DateTime::UNIX_EPOCH,
         })
@@ -351,4 +357,28 @@ async fn x_013_the_change_itself_is_evidence_from_git() {
 
     stage.reports(json!([]), Some("insufficient_evidence"));
     assert_eq!(stage.judged().await.outcome, GateOutcome::ModelAbstained);
+}
+
+#[tokio::test]
+async fn a_cite_of_a_file_that_the_policy_denies_says_nothing_of_it() {
+    let mut stage = Stage::new().await;
+    let policy = "[[rule]]\nid = \"no\"\nkind = \"tool\"\nname = \"read_file\"\neffect = \"deny\"\nreason = \"r\"\nwhen.path = \"src/**\"\n";
+    let rules = read_policies(&[PolicySource { name: "policy.toml".into(), text: policy.into() }]).unwrap();
+    let reads = json!({ "kind": "tool", "tool": "read_file", "arguments": {} });
+    stage.denied = DeniedFiles::of(&Arc::new(rules), &read_question(&reads).unwrap());
+    let quoting = |path: &str, quote: &str| json!({ "path": path, "start": 1, "end": 1, "quote": quote });
+    let cites = [
+        json!("src/x.rs:1"),
+        json!("./SRC/x.rs:1"),
+        json!("src/absent.rs:1"),
+        quoting("src/x.rs", "fn f() {}"),
+        quoting("src/x.rs", "wrong"),
+    ];
+    stage.reports(cites.map(|cite| claim("defect_location", cite)).into_iter().collect(), None);
+    let judged = stage.judged().await;
+    for claim in judged.claims.iter().filter(|claim| claim.visit == 1) {
+        let reason = claim.reason.as_deref().unwrap_or_default();
+        assert!(!claim.is_verified() && reason.starts_with("the policy denies reading"), "{claim:?}");
+    }
+    assert!(!serde_json::to_string(&judged).unwrap().contains("fn f() {}\""), "{judged:?}");
 }

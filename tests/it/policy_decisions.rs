@@ -272,3 +272,51 @@ async fn d78_a_planning_agent_reads_and_verifies_but_changes_nothing() {
     let verdict = nothing.decide(&asked("read_file", json!({ "path": "x" }), "read")).await;
     assert_eq!(verdict.result.reason, "policy_not_configured", "plan mode allows nothing by itself");
 }
+
+#[tokio::test]
+async fn a_folder_with_a_denied_file_in_it_is_denied_to_tools_that_agentd_cannot_look_into() {
+    let folder = TempDir::new().unwrap();
+    let worktree = folder.path().join("worktree");
+    for inside in ["src/deep", "secrets", "docs", "open"] {
+        std::fs::create_dir_all(worktree.join(inside)).unwrap();
+    }
+    for file in ["secrets/key", "src/deep/.env.local", "docs/a.md", "open/b"] {
+        std::fs::File::create(worktree.join(file)).unwrap();
+    }
+    std::os::unix::fs::symlink("../secrets", worktree.join("open/way")).unwrap();
+    let root = WorktreeRoot::open(&AbsPath::new(&worktree).unwrap()).unwrap();
+    let deny = rule("no", "tool", "*", "deny", "when.path = [\"secrets/**\", \"**/.env*\"]");
+    let policy =
+        Policy::new(rules(&(deny + &rule("all", "tool", "*", "allow", ""))), None).in_worktree(root.clone());
+    let absolute = root.path().as_path().to_str().unwrap();
+    let cases = [
+        ("files__read_tree", ".", Decision::Deny),
+        ("files__read_tree", absolute, Decision::Deny),
+        ("files__read_tree", "src", Decision::Deny),
+        ("files__read_tree", "secrets", Decision::Deny),
+        ("files__read_tree", "open", Decision::Deny),
+        ("files__read_tree", "docs", Decision::Allow),
+        ("files__read_tree", "docs/a.md", Decision::Allow),
+        ("rest__upload", "src", Decision::Deny),
+        // These leave the denied files out.
+        ("search", ".", Decision::Allow),
+        ("git_diff", "src", Decision::Allow),
+    ];
+    for (tool, path, decision) in cases {
+        let verdict = policy.decide(&call(tool, &json!({ "path": path }))).await;
+        assert_eq!(verdict.result.decision, decision, "{tool} {path}");
+    }
+}
+
+#[tokio::test]
+async fn d78_a_planning_agent_calls_no_tool_of_others_that_is_not_known_to_read() {
+    let policy = Policy::new(rules(&rule("all", "tool", "*", "allow", "")), None).planning(&[]);
+    for (tool, risk) in [("desk__echo", "read"), ("desk__note", "network"), ("rest__t", "network")] {
+        let question = json!({ "kind": "tool", "tool": tool, "arguments": {}, "risk": risk });
+        let input = read_question(&question).unwrap();
+        let known = policy.decide_on(&input, true).await.result;
+        let unknown = policy.decide_on(&input, false).await.result;
+        assert_eq!((known.decision, unknown.decision), (Decision::Allow, Decision::Deny), "{tool}");
+        assert_eq!(unknown.reason, "plan_mode");
+    }
+}

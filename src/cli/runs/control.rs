@@ -213,7 +213,7 @@ fn caps(facts: &RunFacts, configured: &Budgets) -> Vec<Flag> {
             StopDetail::MaxWallTime,
             caps.max_wall_time == configured.max_wall_time,
             "budgets.max_wall_time",
-            toml::Value::String(format!("{}s", caps.max_wall_time.as_secs().max(1))),
+            toml::Value::String(format!("{}ms", caps.max_wall_time.as_millis().max(1))),
         ),
         (
             StopDetail::MaxCost,
@@ -255,6 +255,15 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
         "Approved once, until {until}: {} {}",
         proposal.resource.name, proposal.canonical_json
     ))?;
+    if facts.end.as_ref().is_some_and(Stop::success) {
+        let next = match &grant.issue {
+            IssueKey::Number(number) => format!("agentd run --issue {number}"),
+            IssueKey::Word(_) => "agentd run".to_owned(),
+        };
+        return context.output.line(format!(
+            "The run reached its objective without it: there is nothing to go on with. The issue's next run may use it: {next}"
+        ));
+    }
     context.output.line(match daemon_command::goes_on_when_approved(context, &dir.repo, &facts) {
         true => "The daemon goes on with it at its next look.".to_owned(),
         false => format!("Go on: agentd runs resume {}", dir.run_id),

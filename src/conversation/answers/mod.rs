@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::domain::answer::{Outcome, ReportedOutcome, reported};
 use crate::domain::briefing::Briefing;
+use crate::domain::confined;
 use crate::domain::issue::IssueKey;
 use crate::domain::outgoing::{cut, defused};
 use crate::domain::remark::ThreadOutcome;
@@ -71,7 +72,7 @@ fn headline(outcome: &Outcome) -> String {
 }
 
 fn words(outcome: &Outcome) -> String {
-    cut(&defused(&outcome.text, None), LONGEST_TEXT, "(cut)")
+    cut(&defused(&confined::block(&outcome.text), None), LONGEST_TEXT, "(cut)")
 }
 
 fn plain(id: &str) -> String {

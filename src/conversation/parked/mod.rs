@@ -12,6 +12,7 @@ use std::sync::Arc;
 use self::parked_format::{Answer, Parked, ParkedIssue, SCHEMA, WaitsFor};
 use crate::config::plan_file::PlanTable;
 use crate::config::questions_file::{OnTimeout, QuestionsTable};
+use crate::domain::confined;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::outgoing::defused;
@@ -117,11 +118,12 @@ fn mention(asked: Option<&str>) -> String {
 pub fn question_text(parked: &Parked, table: &QuestionsTable, issue: &IssueKey) -> String {
     let WaitsFor::Answer { question, .. } = &parked.waits_for else { return String::new() };
     let own = issue.number();
-    let said = |text: &str| defused(text, own);
+    let said = |text: &str| defused(&confined::block(text), own);
+    let said_line = |text: &str| defused(&confined::line(text), own);
     let mut text =
         format!("**{}The agent asks:**\n\n{}\n", mention(parked.asked.as_deref()), said(&question.question));
     for (place, option) in question.options.iter().enumerate() {
-        let _infallible = write!(text, "\n{}. {}", place + 1, said(option));
+        let _infallible = write!(text, "\n{}. {}", place + 1, said_line(option));
     }
     if !question.options.is_empty() {
         text.push('\n');
@@ -141,13 +143,15 @@ pub fn question_text(parked: &Parked, table: &QuestionsTable, issue: &IssueKey) 
     if let Some(deadline) = parked.deadline {
         let until = deadline.format("%Y-%m-%d %H:%M");
         let then = match (&question.default, table.on_timeout) {
-            (Some(default), OnTimeout::Default) => format!("the agent goes on with \"{}\"", said(default)),
+            (Some(default), OnTimeout::Default) => {
+                format!("the agent goes on with \"{}\"", said_line(default))
+            }
             _ => "the issue is yours again".to_owned(),
         };
         let _infallible = write!(text, " If nobody answers until {until} UTC, {then}.");
     }
     if let (Some(default), OnTimeout::End) = (&question.default, table.on_timeout) {
-        let _infallible = write!(text, " (The agent would take \"{}\".)", said(default));
+        let _infallible = write!(text, " (The agent would take \"{}\".)", said_line(default));
     }
     text.push('\n');
     text
@@ -158,7 +162,7 @@ const PLAN: (&str, &str) = ("<!-- agentd:plan -->", "<!-- agentd:plan-end -->");
 
 /// What people are told when a plan waits for their approval, without its marker.
 pub fn plan_text(parked: &Parked, plan: &ProposedPlan, table: &PlanTable, issue: &IssueKey) -> String {
-    let shown = defused(&plan.text, issue.number());
+    let shown = shown(plan, issue);
     let mut text = format!(
         "**{}The agent's plan**, to be approved before it is carried out:\n\n{}\n{shown}\n{}\n\n\
          To approve it: a 👍 on this comment, `/agentd approve` (`/agentd approve {}` where several things wait), or the label \
@@ -182,7 +186,12 @@ pub fn plan_text(parked: &Parked, plan: &ProposedPlan, table: &PlanTable, issue:
 
 /// The plan as its comment has it before anybody edits that.
 pub fn plan_shown(plan: &ProposedPlan, issue: &IssueKey) -> String {
-    plan_in(&defused(&plan.text, issue.number()))
+    plan_in(&shown(plan, issue))
+}
+
+/// The plan's text as GitHub gets it: it can end neither its place nor look like agentd's words around it.
+fn shown(plan: &ProposedPlan, issue: &IssueKey) -> String {
+    defused(&confined::block(&plan.text), issue.number())
 }
 
 /// The plan in the comment of [`plan_text`] as people left it, as a model may be told it. Where they took its marks away, all of
@@ -195,7 +204,7 @@ pub fn plan_in(comment: &str) -> String {
 
 /// The same once it was answered.
 pub fn answered_text(question: &Question, answer: &Answer, issue: &IssueKey) -> String {
-    let said = |text: &str| defused(text, issue.number());
+    let said = |text: &str| defused(&confined::block(text), issue.number());
     let who = match answer.by.as_str() {
         "agentd" => "Nobody answered in time; the agent goes on with its own default".to_owned(),
         by => format!("{by} answered"),

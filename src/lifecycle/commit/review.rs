@@ -10,7 +10,7 @@ use crate::config::config_file::CommitTable;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::name::CommitId;
-use crate::domain::policy::{Decision, PolicyInput, PolicyPrincipal, ProposalContext, Proposed, Risk};
+use crate::domain::policy::{Decision, PolicyInput, Proposed, Risk};
 use crate::domain::rules::{Globs, NO_RULE_MATCHED};
 use crate::domain::secret_scan::{Certainty, SecretScan};
 use crate::domain::stop::{Stop, StopDetail};
@@ -250,14 +250,6 @@ fn asked_about(change: &OutgoingChange) -> Vec<String> {
 
 /// Why the policy denies writing to a path; `None` = it allows it or has no rule for it.
 async fn verdict(run: &Run<'_>, policy: &Policy, path: &str) -> Result<Option<String>, GitError> {
-    let proposal = ProposalContext {
-        agent: run.plan.loaded.definition.name.clone(),
-        step: String::new(),
-        principal: PolicyPrincipal::new(&run.plan.request.principal, run.plan.request.permission),
-        repo: run.context.repo.to_string(),
-        issue: run.plan.issue.key.clone(),
-        branch: run.lease.mapping.branch.to_string(),
-    };
     let arguments = json!({ "path": path, "content": "" });
     let proposed = Proposed::Tool {
         name: WRITE.to_owned(),
@@ -265,7 +257,8 @@ async fn verdict(run: &Run<'_>, policy: &Policy, path: &str) -> Result<Option<St
         arguments,
         risk: Risk::Write,
     };
-    let input = PolicyInput::new(proposal, 0, proposed).map_err(|error| GitError::Lost(error.to_string()))?;
+    let input = PolicyInput::new(run.proposal_context(), 0, proposed)
+        .map_err(|error| GitError::Lost(error.to_string()))?;
     let result = policy.decide(&input).await.result;
     let silent = [NO_RULE_MATCHED, POLICY_NOT_CONFIGURED].contains(&result.reason.as_str());
     Ok((result.decision == Decision::Deny && !silent)

@@ -16,12 +16,14 @@ use crate::record::evidence::{Scene, unbacked};
 pub fn in_turn(run: &Run<'_>, worktree: &Worktree) -> ClaimCheck {
     let (journal, worktree) = (run.journal.clone(), worktree.clone());
     let (redactor, clock) = (Arc::clone(&run.plan.redactor), run.context.clock.clone());
+    let denied = Arc::new(run.plan.policy.denied_to_readers(run.proposal_context()));
     let (repo, refreshed) =
         (run.context.repo.to_string(), Arc::new(run.context.config.verify.commands.clone()));
     Arc::new(move |visit, claims| {
         let refreshed = Arc::clone(&refreshed);
         let (journal, worktree) = (journal.clone(), worktree.clone());
         let (redactor, clock, repo) = (Arc::clone(&redactor), clock.clone(), repo.clone());
+        let denied = Arc::clone(&denied);
         async move {
             let mut facts = Arc::unwrap_or_clone(journal.facts());
             let (Ok(tree), Ok(Some(head))) = (worktree.tree().await, worktree.head().await) else {
@@ -36,6 +38,7 @@ pub fn in_turn(run: &Run<'_>, worktree: &Worktree) -> ClaimCheck {
                 verify_commands: &[],
                 requires: &[],
                 evidence_required: false,
+                denied: &denied,
                 redactor: &redactor,
                 now: clock.now(),
             };

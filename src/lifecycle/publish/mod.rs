@@ -272,22 +272,22 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
         Ok(url) => run.journal.effect_done(Effect::Comment, &url)?,
         Err(message) => run.journal.effect_failed(Effect::Comment, &message)?,
     }
-    if !summary_text::pending(&facts).is_empty() {
-        let marker = rendering::request_marker(&run.plan.issue.key, "approval");
-        let asked = github
-            .ensure_comment(
-                &run.context.repo,
-                number,
-                &marker,
-                &run.without_secrets(&rendering::approval_comment(&output, &facts)),
-            )
-            .await;
+    let marker = rendering::request_marker(&run.plan.issue.key, "approval");
+    // What a run that reached its objective was denied on the way waits for nobody.
+    if !stop.success() && !summary_text::pending(&facts).is_empty() {
+        let text = run.without_secrets(&rendering::approval_comment(&output, &facts));
+        let asked = github.ensure_comment(&run.context.repo, number, &marker, &text).await;
         if let Err(error) = asked {
             run.note_locked(&error);
             run.journal.warn(
                 "approval_not_asked",
                 format!("The approval could not be asked for on the issue: {error}."),
             );
+        }
+    } else if let Ok(Some(_)) = github.find_comment(&run.context.repo, number, &marker).await {
+        let text = rendering::approval_over(&run.lease.run_id.to_string());
+        if let Err(error) = github.ensure_comment(&run.context.repo, number, &marker, &text).await {
+            run.note_locked(&error);
         }
     }
     budget_extension::ask(run).await;

@@ -117,6 +117,7 @@ async fn p_036_p_037_a_comment_of_a_permitted_person_approves_one_proposal_and_t
     world.sim.add_comment("demo/shop", 7, "ada", &command);
     until("done", || world.labels() == ["agentd:done"]).await;
     assert!(says("ada approved `write_file`"), "{:#?}", comments());
+    assert!(!says("An approval is needed") && says("No approval is needed any more"), "{:#?}", comments());
     let written = world.shop().join(".worktrees/issue-7/release/notes.md");
     assert_eq!(std::fs::read_to_string(written).unwrap(), "made\n");
     until("its record", || newest(&world).join("run.json").is_file()).await;
@@ -256,5 +257,28 @@ async fn a_daemon_goes_on_by_itself_with_a_call_that_was_approved_on_its_machine
     assert_eq!(std::fs::read_to_string(written).unwrap(), "made\n");
     assert_eq!(world.sim.model_requests().len(), 3, "it was gone on with once");
     daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_reached_its_objective_without_is_approved_for_the_next_run_and_nobody_is_told_to_resume()
+{
+    let soft = ASK.replace(
+        "reason = \"approval_required\"",
+        "deny_mode = \"tool_result\"\nreason = \"approval_required\"",
+    );
+    let replies = vec![
+        calls(&[write("release/notes.md"), write("open.txt")]),
+        reports("Done without the notes.", json!([])),
+    ];
+    let world = solo(replies, Some(&soft), "").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+    assert!(!comments.iter().any(|comment| comment.body.contains("An approval is needed")));
+    let id = output["run_id"].as_str().unwrap();
+    let (code, told, error) = said(&world, &["runs", "approve", id, &waiting(&world)]).await;
+    assert_eq!(code, Some(0), "{told}{error}");
+    assert!(!told.contains("resume") && told.contains("agentd run --issue 7"), "{told}");
     world.finish().await;
 }
