@@ -37,7 +37,7 @@ pub fn load(project: &Path, folder: &Path, supplied: &BTreeSet<String>) -> Resul
         project,
         folder,
         shown: shown_folder(project, folder),
-        files: Files::default(),
+        files: Files::of(project),
         diagnostics: Vec::new(),
     };
     let loaded = loader.load(supplied);

@@ -300,7 +300,7 @@ mod tests {
         for (name, value) in files {
             put(&folder.path().join(name), &value.to_string());
         }
-        then(&SchemaFolder { folder: folder.path(), shown: "schemas", files: &Files::default() })
+        then(&SchemaFolder { folder: folder.path(), shown: "schemas", files: &Files::of(folder.path()) })
     }
 
     #[expect(clippy::disallowed_methods, reason = "a fixture in a temporary folder")]

@@ -7,6 +7,7 @@ use serde_yaml_ng::Value;
 
 use super::PromptError;
 use super::address::PromptAddress;
+use crate::sys::files::leads_out;
 
 /// Folder of the configuration files, relative to the project's root.
 pub const CONFIG_FOLDER: &str = ".agent/climpt/config";
@@ -113,7 +114,13 @@ impl PromptRoot {
     }
 
     fn yaml(&mut self, project: &Path, file: &str) -> Result<Option<Value>, PromptError> {
-        let bytes = match std::fs::read(project.join(file)) {
+        let path = project.join(file);
+        if let Some(real) = leads_out(project, &path) {
+            let message =
+                format!("a link leads out of the repository, to {}; put the file itself there", real.display());
+            return Err(PromptError::new("PR-C3L-002", message).in_file(file));
+        }
+        let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {

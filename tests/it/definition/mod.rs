@@ -1,6 +1,8 @@
 //! Agent definitions: what loads, what is refused, and what the report says about it.
 
 mod accepted;
+#[cfg(unix)]
+mod links;
 pub mod project;
 mod prompts;
 pub mod refused;
