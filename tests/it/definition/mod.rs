@@ -3,7 +3,9 @@
 mod accepted;
 #[cfg(unix)]
 mod links;
+pub mod older;
 pub mod project;
 mod prompts;
 pub mod refused;
+mod told;
 mod written;
