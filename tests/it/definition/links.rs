@@ -9,6 +9,7 @@ use serde_json::json;
 use super::project::{Project, put};
 
 /// Moves a file or a folder of the project out of it and leaves a link there.
+#[expect(clippy::disallowed_methods, reason = "fixtures in a temporary folder")]
 fn moved_out(project: &Project, path: &str, outside: &Path) {
     let (here, there) = (project.root.join(path), outside.join(path.replace('/', "-")));
     std::fs::rename(&here, &there).unwrap();

@@ -222,12 +222,12 @@ const DEAD: &[Dead] = &[
     ("/steps/initial.a/structuredGate/targetField", |_| {}),
     ("/steps/initial.a/type", |p| step(p, "initial.a", |step| step["type"] = json!("question"))),
     ("/steps/initial.a/outputSchema", |p| {
-        step(p, "initial.a", |step| step["outputSchema"] = json!({"x": {"type": "string"}}))
+        step(p, "initial.a", |step| step["outputSchema"] = json!({"x": {"type": "string"}}));
     }),
     ("/steps/initial.a/edition", |p| {
         p.write("words/begin.md", "Begin.");
         step(p, "initial.a", |step| {
-            (step["path"], step["edition"]) = (json!("words/begin.md"), json!("again"))
+            (step["path"], step["edition"]) = (json!("words/begin.md"), json!("again"));
         });
     }),
     ("/steps/closure.a/transitions/closing", |p| {
@@ -236,13 +236,13 @@ const DEAD: &[Dead] = &[
     ("/steps/initial.a/transitions/next/target", |p| {
         step(p, "initial.a", |step| {
             step["transitions"]["next"] = json!({"target": "continuation.a", "condition": "next_action",
-            "targets": {"default": "continuation.a"}})
+            "targets": {"default": "continuation.a"}});
         });
     }),
     ("/steps/section.x/transitions/handoff", |p| {
         p.registry(|registry| {
             registry["steps"]["section.x"] = json!({"c2": "initial", "c3": "a",
-            "transitions": {"next": {"target": null}, "handoff": {"target": "closure.a"}}})
+            "transitions": {"next": {"target": null}, "handoff": {"target": "closure.a"}}});
         });
     }),
     ("/validators/idle", |p| checks(p, json!({"idle": {"type": "command", "command": "true"}}), json!({}))),
@@ -263,7 +263,7 @@ const DEAD: &[Dead] = &[
         checks(p, json!({}), json!({"closure.a": {"onFailure": {"action": "abort", "maxAttempts": 2}}}));
     }),
     ("/validationSteps/closure.a/stepId", |p| {
-        checks(p, json!({}), json!({"closure.a": {"stepId": "closure.b"}}))
+        checks(p, json!({}), json!({"closure.a": {"stepId": "closure.b"}}));
     }),
     ("/failurePatterns/idle", |p| {
         p.registry(|registry| registry["failurePatterns"] = json!({"idle": {"edition": "failed"}}));
@@ -278,7 +278,7 @@ const DEAD: &[Dead] = &[
     }),
     ("/runner/integrations/github/labels", |p| {
         p.agent_json(|agent| {
-            agent["runner"]["integrations"] = json!({"github": {"enabled": false, "labels": {"x": "y"}}})
+            agent["runner"]["integrations"] = json!({"github": {"enabled": false, "labels": {"x": "y"}}});
         });
     }),
     ("/runner/verdict/config/conditions/0/config/maxIterations", |p| {
@@ -345,7 +345,7 @@ const LATE: &[Late] = &[
     }),
     ("a transition has no target for a value that the schema allows", "SR-OUTPUT-001", |p| {
         p.json("schemas/s.schema.json", |schema| {
-            schema["initial.a"]["properties"]["mood"] = json!({"enum": ["good", "bad"]})
+            schema["initial.a"]["properties"]["mood"] = json!({"enum": ["good", "bad"]});
         });
         step(p, "initial.a", |step| {
             step["transitions"]["next"] = json!({"condition": "mood", "targets": {"good": "continuation.a"}});
@@ -356,12 +356,12 @@ const LATE: &[Late] = &[
     }),
     ("a run begins with what needs an input", "SR-INPUT-005", |p| {
         step(p, "initial.a", |step| {
-            step["inputs"] = json!({"x": {"from": "continuation.a.next_action", "required": true}})
+            step["inputs"] = json!({"x": {"from": "continuation.a.next_action", "required": true}});
         });
     }),
     ("an input comes from a step that comes later", "SR-INPUT-005", |p| {
         step(p, "continuation.a", |step| {
-            step["inputs"] = json!({"x": {"from": "closure.a.next_action", "required": true}})
+            step["inputs"] = json!({"x": {"from": "closure.a.next_action", "required": true}});
         });
     }),
     ("a jump leads to a step without prompt", "PR-C3L-004", |p| {
@@ -371,7 +371,7 @@ const LATE: &[Late] = &[
             registry["steps"]["continuation.far"] = far;
         });
         step(p, "continuation.a", |step| {
-            step["structuredGate"]["allowedIntents"] = json!(["next", "repeat", "handoff", "jump"])
+            step["structuredGate"]["allowedIntents"] = json!(["next", "repeat", "handoff", "jump"]);
         });
         p.json("schemas/s.schema.json", |schema| {
             schema["continuation.a"]["properties"]["next_action"]["properties"]["action"]["enum"] =
