@@ -1,5 +1,6 @@
 //! Types and rules of the subject, each in one place; no I/O, no async, no logging.
 
+pub mod count;
 pub(crate) mod words;
 pub mod budget;
 pub mod canonical;

@@ -20,8 +20,9 @@ use super::visits_made::VisitsMade;
 use crate::domain::action_block::actions;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::completion::{CompletionResult, Snapshot};
+use crate::domain::count::counted;
 use crate::domain::event::Event;
-use crate::domain::flow::{OnFailure, Step, StepId, StepKind, ValidationStep};
+use crate::domain::flow::{OnFailure, Step, StepId, ValidationStep};
 use crate::domain::message::Messages;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::question::Question;
@@ -114,7 +115,7 @@ impl<'a> FlowRun<'a> {
         }
         let plan = self.plan;
         let Some(step) = plan.definition().flow.step(&step_id) else {
-            let message = format!("The flow leads to the step \"{step_id}\", which does not exist.");
+            let message = plan.definition().flow.lost(&step_id);
             return Ok(self.end(FlowEnd::failed(Stop::new(StopDetail::ConfigInvalid, message))));
         };
         let visit = self.made.visits + 1;
@@ -159,7 +160,8 @@ impl<'a> FlowRun<'a> {
         if let Some(max) = self.plan.definition().max_iterations
             && self.made.visits - self.uncounted >= max
         {
-            let message = format!("The agent's own limit of {max} iterations is reached.");
+            let message =
+                format!("The agent's own limit of {} is reached.", counted(max as usize, "iteration"));
             return Err(Stop::new(StopDetail::MaxIterations, message).into());
         }
         self.world.open_visit()
@@ -285,7 +287,7 @@ impl<'a> FlowRun<'a> {
         {
             return Ok(Some(retry.words));
         }
-        let Some(validation) = self.validation(step).filter(|_| step.kind == Some(StepKind::Closure)) else {
+        let Some(validation) = self.validation(step).filter(|own| own.asks_before(step)) else {
             return Ok(None);
         };
         self.check(step, visit, validation, CheckMoment::Before, None).await
@@ -418,7 +420,17 @@ impl<'a> FlowRun<'a> {
             Next::Complete => {
                 Position::Ended(FlowEnd::completed("the flow reached its end", self.forced_final))
             }
-            Next::Step(target) => return self.hand_over(step, visit, &target, verdict, result).await,
+            Next::Step(target) => {
+                if self.validation(step).is_some_and(|own| !turned_down && own.asks_after(step)) {
+                    let decided =
+                        Decided { verdict: verdict.clone(), position: Position::At(target.clone()) };
+                    let checked = self.checked_after(step, visit, result, decided).await?;
+                    if self.carried.retry.is_some() || matches!(checked.position, Position::Ended(_)) {
+                        return Ok(checked);
+                    }
+                }
+                return self.hand_over(step, visit, &target, verdict, result).await;
+            }
         };
         let decided = Decided { verdict, position };
         if decided.completes() { self.checked_after(step, visit, result, decided).await } else { Ok(decided) }
@@ -666,6 +678,6 @@ fn validation_abort(why: &str) -> Stop {
 }
 
 fn out_of_attempts(attempts: u32, failed: &FailedChecks) -> Stop {
-    let tries = if attempts == 1 { "attempt" } else { "attempts" };
-    validation_abort(&format!("{} That was the last of {attempts} {tries}.", failed.sentences.join(" ")))
+    let tries = counted(attempts as usize, "attempt");
+    validation_abort(&format!("{} That was the last of {tries}.", failed.sentences.join(" ")))
 }

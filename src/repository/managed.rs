@@ -17,6 +17,7 @@ use crate::git::program::GitProgram;
 use crate::git::remote::{Remote, RemoteAuth};
 use crate::github;
 use crate::store::run_dir::StateDir;
+use crate::sys::files::leads_out;
 use crate::sys::paths::AbsPath;
 
 /// How often the log says how far a first fetch is.
@@ -194,15 +195,12 @@ pub fn narrow(definition: &mut Definition, config: &Config) -> Vec<String> {
 /// Refuses a clone whose definitions lead out of it by a link, because their text goes to models and files of this
 /// machine must not.
 pub fn stays_inside(root: &Path) -> Result<(), Refusal> {
-    let Ok(real) = root.canonicalize() else { return Ok(()) };
     let mut open = vec![root.join(".agent")];
     while let Some(path) = open.pop() {
         let Ok(meta) = path.symlink_metadata() else { continue };
         if meta.is_symlink() {
-            let inside = path
-                .canonicalize()
-                .is_ok_and(|to| to.starts_with(&real) && !to.starts_with(real.join(".git")));
-            if !inside {
+            // A link to nothing counts: what it leads to may be there by the next look.
+            if path.canonicalize().is_err() || leads_out(root, &path).is_some() {
                 let message = format!(
                     "{} is a link that leads out of the repository, and its definitions come from a clone that agentd manages.",
                     path.display()
