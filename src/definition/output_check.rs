@@ -20,8 +20,21 @@ use crate::domain::flow::{Flow, Intent, Step, Transition, ValidatorKind};
 enum Asked {
     /// The schema names it, or leaves open what there is.
     Yes,
-    /// The schema has fields, and not this one.
+    /// The schema has fields, and not this one; it does not forbid others, so that a prompt may ask for it.
+    Unsaid,
+    /// The schema forbids it.
     No,
+}
+
+impl Asked {
+    /// How bad it is where a step needs it. `None` = it is there. `usual`: where it cannot be there.
+    fn severity(self, usual: Severity) -> Option<Severity> {
+        match self {
+            Self::Yes => None,
+            Self::Unsaid => Some(usual.min(Severity::Defect)),
+            Self::No => Some(usual),
+        }
+    }
 }
 
 /// Adds every finding.
@@ -51,7 +64,8 @@ fn asked(step: &Step, path: &str) -> Asked {
         match properties.get(key) {
             Some(inner) => schema = inner,
             None if OPEN.iter().any(|word| schema.get(*word).is_some()) => return Asked::Yes,
-            None => return Asked::No,
+            None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => return Asked::No,
+            None => return Asked::Unsaid,
         }
     }
     Asked::Yes
@@ -62,7 +76,8 @@ fn gate(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
     let Some(gate) = &step.gate else { return };
     let at = format!("{}/structuredGate", read.at);
     let severity = reach.severity(&step.id);
-    if step.runner.is_none() && asked(step, &gate.intent_field) == Asked::No {
+    // The schema says where the intent is, so that another place is a mistake.
+    if step.runner.is_none() && asked(step, &gate.intent_field) != Asked::Yes {
         findings.add(
             severity,
             "SR-VALID-002",
@@ -74,12 +89,11 @@ fn gate(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
             "write the dot path of the place that intentSchemaRef points to",
         );
     }
+    let usual = if step.transitions.contains_key(&Intent::Jump) { Severity::Warning } else { severity };
     if let Some(path) = &gate.target_field
         && gate.allowed_intents.contains(&Intent::Jump)
-        && asked(step, path) == Asked::No
+        && let Some(severity) = asked(step, path).severity(usual)
     {
-        let severity =
-            if step.transitions.contains_key(&Intent::Jump) { Severity::Warning } else { severity };
         findings.add(
             severity,
             "SR-VALID-002",
@@ -89,7 +103,7 @@ fn gate(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
         );
     }
     for (index, path) in gate.handoff_fields.iter().enumerate() {
-        if asked(step, path) == Asked::No {
+        if asked(step, path) != Asked::Yes {
             findings.add(
                 Severity::Warning,
                 "SR-OUTPUT-001",
@@ -112,7 +126,7 @@ fn conditions(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
         let path =
             handed.iter().find(|(_, name)| name == condition).map_or(condition.as_str(), |(path, _)| path);
         let severity = if default.is_none() { reach.severity(&step.id) } else { Severity::Warning };
-        if asked(step, path) == Asked::No {
+        if let Some(severity) = asked(step, path).severity(severity) {
             findings.add(
                 severity,
                 "SR-OUTPUT-001",
@@ -146,9 +160,11 @@ fn values(step: &Step, path: &str) -> Vec<String> {
 
 /// A plan that people approve stands in the output.
 fn plan(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
-    if read.step.gates_plan && asked(&read.step, "plan") == Asked::No {
+    if read.step.gates_plan
+        && let Some(severity) = asked(&read.step, "plan").severity(reach.severity(&read.step.id))
+    {
         findings.add(
-            reach.severity(&read.step.id),
+            severity,
             "SR-OUTPUT-001",
             &child(&read.at, "gate"),
             format!(

@@ -208,7 +208,7 @@ pub struct OutputError {
     pub recoverable: bool,
     /// Public text.
     pub message: String,
-    /// Where the technical detail is: an event of the journal (`events.jsonl#12`).
+    /// Where the technical detail is: a file of the run's directory, and the place in it (`run.json#/errorMessage`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail_ref: Option<String>,
 }

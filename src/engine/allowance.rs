@@ -171,15 +171,13 @@ impl Session<'_> {
     }
 }
 
-/// Why the money does not cover the next request. What the last report needs is not there for it.
+/// Why the money does not cover the next request. What the last report may cost is not there for it.
 fn short_of(cap: Money, left: Money, wanted: Money, kept_back: Money) -> String {
-    let set_aside = match kept_back {
-        Money::ZERO => String::new(),
-        kept_back => format!(", {kept_back} of it for the last report"),
+    let short = match kept_back {
+        Money::ZERO => format!("and it may cost up to {wanted}"),
+        kept_back => format!("the last report may cost up to {kept_back}, and the request up to {wanted}"),
     };
-    format!(
-        "The budget of {cap} does not cover the next request: {left} is left{set_aside}, and the request may cost up to {wanted}."
-    )
+    format!("The budget of {cap} does not cover the next request: {left} is left, {short}.")
 }
 
 impl SessionWorld {

@@ -102,6 +102,9 @@ fn fold(facts: &RunFacts, dir: &RunDir, last: (u64, String)) -> RunOutput {
     let report = long_report(facts, dir).unwrap_or_else(|| final_report(facts, &stop));
     let mut output = RunOutput::of(dir.run_id.0, objective, principal, &stop, report, facts.started_at);
     output.completed_at = rfc3339_of_ms(facts.last_at);
+    if let Some(error) = &mut output.error {
+        error.detail_ref = Some("run.json#/errorMessage".to_owned());
+    }
     output.summary = summary(facts, &stop);
     let verdict = facts.visits.last().and_then(|visit| visit.output.get("verdict")?.as_str());
     output.verdict = verdict.map(str::to_owned);

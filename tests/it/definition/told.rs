@@ -331,6 +331,13 @@ fn what_the_prompt_configuration_says_in_vain_is_told_and_a_wrong_type_is_refuse
     assert!(project.refused_for("PR-FILE-001").message.contains("app_prompt.base_dir"));
 }
 
+/// The schema of the first step forbids other fields than its own.
+fn closed(project: &Project) {
+    project.json("schemas/s.schema.json", |schema| {
+        schema["initial.a"]["additionalProperties"] = json!(false);
+    });
+}
+
 /// What would fail only in a run, after a model was paid: the code, and the change.
 type Late = (&'static str, &'static str, fn(&Project));
 
@@ -339,6 +346,7 @@ const LATE: &[Late] = &[
         step(p, "initial.a", |step| step["structuredGate"]["intentField"] = json!("next.action"));
     }),
     ("a transition depends on a field that nobody is asked for", "SR-OUTPUT-001", |p| {
+        closed(p);
         step(p, "initial.a", |step| {
             step["transitions"]["next"] = json!({"condition": "mood", "targets": {"good": "continuation.a"}});
         });
@@ -352,6 +360,7 @@ const LATE: &[Late] = &[
         });
     }),
     ("a plan has to be approved, and the schema has none", "SR-OUTPUT-001", |p| {
+        closed(p);
         step(p, "initial.a", |step| step["gate"] = json!("plan"));
     }),
     ("a run begins with what needs an input", "SR-INPUT-005", |p| {
@@ -408,6 +417,15 @@ fn what_would_fail_only_after_a_model_was_paid_is_refused_at_load() {
         let told = found.iter().find(|one| one.code == *code && one.severity == Severity::Error);
         assert!(told.is_some(), "{what}: no error {code} in {found:#?}");
     }
+}
+
+#[test]
+fn where_a_schema_leaves_other_fields_open_a_field_that_it_does_not_name_is_told_and_the_agent_runs() {
+    let project = Project::f0();
+    step(&project, "initial.a", |step| step["gate"] = json!("plan"));
+    let told = project.finds("SR-OUTPUT-001", Severity::Defect);
+    assert!(told.message.contains("not asked for the plan"), "{told:#?}");
+    assert!(project.findings().iter().all(|one| one.severity < Severity::Error), "its prompt may ask for it");
 }
 
 #[test]

@@ -53,6 +53,8 @@ async fn x_010_a_claim_that_stays_wrong_after_the_repair_is_not_verified_and_sai
     let (code, output) = run(&world).await;
     assert_eq!((code, output["stop_reason"].as_str()), (Some(1), Some("NO_EVIDENCE")), "{output:#}");
     assert_eq!(output["stop_detail"], "claims_rejected");
+    assert_eq!(output["error"]["detail_ref"], "run.json#/errorMessage");
+    assert!(!left(&world, "run.json")["errorMessage"].as_str().unwrap().is_empty());
     assert!(output["limitations"][0].as_str().unwrap().contains("not there"), "{output:#}");
     let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
     assert!(report.contains("Not verified"), "{report}");
