@@ -16,6 +16,7 @@ use super::settings::is_http;
 use super::source_format::Source;
 use super::tools_file::{McpServerTable, RestToolTable};
 use super::tree::Tree;
+use crate::domain::clone_contents::CloneContents;
 use crate::domain::egress::{Egress, HostRule};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
@@ -247,6 +248,12 @@ impl Checker<'_> {
                 format!("\"{cron}\" is not a cron expression of five fields ({message})"),
             );
         }
+        // An entry without name is about a checkout, too.
+        self.require(
+            table.clone == CloneContents::Full || table.path.is_none() && table.name.is_some(),
+            &at("clone"),
+            "is for a clone that agentd manages: an entry with a `name` and without a `path`",
+        );
         self.require(
             table.timezone.parse::<chrono_tz::Tz>().is_ok(),
             &at("timezone"),

@@ -70,7 +70,7 @@ impl Checker<'_> {
         self.positive(table.retention, "cluster.retention");
         self.positive(table.max_clock_skew, "cluster.max_clock_skew");
         self.positive(table.drain_timeout, "cluster.drain_timeout");
-        self.at_least_one(table.checkpoint_max, "cluster.checkpoint_max");
+        self.at_least_one(table.checkpoint_max.0, "cluster.checkpoint_max");
     }
 
     fn servers(&mut self, table: &ClusterTable) {

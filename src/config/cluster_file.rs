@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
+use reqwest::Url;
 use serde::Serialize;
 
 use super::duration::Span;
+use super::size_file::Size;
 use super::table_file::table;
 use crate::domain::words::{words, words_of_a_format};
+
+/// The port of a server that names none.
+const USUAL_PORT: u16 = 4222;
 
 table! {
     /// `[cluster]`.
     #[derive(PartialEq, Eq)]
     pub struct ClusterTable {
-        /// Where the state is that several nodes share. With `nats`, `agentd daemon` and `agentd run` work on it; `agentd sweep` refuses it so far.
+        /// Where the state is: on this host alone, or on servers that several nodes share.
         pub store: StoreKind = StoreKind::Files,
         /// Name of the cluster; every stream and subject has it.
         pub name: String = "main".into(),
@@ -42,12 +47,24 @@ table! {
         pub max_runs: u32 = 0,
         /// How long journals, rows and blobs of runs are kept.
         pub retention: Span = Span(Duration::from_secs(90 * 86_400)),
-        /// Largest bundle of a checkpoint, or of commits that a run leaves unpushed, in bytes; work with a larger one stays on its node.
-        pub checkpoint_max: u64 = 256 << 20,
+        /// Largest bundle of a checkpoint, or of commits that a run leaves unpushed; work with a larger one stays on its node.
+        pub checkpoint_max: Size = Size(256 << 20),
         /// How far a node's clock may be off the servers'.
         pub max_clock_skew: Span = Span(Duration::from_secs(30)),
         /// How long runs may take to their next border when their node is drained.
         pub drain_timeout: Span = Span(Duration::from_secs(15 * 60)),
+    }
+}
+
+impl ClusterTable {
+    /// Host, in lower case, and port of each server; none without a cluster.
+    pub fn servers(&self) -> Vec<(String, u16)> {
+        let urls = self.urls.iter().filter(|_| self.store == StoreKind::Nats);
+        let place = |url: Url| {
+            let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+            Some((host, url.port().unwrap_or(USUAL_PORT)))
+        };
+        urls.filter_map(|text| place(Url::parse(text).ok()?)).collect()
     }
 }
 

@@ -19,6 +19,7 @@ use super::sandbox_file::SandboxTable;
 use super::table_file::table;
 use super::tools_file::{McpTable, RestTable};
 use crate::domain::budget::Budgets;
+use crate::domain::clone_contents::CloneContents;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::model_target::OnFatalError;
 use crate::domain::model_wire::ProviderKind;
@@ -92,6 +93,8 @@ table! {
         /// The main checkout; absent = a clone that agentd manages in the state directory.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub path: Option<PathBuf> = None,
+        /// What a clone that agentd manages brings of files, decided when it is made. `full`: every content there ever was. `blobless`: the contents of commits that are worked with.
+        pub clone: CloneContents = CloneContents::Full,
         /// Name of the remote.
         pub remote: String = "origin".to_owned(),
         /// Last link of the origin chain; blank = not set.

@@ -264,6 +264,7 @@ impl Repository {
         Self {
             name: None,
             path: None,
+            clone: table.clone,
             remote: table.remote.clone(),
             origin_branch: filled(&table.origin_branch),
             agent: table.agent.clone(),

@@ -12,6 +12,7 @@ pub mod plan_file;
 pub mod questions_file;
 pub mod config_file;
 pub mod duration;
+pub mod size_file;
 pub mod entry;
 pub mod env;
 pub mod error;
@@ -47,4 +48,5 @@ pub use settings::{
     CloneFile, Config, Credentials, Endpoint, McpServer, McpTransport, Provider, Repository, RestTool,
     Session,
 };
+pub use size_file::Size;
 pub use source_format::{RefusedKey, Source};

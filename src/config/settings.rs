@@ -22,6 +22,7 @@ use super::tools_file::{BoundParam, HttpMethod};
 use super::tree::Tree;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::budget::Budgets;
+use crate::domain::clone_contents::CloneContents;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::model_target::SessionSettings;
 use crate::domain::model_wire::ProviderKind;
@@ -106,6 +107,8 @@ pub struct Repository {
     pub name: Option<RepoName>,
     /// Absolute path of the main checkout; `None` = a clone that agentd manages.
     pub path: Option<PathBuf>,
+    /// What a clone that agentd manages brings of files.
+    pub clone: CloneContents,
     /// Name of the remote.
     pub remote: String,
     /// Last link of the origin chain, as written; never blank.

@@ -36,8 +36,8 @@ impl Daemon {
     /// The issue is closed or gone: nothing goes on with it by itself.
     fn leave_parked(&mut self, issue: &IssueRef) {
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
-        if let Some(parked) = memory.and_then(|memory| memory.parked.as_mut()) {
-            parked.requester = None;
+        if let Some(memory) = memory {
+            memory.wait_no_more();
         }
     }
 }

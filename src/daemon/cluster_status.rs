@@ -55,20 +55,27 @@ pub fn of_all(base: Status, words: &[Word]) -> Status {
         as_of: word.as_of,
         troubles: word.troubles(),
     });
+    let repositories = repositories(&living);
+    // Where no node works, several may have polled a repository one after the other: the last of them knows.
+    let knows = |node: &str, issue: &IssueStatus| {
+        somebody_works
+            || !repositories.iter().any(|of| of.repo == issue.repo && of.node.as_deref() != Some(node))
+    };
     let issues = |list: fn(&Status) -> &Vec<IssueStatus>| {
         let all = living.iter().flat_map(|(node, status)| {
-            list(status).iter().map(|issue| IssueStatus { node: Some((*node).to_owned()), ..issue.clone() })
+            let told = list(status).iter().filter(|issue| knows(node, issue));
+            told.map(|issue| IssueStatus { node: Some((*node).to_owned()), ..issue.clone() })
         });
         let mut all: Vec<IssueStatus> = all.collect();
         all.sort_by(|a, b| (&a.repo, a.issue, &a.node).cmp(&(&b.repo, b.issue, &b.node)));
         all
     };
     Status {
-        repositories: repositories(&living),
         running: running(&living),
         waiting: issues(|status| &status.waiting),
         parked: issues(|status| &status.parked),
         nodes: nodes.collect(),
+        repositories,
         ..base
     }
 }
@@ -159,6 +166,22 @@ mod tests {
         assert_eq!(lives, [("a", true), ("b", true), ("c", false)]);
         let left = of_all(words[0].status.clone().unwrap(), &words[2..]);
         assert_eq!(left.running.len(), 2, "nobody works: as it was left");
+    }
+
+    #[test]
+    fn where_no_node_works_an_issue_is_as_who_polled_it_last_left_it() {
+        let issue = |issue: u64, code: &str| json!({ "repo": "demo/shop", "issue": issue, "code": code, "text": code });
+        let earlier = json!({
+            "parked": [issue(24, "approval_pending")], "waiting": [issue(25, "no_slot")],
+            "repositories": [repository(Some("2026-01-01T00:00:00Z"))],
+        });
+        let later = json!({
+            "waiting": [issue(26, "draining")], "repositories": [repository(Some("2026-01-01T00:01:00Z"))],
+        });
+        let words = [word("a", false, earlier), word("b", false, later)];
+        let all = of_all(words[0].status.clone().unwrap(), &words);
+        let told: Vec<u64> = all.waiting.iter().chain(&all.parked).map(|issue| issue.issue).collect();
+        assert_eq!(told, [26], "b finished 24 and 25");
     }
 
     #[test]

@@ -200,10 +200,19 @@ impl IssueMemory {
         parked.or(self.requester.as_ref()).is_some()
     }
 
-    /// Whoever asked for a run whose call waits for an approval; for them it is gone on with once it is approved.
+    /// Whoever asked for a run whose call may wait for an approval; for them it is gone on with once it is approved. Where the process died
+    /// behind the run's end, nothing says yet how it ended.
     pub fn waits_for_approval(&self) -> Option<&AskedBy> {
-        let parked = self.parked.as_ref().filter(|_| self.pending_outcome.is_none())?;
-        parked.requester.as_ref()
+        let by = self.parked.as_ref().map_or(self.requester.as_ref(), |parked| parked.requester.as_ref());
+        by.filter(|_| self.pending_outcome.is_none())
+    }
+
+    /// Nothing goes on with it by itself once it is approved.
+    pub fn wait_no_more(&mut self) {
+        self.requester = None;
+        if let Some(parked) = &mut self.parked {
+            parked.requester = None;
+        }
     }
 
     /// Whether there is nothing to remember.

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use super::backend_file::{self, ProgramFile};
 use super::diagnostic::Severity;
 use super::position::child;
-use super::shape::{self, Codes, Format};
+use super::shape::{self, Format};
 use super::source::Findings;
-use super::verdict::{IGNORED, completion, needs_issue};
+use super::verdict::{CODES, IGNORED, completion, needs_issue};
 use super::verdict_file::VerdictFile;
 use crate::config::duration::Span;
 use crate::domain::budget::WantedBudgets;
@@ -294,7 +294,6 @@ pub struct AgentParts {
 }
 
 static FORMAT: LazyLock<Format> = LazyLock::new(Format::of::<AgentFile>);
-const CODES: Codes = Codes { missing: "AC-LOAD-003", invalid: "AC-VALID-001", unknown: "AC-UNKNOWN-001" };
 
 /// (pointer, why it means nothing here).
 const DEAD_KEYS: [(&str, &str); 9] = [
@@ -493,6 +492,20 @@ fn egress(file: &NetworkFile, findings: &mut Findings<'_>) -> Egress {
 
 fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
     const AT: &str = "/runner/integrations/github/labels";
+    let off = file.enabled == Some(false);
+    for (key, there) in
+        [("labels", !file.labels.is_empty()), ("defaultClosureAction", file.default_closure_action.is_some())]
+    {
+        if off && there {
+            findings.add(
+                Severity::Warning,
+                IGNORED,
+                &format!("/runner/integrations/github/{key}"),
+                format!("\"{key}\" is ignored: with \"enabled\": false the issue is left alone"),
+                "remove it, or write \"enabled\": true",
+            );
+        }
+    }
     let mut settings = GithubSettings {
         enabled: file.enabled.unwrap_or(true),
         labels: BTreeMap::new(),
@@ -503,7 +516,7 @@ fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
     };
     for (name, value) in &file.labels {
         match value {
-            Value::String(label) => {
+            Value::String(label) if name != "completion" => {
                 settings.labels.insert(name.clone(), label.clone());
             }
             Value::Object(change) if name == "completion" => {
@@ -517,7 +530,7 @@ fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
                         _ => findings.schema_error(
                             "AC-VALID-001",
                             &child(&child(AT, name), key),
-                            "completion labels are {\"add\": [texts], \"remove\": [texts]}",
+                            format!("\"{key}\" is no list of completion labels: they are {{\"add\": [texts], \"remove\": [texts]}}"),
                             "write lists of label names",
                         ),
                     }
@@ -526,8 +539,13 @@ fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
             _ => findings.schema_error(
                 "AC-VALID-001",
                 &child(AT, name),
-                format!("the label \"{name}\" is no text"),
-                "write the label's name",
+                match name.as_str() {
+                    "completion" => {
+                        "the completion labels are no {\"add\": [texts], \"remove\": [texts]}".to_owned()
+                    }
+                    name => format!("the label \"{name}\" is no text"),
+                },
+                "write names of labels",
             ),
         }
     }
@@ -565,6 +583,29 @@ fn parameters(file: &Map<String, Value>, findings: &mut Findings<'_>) -> Vec<Par
                 &format!("{at}/validation/pattern"),
                 format!("the pattern of \"{name}\" is no regular expression: {error}"),
                 "correct it",
+            );
+        }
+        if let (Some(min), Some(max)) = (limits.min, limits.max)
+            && min > max
+        {
+            let message = format!("no value of \"{name}\" fits: min {min} is more than max {max}");
+            invalid(&format!("{at}/validation"), message, "correct one of the two");
+        }
+        for (index, value) in limits.allowed.iter().enumerate().filter(|(_, value)| !kind.fits(value)) {
+            invalid(
+                &format!("{at}/validation/enum/{index}"),
+                format!("{value} can be no value of \"{name}\": it is no {}", kind.as_str()),
+                "write values of the parameter's type",
+            );
+        }
+        let bounds = [("min", limits.min.is_some()), ("max", limits.max.is_some())];
+        for (key, _) in bounds.iter().filter(|(_, there)| *there && kind == ParameterKind::Boolean) {
+            findings.add(
+                Severity::Warning,
+                IGNORED,
+                &format!("{at}/validation/{key}"),
+                format!("\"{key}\" is ignored: true and false have no size"),
+                "remove it",
             );
         }
         if parameter.required && parameter.default.is_some() {

@@ -30,7 +30,7 @@ pub struct Change {
 }
 
 /// (old key, new key) of `agent.json`, in the order in which they are moved.
-const AGENT_KEYS: [(&str, &str); 25] = [
+const AGENT_KEYS: [(&str, &str); 30] = [
     ("/behavior/systemPromptPath", "/runner/flow/systemPromptPath"),
     ("/behavior/defaultModel", "/runner/flow/defaultModel"),
     ("/behavior/askUserAutoResponse", "/runner/flow/askUserAutoResponse"),
@@ -43,6 +43,11 @@ const AGENT_KEYS: [(&str, &str); 25] = [
     ("/runner/completion/type", "/runner/verdict/type"),
     ("/runner/completion/config", "/runner/verdict/config"),
     ("/runner/execution/completion", "/runner/verdict"),
+    ("/runner/boundaries/github", "/runner/integrations/github"),
+    ("/runner/boundaries/actions", "/runner/actions"),
+    ("/runner/boundaries/defaultModel", "/runner/flow/defaultModel"),
+    ("/runner/boundaries/askUserAutoResponse", "/runner/flow/askUserAutoResponse"),
+    ("/runner/telemetry/logging", "/runner/logging"),
     ("/prompts/registry", "/runner/flow/prompts/registry"),
     ("/prompts/fallbackDir", "/runner/flow/prompts/fallbackDir"),
     ("/github/labels", "/runner/integrations/github/labels"),
@@ -75,7 +80,8 @@ pub fn newest_agent(value: &Value) -> Newest {
         put(&mut newest.value, "/runner/boundaries/sandbox/enabled", Value::Bool(!disabled));
         newest.note_move("/behavior/disableSandbox", "/runner/boundaries/sandbox/enabled");
     }
-    for emptied in ["/behavior", "/prompts", "/github", "/actions", "/runner/completion"] {
+    for emptied in ["/behavior", "/prompts", "/github", "/actions", "/runner/completion", "/runner/telemetry"]
+    {
         if newest.value.pointer(emptied).is_some_and(|left| left.as_object().is_some_and(Map::is_empty)) {
             take(&mut newest.value, emptied);
         }
@@ -98,18 +104,42 @@ pub fn newest_registry(value: &Value) -> Newest {
     newest.base_path();
     newest.own_c1();
     newest.drop_key("/editions", "has no effect: each step names its edition");
+    newest.drop_key("/userPromptsBase", "has no effect: prompts lie in the agent's folder, by their address");
+    newest.drop_key("/schemasBase", "has no effect: schemas lie in the agent's schemas folder");
+    for (name, _) in members(&newest.value, "/steps") {
+        newest.own_conditions(&name);
+    }
     for (name, _) in members(&newest.value, "/validationSteps") {
         let step = child("/validationSteps", &name);
         newest.move_key(&format!("{step}/completionConditions"), &format!("{step}/validationConditions"));
+        for key in CONDITION_KEYS {
+            newest.named_conditions(&format!("{step}/{key}"));
+        }
     }
     newest
 }
+
+/// Keys that list what must hold around a step.
+const CONDITION_KEYS: [&str; 3] = ["validationConditions", "preflightConditions", "postLLMConditions"];
 
 /// The registry of an agent in the newest form. For the oldest generation, what followed from the completion type and
 /// the names of steps is written down.
 pub fn newest_registry_of(agent: &Value, registry: &Value) -> Newest {
     let mut newest = newest_registry(registry);
-    if agent.get("behavior").is_some() {
+    let oldest = agent.get("behavior").is_some();
+    if registry.get("agentId").is_none()
+        && (oldest || !newest.changes.is_empty())
+        && let Some(name) = agent.get("name").filter(|name| name.is_string())
+    {
+        put(&mut newest.value, "/agentId", name.clone());
+        newest.follows(
+            "",
+            format!("the registry names no agent; {name} is the one whose registry it is"),
+            format!("write \"agentId\": {name}"),
+        );
+    }
+    if oldest {
+        newest.whole_gates();
         newest.named_addresses();
         let word = agent.pointer("/behavior/completionType").and_then(Value::as_str).unwrap_or_default();
         newest.named_entry(word);
@@ -118,7 +148,7 @@ pub fn newest_registry_of(agent: &Value, registry: &Value) -> Newest {
 }
 
 impl Newest {
-    fn move_key(&mut self, old: &str, new: &str) {
+    pub(super) fn move_key(&mut self, old: &str, new: &str) {
         if old == new || self.value.pointer(old).is_none() {
             return;
         }
@@ -171,6 +201,11 @@ impl Newest {
                 });
             }
         }
+    }
+
+    /// Something that the file does not say, and that follows from the rest of it.
+    pub(super) fn follows(&mut self, at: &str, what: String, instead: String) {
+        self.changes.push(Change { old: self.written(at), what, instead });
     }
 
     fn note_move(&mut self, old: &str, new: &str) {
@@ -254,7 +289,14 @@ impl Newest {
         let mut steps = Map::new();
         for (index, mut step) in list.into_iter().enumerate() {
             let id = ["id", "stepId"].iter().find_map(|key| step.get(*key)?.as_str().map(str::to_owned));
-            let id = id.unwrap_or_else(|| format!("step{}", index + 1));
+            let mut id = id.unwrap_or_else(|| format!("step{}", index + 1));
+            // Two of one name: the second one keeps a name that its own stepId contradicts, which is told.
+            if steps.contains_key(&id) {
+                if let Some(step) = step.as_object_mut() {
+                    step.entry("stepId").or_insert_with(|| id.as_str().into());
+                }
+                id = format!("{id}#{}", index + 1);
+            }
             if let Some(step) = step.as_object_mut() {
                 step.remove("id");
             }
@@ -282,8 +324,11 @@ impl Newest {
         {
             take(&mut self.value, &format!("{at}/prompt"));
         }
+        self.step_intents(at);
+        self.schema_pointer(at);
+        self.question_path(at);
         let variables = format!("{at}/variables");
-        if let Some(value) = self.value.pointer(&variables).cloned()
+        if let Some(value @ (Value::Object(_) | Value::Array(_))) = self.value.pointer(&variables).cloned()
             && self.value.pointer(&format!("{at}/uvVariables")).is_none()
         {
             let names: Vec<Value> = match value {
@@ -391,7 +436,7 @@ impl Newest {
     }
 }
 
-fn members(value: &Value, pointer: &str) -> Vec<(String, Value)> {
+pub(super) fn members(value: &Value, pointer: &str) -> Vec<(String, Value)> {
     let Some(map) = value.pointer(pointer).and_then(Value::as_object) else { return Vec::new() };
     map.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
 }
@@ -405,13 +450,13 @@ fn unescape(key: &str) -> String {
 }
 
 /// Takes a member out of the object around it.
-fn take(value: &mut Value, pointer: &str) -> Option<Value> {
+pub(super) fn take(value: &mut Value, pointer: &str) -> Option<Value> {
     let (parent, key) = pointer.rsplit_once('/')?;
     value.pointer_mut(parent)?.as_object_mut()?.shift_remove(&unescape(key))
 }
 
 /// Puts a member in, making the objects around it.
-fn put(value: &mut Value, pointer: &str, new: Value) {
+pub(super) fn put(value: &mut Value, pointer: &str, new: Value) {
     let mut place = value;
     let mut keys = pointer.split('/').skip(1).map(unescape).peekable();
     while let Some(key) = keys.next() {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::agent_file::AgentParts;
 use super::diagnostic::Severity;
 use super::position::child;
 use super::registry::ReadRegistry;
@@ -32,6 +33,11 @@ impl Reach {
                 if let Some(step) = registry.flow.step(&id)
                     && seen.insert(id)
                 {
+                    // A jump leads to whatever step the model names.
+                    if jumps_anywhere(step) {
+                        let all = registry.flow.steps.iter().map(|step| &step.id);
+                        open.extend(all.filter(|id| !id.starts_with("section.")).cloned());
+                    }
                     open.extend(ways(&registry.flow, step).into_iter().map(|(_, target)| target));
                 }
             }
@@ -82,6 +88,32 @@ fn ways(flow: &Flow, step: &Step) -> Vec<(Intent, String)> {
     ways
 }
 
+/// Whether the output may name any step as the target of a jump.
+fn jumps_anywhere(step: &Step) -> bool {
+    let gate = step.gate.as_ref().filter(|gate| gate.allowed_intents.contains(&Intent::Jump));
+    gate.is_some_and(|gate| gate.target_field.is_some()) && jump_targets(step).is_empty()
+}
+
+/// The steps that can come behind a step.
+pub(super) fn after(flow: &Flow, step: &Step) -> BTreeSet<String> {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![step.clone()]);
+    while let Some(step) = open.pop() {
+        let further: Vec<String> = if jumps_anywhere(&step) {
+            flow.steps.iter().map(|step| step.id.clone()).collect()
+        } else {
+            ways(flow, &step).into_iter().map(|(_, target)| target).collect()
+        };
+        for id in further {
+            if let Some(step) = flow.step(&id)
+                && seen.insert(id)
+            {
+                open.push(step.clone());
+            }
+        }
+    }
+    seen
+}
+
 /// Targets that the output's schema lists for a jump.
 fn jump_targets(step: &Step) -> Vec<String> {
     let path = step.gate.as_ref().and_then(|gate| gate.target_field.as_deref());
@@ -98,13 +130,10 @@ fn jump_targets(step: &Step) -> Vec<String> {
 }
 
 /// Adds what is wrong with gates and transitions.
-pub fn check(
-    registry: &ReadRegistry,
-    completion: Option<&Completion>,
-    reach: &Reach,
-    findings: &mut Findings<'_>,
-) {
+pub fn check(registry: &ReadRegistry, agent: &AgentParts, reach: &Reach, findings: &mut Findings<'_>) {
+    let completion = agent.completion.as_ref();
     gates(registry, completion, reach, findings);
+    waits_in_vain(registry, agent, findings);
     for read in &registry.steps {
         transitions(&registry.flow, read, reach, findings);
         self_loop(read, findings);
@@ -112,6 +141,23 @@ pub fn check(
     }
     orphans(registry, reach, findings);
     endless(registry, completion, reach, findings);
+}
+
+/// A flow that waits for what it cannot do and nobody else does.
+fn waits_in_vain(registry: &ReadRegistry, agent: &AgentParts, findings: &mut Findings<'_>) {
+    let closes = |read: &ReadStep| read.step.kind == Some(StepKind::Closure);
+    if agent.completion == Some(Completion::ExternalState)
+        && !agent.github.enabled
+        && !registry.steps.iter().any(closes)
+    {
+        findings.add(
+            Severity::Warning,
+            "SR-FLOW-003",
+            "/steps",
+            "no run completes: poll:state waits until the issue is closed, but no step closes, and with github.enabled false nothing is asked of GitHub",
+            "add a closing step, write github.enabled true, or choose another completion type",
+        );
+    }
 }
 
 fn gates(

@@ -10,13 +10,15 @@ use super::diagnostic::{Diagnostic, Refused, Severity};
 use super::generations::{Change, Newest, newest_agent, newest_registry_of};
 use super::graph::{self, Reach};
 use super::loaded::{Loaded, check_key, library_of};
+use super::output_check;
 use super::position::Position;
 use super::program::AgentPrograms;
 use super::prompt_check::{PromptCheck, in_prompt};
 use super::registry::{self, ReadRegistry};
-use super::schema_file::SchemaFolder;
+use super::schema_file::{SchemaFolder, unknown_keywords};
 use super::source::{Files, Findings, JsonSource, Unreadable, below};
 use super::steps::ReadStep;
+use super::unused;
 use super::variables::{Supply, host_variable};
 use crate::domain::flow::Definition;
 use crate::domain::output_schema::OutputValidator;
@@ -37,29 +39,47 @@ pub fn load(project: &Path, folder: &Path, supplied: &BTreeSet<String>) -> Resul
         project,
         folder,
         shown: shown_folder(project, folder),
-        files: Files::default(),
+        files: Files::of(project),
         diagnostics: Vec::new(),
     };
     let loaded = loader.load(supplied);
-    let mut diagnostics = loader.diagnostics;
+    let mut diagnostics = std::mem::take(&mut loader.diagnostics);
     sort(&mut diagnostics);
     match loaded {
         Some(mut loaded) if diagnostics.iter().all(|found| found.severity < Severity::Error) => {
             loaded.diagnostics = diagnostics;
             Ok(loaded)
         }
-        _ => Err(Refused(diagnostics)),
+        _ => Err(Refused(with_a_reason(diagnostics, &loader.shown))),
     }
 }
 
+/// Nothing is refused without a word, not even by a defect of the checks.
+fn with_a_reason(mut diagnostics: Vec<Diagnostic>, shown: &str) -> Vec<Diagnostic> {
+    if diagnostics.iter().all(|found| found.severity < Severity::Error) {
+        diagnostics.push(Diagnostic {
+            code: "AC-LOAD-004",
+            severity: Severity::Error,
+            file: format!("{shown}/agent.json"),
+            pointer: String::new(),
+            place: None,
+            message: "the agent cannot be used, and no check says why".to_owned(),
+            fix: "this is a defect of agentd: report it, with the agent's files".to_owned(),
+            schema: false,
+        });
+        sort(&mut diagnostics);
+    }
+    diagnostics
+}
+
 /// Names of the agents that a project has: folders of `.agent` with an `agent.json` or, where that is missing (N01), a
-/// registry; sorted. Blocks on disk.
+/// registry; sorted. One that cannot be read is among them, so that somebody says why. Blocks on disk.
 pub fn agents_of(project: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(project.join(".agent")) else { return Vec::new() };
     let mut names: Vec<String> = entries
         .flatten()
         .filter(|entry| {
-            let is_there = |file: &str| entry.path().join(file).is_file();
+            let is_there = |file: &str| entry.path().join(file).symlink_metadata().is_ok();
             is_there("agent.json") || is_there("steps_registry.json")
         })
         .filter_map(|entry| entry.file_name().into_string().ok())
@@ -109,7 +129,9 @@ impl Loader<'_> {
         let registry = registry::read(&newest_registry.value, agent.as_ref(), &schemas, &mut findings);
         let found = registry.as_ref().zip(agent.as_ref()).map(|(registry, agent)| {
             let reach = Reach::of(registry);
-            graph::check(registry, agent.completion.as_ref(), &reach, &mut findings);
+            graph::check(registry, agent, &reach, &mut findings);
+            output_check::check(registry, &reach, &mut findings);
+            unused::check(&registry.flow, agent.completion.as_ref(), &mut findings);
             check_schemas(registry, &reach, &mut findings);
             let own = AgentPrograms { folder: self.folder, shown: &self.shown, files: &self.files };
             own.of_registry(registry, &reach, &mut findings);
@@ -430,6 +452,17 @@ fn check_schemas(registry: &ReadRegistry, reach: &Reach, findings: &mut Findings
         let severity = reach.severity(&read.step.id);
         if let Some((pointer, code, message, fix)) = &read.broken_schema {
             findings.add(severity, code, pointer, message.clone(), fix.clone());
+        }
+        let whole = read.step.output_schema.as_ref().filter(|schema| schema.fields.is_none());
+        for (word, meant) in whole.map(|schema| unknown_keywords(&schema.json)).unwrap_or_default() {
+            let source = whole.map_or("", |schema| schema.source.as_str());
+            findings.add(
+                Severity::Warning,
+                "SR-SCHEMA-002",
+                &format!("{}/outputSchemaRef", read.at),
+                format!("\"{word}\" in {source} is no keyword of JSON Schema; it is ignored"),
+                meant.map_or_else(|| "remove it".to_owned(), |meant| format!("did you mean \"{meant}\"?")),
+            );
         }
         if let Some(schema) = &read.step.output_schema
             && let Err(broken) = OutputValidator::new(schema)

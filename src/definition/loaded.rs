@@ -20,6 +20,7 @@ use crate::prompt::address::PromptAddress;
 use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::{AbsentAdaptation, PromptLibrary, ResolvedPrompt};
 use crate::prompt::template::{Placeholder, RESERVED, Template, Values, is_variable_name};
+use crate::sys::files::leads_out;
 
 /// A loaded definition. It is never read again, so a run keeps what it started with.
 #[derive(Debug, Clone)]
@@ -70,6 +71,11 @@ pub(super) fn library_of(
     c1: &str,
 ) -> Result<(PromptRoot, PromptLibrary), PromptError> {
     let root = PromptRoot::read(project, folder, agent, c1)?;
+    if let Some(real) = leads_out(project, &root.folder) {
+        let message =
+            format!("a link leads out of the repository, to {}; put the folder itself there", real.display());
+        return Err(PromptError::new("PR-C3L-002", message).in_file(&root.shown));
+    }
     let library = PromptLibrary::read(&root.folder, &root.shown).map_err(|error| {
         PromptError::new("PR-FILE-001", format!("cannot be read: {error}")).in_file(&root.shown)
     })?;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::generations::{Change, Newest, newest_agent, newest_registry_of};
-use super::source::{Files, JsonSource, Unreadable};
-use crate::sys::files::{FileError, rewrite};
+use super::source::{Files, JsonSource, Unreadable, below};
+use crate::sys::files::{FileError, leads_out, rewrite};
 
 /// One file that is not in the newest form.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,19 +37,21 @@ type Codes = [&'static str; 3];
 pub fn plan(project: &Path, folder: &Path) -> Result<Vec<Migration>, Unmigratable> {
     let mut migrations = Vec::new();
     let path = folder.join("agent.json");
-    let agent = read(project, &path, ["AC-LOAD-001", "AC-LOAD-002", "AC-VALID-001"])?;
+    let agent = read(project, folder, &path, ["AC-LOAD-001", "AC-LOAD-002", "AC-VALID-001"])?;
     let newest = newest_agent(&agent.value);
-    let registry = newest
+    let named = newest
         .value
         .pointer("/runner/flow/prompts/registry")
         .and_then(serde_json::Value::as_str)
         .unwrap_or("steps_registry.json");
-    let registry = folder.join(registry);
+    let Some(registry) = below(folder, named) else {
+        let place = agent.shown.clone();
+        let why = format!("the registry \"{named}\" leads out of the agent's folder; name a file below it");
+        return Err(Unmigratable { code: "SR-LOAD-003", place, why });
+    };
+    let source = read(project, folder, &registry, ["SR-LOAD-003", "SR-LOAD-001", "SR-VALID-004"])?;
     push(&mut migrations, path, newest);
-    if registry.is_file() {
-        let source = read(project, &registry, ["SR-LOAD-003", "SR-LOAD-001", "SR-VALID-004"])?;
-        push(&mut migrations, registry, newest_registry_of(&agent.value, &source.value));
-    }
+    push(&mut migrations, registry, newest_registry_of(&agent.value, &source.value));
     Ok(migrations)
 }
 
@@ -58,11 +60,19 @@ pub fn apply(migrations: &[Migration]) -> Result<(), FileError> {
     migrations.iter().try_for_each(|migration| rewrite(&migration.path, migration.text.as_bytes()))
 }
 
-fn read(project: &Path, path: &Path, codes: Codes) -> Result<Rc<JsonSource>, Unmigratable> {
+/// Reads a file that may be rewritten: one that really lies in the agent's folder. Another one may be somebody else's.
+fn read(project: &Path, folder: &Path, path: &Path, codes: Codes) -> Result<Rc<JsonSource>, Unmigratable> {
     let shown = path.strip_prefix(project).unwrap_or(path).display().to_string();
     let [absent, unreadable, wrong] = codes;
     let refused = |code, place, why: String| Unmigratable { code, place, why };
-    let source = Files::default().json(path, &shown).map_err(|error| match error {
+    if let Some(real) = leads_out(folder, path) {
+        let why = format!(
+            "a link leads out of the agent's folder, to {}; put the file itself there",
+            real.display()
+        );
+        return Err(refused(unreadable, shown, why));
+    }
+    let source = Files::of(project).json(path, &shown).map_err(|error| match error {
         Unreadable::Absent => refused(absent, shown.clone(), "does not exist".into()),
         Unreadable::Failed(why) => refused(unreadable, shown.clone(), format!("cannot be read: {why}")),
         Unreadable::NotJson(at, why) => {

@@ -127,17 +127,27 @@ impl PromptCheck<'_> {
     fn retry_prompts(&self, findings: &mut Findings<'_>) {
         let flow = &self.registry.flow;
         for validation in &flow.validation_steps {
-            for pattern in flow.failure_patterns.values() {
+            let general = ("failed".to_owned(), None);
+            let patterns = flow.failure_patterns.values();
+            let own = patterns.map(|pattern| (pattern.edition.clone(), pattern.adaptation.clone()));
+            for (edition, adaptation) in own.chain([general]) {
                 let address = PromptAddress {
                     c1: flow.c1.clone(),
                     c2: validation.c2.clone(),
                     c3: validation.c3.clone(),
-                    edition: pattern.edition.clone(),
-                    adaptation: pattern.adaptation.clone(),
+                    edition,
+                    adaptation,
                 };
-                let Ok(found) = self.library.find(&address, AbsentAdaptation::FallBack) else { continue };
-                if let Err(error) = retry::render(found.template.body(), &serde_json::Value::Null) {
-                    findings.list.push(in_prompt(Severity::Error, &error, &self.library.shown(found.path)));
+                let found = self.library.find(&address, AbsentAdaptation::FallBack);
+                let error = match &found {
+                    Ok(found) => retry::render(found.template.body(), &serde_json::Value::Null)
+                        .err()
+                        .map(|error| error.in_file(&self.library.shown(found.path))),
+                    // One that is not there is in no file.
+                    Err(error) => Some(error.clone()).filter(|error| error.file.is_some()),
+                };
+                if let Some(error) = error {
+                    findings.list.push(in_prompt(Severity::Error, &error, &self.root.shown));
                 }
             }
         }

@@ -10,13 +10,15 @@ use super::agent_file::AgentParts;
 use super::diagnostic::Severity;
 use super::position::child;
 use super::registry_file::{
-    FailurePatternFile, GateFile, RegistryFile, StepFile, ValidationStepFile, ValidatorFile, ValidatorWord,
+    ConditionFile, FailurePatternFile, GateFile, OnFailureFile, PhaseWord, RegistryFile, StepFile,
+    ValidationStepFile, ValidatorFile, ValidatorWord,
 };
 use super::schema_file::SchemaFolder;
-use super::shape::{self, Codes, Format};
+use super::shape::{self, Format};
 use super::source::Findings;
-use super::steps::{ReadStep, StepReader};
+use super::steps::{CODES, ReadStep, StepReader};
 use crate::domain::check_output::{CheckOutput, EXTRACTORS};
+use crate::domain::completion::{known_type_names, type_names};
 use crate::domain::flow::{
     FailurePattern, Flow, OnFailure, SuccessWhen, ValidationCondition, ValidationStep, Validator,
     ValidatorKind,
@@ -35,7 +37,8 @@ pub struct ReadRegistry {
 }
 
 static FORMAT: LazyLock<Format> = LazyLock::new(Format::of::<RegistryFile>);
-const CODES: Codes = Codes { missing: "SR-LOAD-001", invalid: "SR-VALID-004", unknown: "SR-UNKNOWN-001" };
+/// The key of `entryStepMapping` that counts for every completion type which is not listed.
+const OTHERWISE: &str = "default";
 const PATH_TEMPLATE: &str = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md";
 const PATH_TEMPLATE_NO_ADAPTATION: &str = "{c1}/{c2}/{c3}/f_{edition}.md";
 
@@ -128,7 +131,10 @@ fn entries(file: &RegistryFile, agent: Option<&AgentParts>, findings: &mut Findi
     let mut entries: Vec<String> = Vec::new();
     let known = |id: &str| file.steps.contains_key(id);
     let names = agent.and_then(|agent| agent.completion.as_ref()).map(|completion| completion.all_names());
-    let selected = names.iter().flatten().find_map(|name| file.entry_step_mapping.get_key_value(*name));
+    let of_type = names.iter().flatten().find_map(|name| file.entry_step_mapping.get_key_value(*name));
+    // The oldest mappings list what counts otherwise under this word.
+    let otherwise = file.entry_step_mapping.get_key_value(OTHERWISE);
+    let selected = of_type.or(otherwise.filter(|_| file.entry_step.is_none()));
     let nearest = |id: &str| match shape::nearest(id, file.steps.keys().map(String::as_str)) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => "name a step of the registry".to_owned(),
@@ -170,6 +176,26 @@ fn entries(file: &RegistryFile, agent: Option<&AgentParts>, findings: &mut Findi
         entries.push(String::new());
     }
     for (name, target) in &file.entry_step_mapping {
+        if name == OTHERWISE && file.entry_step.is_some() {
+            findings.add(
+                Severity::Warning,
+                "SR-IGNORED-001",
+                &child("/entryStepMapping", name),
+                format!("\"{OTHERWISE}\" is ignored: what is not listed begins at entryStep"),
+                "remove one of the two",
+            );
+        } else if name != OTHERWISE && type_names(name).is_none() {
+            findings.add(
+                Severity::Warning,
+                "SR-IGNORED-001",
+                &child("/entryStepMapping", name),
+                format!("\"{name}\" is ignored: it is no completion type"),
+                match shape::nearest(name, known_type_names().into_iter()) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => format!("write a completion type, or \"{OTHERWISE}\" for all others"),
+                },
+            );
+        }
         if selected.is_some_and(|(chosen, _)| chosen == name) {
             continue;
         }
@@ -239,6 +265,7 @@ fn validators(
     for (name, value) in file {
         let at = child("/validators", name);
         let Ok(file) = serde_json::from_value::<ValidatorFile>(value.clone()) else { continue };
+        unused_of_validator(name, &file, value, &at, findings);
         let (kind, key) = match file.kind {
             ValidatorWord::Command => (file.command.clone().map(ValidatorKind::Command), "command"),
             ValidatorWord::File => (file.path.clone().map(ValidatorKind::File), "path"),
@@ -305,6 +332,33 @@ fn validators(
     validators
 }
 
+/// Keys of a validator that its type does not have.
+fn unused_of_validator(
+    name: &str,
+    file: &ValidatorFile,
+    value: &Value,
+    at: &str,
+    findings: &mut Findings<'_>,
+) {
+    const OF_PROGRAMS: [&str; 2] = ["successWhen", "fromWorktree"];
+    let (kind, others): (&str, &[&[&str]]) = match file.kind {
+        ValidatorWord::Command => ("command", &[&["path", "semanticConfig"]]),
+        ValidatorWord::File => ("file", &[&["command", "semanticConfig"], &OF_PROGRAMS]),
+        ValidatorWord::Custom if file.command.is_some() => ("custom", &[&["path", "semanticConfig"]]),
+        ValidatorWord::Custom => ("custom", &[&["semanticConfig"]]),
+        ValidatorWord::Semantic => ("semantic", &[&["command", "path", "extractParams"], &OF_PROGRAMS]),
+    };
+    for key in others.iter().copied().flatten().filter(|key| value.get(**key).is_some()) {
+        findings.add(
+            Severity::Warning,
+            "SR-IGNORED-001",
+            &child(at, key),
+            format!("\"{key}\" of the validator \"{name}\" is ignored: its type is {kind}"),
+            "remove it, or correct the type",
+        );
+    }
+}
+
 fn success_when(word: Option<&str>, at: &str, findings: &mut Findings<'_>) -> SuccessWhen {
     let Some(word) = word else { return SuccessWhen::ExitCode(0) };
     match word.split_once(':') {
@@ -330,6 +384,48 @@ fn success_when(word: Option<&str>, at: &str, findings: &mut Findings<'_>) -> Su
     SuccessWhen::ExitCode(0)
 }
 
+/// The conditions of one list; their validators exist, and are meant for it.
+fn conditions(
+    list: Vec<ConditionFile>,
+    at: &str,
+    phase: Option<PhaseWord>,
+    validators: &Map<String, Value>,
+    findings: &mut Findings<'_>,
+) -> Vec<ValidationCondition> {
+    let mut conditions = Vec::new();
+    for (index, condition) in list.into_iter().enumerate() {
+        let at = format!("{at}/{index}/validator");
+        let declared = validators.get(&condition.validator).and_then(|validator| validator.get("phase"));
+        let declared = declared.and_then(|word| serde_json::from_value::<PhaseWord>(word.clone()).ok());
+        if !validators.contains_key(&condition.validator) {
+            findings.add(
+                Severity::Error,
+                "SR-REF-001",
+                &at,
+                format!("validator \"{}\" is not defined", condition.validator),
+                match shape::nearest(&condition.validator, validators.keys().map(String::as_str)) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => "define it under validators".to_owned(),
+                },
+            );
+        } else if phase.is_some() && declared.is_some() && phase != declared {
+            findings.add(
+                Severity::Error,
+                "SR-REF-006",
+                &at,
+                format!(
+                    "validator \"{}\" is declared for the other moment by its phase",
+                    condition.validator
+                ),
+                "name another validator, or correct its phase",
+            );
+        }
+        let params = condition.params.iter().map(|(name, value)| (name.clone(), value_text(value))).collect();
+        conditions.push(ValidationCondition { validator: condition.validator, params });
+    }
+    conditions
+}
+
 fn validation_steps(registry: &RegistryFile, findings: &mut Findings<'_>) -> Vec<ValidationStep> {
     let validators = &registry.validators;
     let mut steps = Vec::new();
@@ -350,36 +446,39 @@ fn validation_steps(registry: &RegistryFile, findings: &mut Findings<'_>) -> Vec
                 );
             }
         }
-        let mut conditions = Vec::new();
-        for (index, condition) in file.validation_conditions.into_iter().enumerate() {
-            if !validators.contains_key(&condition.validator) {
-                findings.add(
-                    Severity::Error,
-                    "SR-REF-001",
-                    &format!("{at}/validationConditions/{index}/validator"),
-                    format!("validator \"{}\" is not defined", condition.validator),
-                    match shape::nearest(&condition.validator, validators.keys().map(String::as_str)) {
-                        Some(near) => format!("did you mean \"{near}\"?"),
-                        None => "define it under validators".to_owned(),
-                    },
-                );
-            }
-            conditions.push(ValidationCondition {
-                validator: condition.validator,
-                params: condition
-                    .params
-                    .iter()
-                    .map(|(name, value)| (name.clone(), value_text(value)))
-                    .collect(),
-            });
-        }
+        let mut of = |key: &str, phase, list| conditions(list, &child(&at, key), phase, validators, findings);
+        let conditions = of("validationConditions", None, file.validation_conditions);
+        let before = of("preflightConditions", Some(PhaseWord::Preflight), file.preflight_conditions);
+        let after = of("postLLMConditions", Some(PhaseWord::PostLlm), file.post_llm_conditions);
         let on_failure = file.on_failure;
+        if let Some(OnFailureFile { action: OnFailure::Abort | OnFailure::Skip, max_attempts: Some(_) }) =
+            &on_failure
+        {
+            findings.add(
+                Severity::Warning,
+                "SR-IGNORED-001",
+                &format!("{at}/onFailure/maxAttempts"),
+                "\"maxAttempts\" is ignored: only the action \"retry\" makes attempts",
+                "remove it, or write the action \"retry\"",
+            );
+        }
+        if file.step_id.as_ref().is_some_and(|written| written != id) {
+            findings.add(
+                Severity::Warning,
+                "SR-IGNORED-001",
+                &child(&at, "stepId"),
+                format!("\"stepId\" is ignored: a validation step goes by its key \"{id}\""),
+                "write the key's name",
+            );
+        }
         steps.push(ValidationStep {
             id: id.clone(),
             name: file.name.unwrap_or_else(|| id.clone()),
             c2: file.c2.unwrap_or_else(|| "retry".into()),
             c3: file.c3.unwrap_or_default(),
             conditions,
+            before,
+            after,
             on_failure: on_failure.as_ref().map_or(OnFailure::Retry, |on_failure| on_failure.action),
             max_attempts: on_failure.and_then(|on_failure| on_failure.max_attempts).unwrap_or(3),
         });

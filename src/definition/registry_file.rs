@@ -110,9 +110,101 @@ pub struct StepFile {
     /// Without meaning here.
     pub fallback_key: Option<Value>,
     /// How often in a row a step without gate is visited: `{min, max}`.
+    #[schemars(with = "Option<IterationsFile>")]
     pub iterations: Option<Value>,
     /// A question after the step's work, in place of a gate: `{prompt, onPass, onFail}`.
+    #[schemars(with = "Option<StepCheckFile>")]
     pub check: Option<Value>,
+}
+
+/// `iterations` of a step.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct IterationsFile {
+    pub min: Option<Value>,
+    pub max: Option<Value>,
+}
+
+/// `check` of a step.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StepCheckFile {
+    /// The question.
+    pub prompt: Option<CheckPromptFile>,
+    /// What the answer looks like: `result` is `ok` or `ng`; the rest is for people.
+    pub response_format: Option<Value>,
+    /// Where `ok` leads.
+    pub on_pass: Option<OnPassFile>,
+    /// What `ng` does.
+    pub on_fail: Option<OnFailFile>,
+}
+
+/// `check.prompt`: a path, or an address.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum CheckPromptFile {
+    Path(String),
+    Address {
+        path: Option<String>,
+        c2: Option<String>,
+        c3: Option<String>,
+        edition: Option<String>,
+        adaptation: Option<String>,
+    },
+}
+
+/// `check.onPass`: a step, `complete`, or one of the two as an object.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum OnPassFile {
+    Word(String),
+    Rule { next: Option<String>, complete: Option<bool> },
+}
+
+/// `check.onFail`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct OnFailFile {
+    pub retry: Option<bool>,
+    pub max_retries: Option<Value>,
+    pub fallback: Option<String>,
+}
+
+/// One entry of `inputs`, or of its `variables` in the oldest form.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct InputFile {
+    pub from: Option<String>,
+    pub required: Option<bool>,
+    pub default: Option<Value>,
+    pub on_missing: Option<String>,
+    pub description: Option<String>,
+}
+
+/// `inputs` in the oldest form.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct OldestInputsFile {
+    pub from_step: Option<String>,
+    #[serde(default)]
+    pub from_steps: Vec<String>,
+    #[serde(default)]
+    pub variables: Map<String, Value>,
+}
+
+/// One field of an `outputSchema` in the oldest form.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct OutputFieldFile {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub required: Option<bool>,
+    pub description: Option<String>,
+    pub default: Option<Value>,
 }
 
 /// For what a run may have to wait behind a step.
@@ -208,6 +300,8 @@ pub struct ValidatorFile {
     #[serde(default)]
     pub extract_params: BTreeMap<String, String>,
     pub recoverable_by_default: Option<bool>,
+    /// In which of the two lists of a validation step it may stand.
+    pub phase: Option<PhaseWord>,
     /// agentd's own: what the command executes may be what the run changed.
     #[serde(default)]
     pub from_worktree: bool,
@@ -223,6 +317,16 @@ pub enum ValidatorWord {
     File,
     Custom,
     Semantic,
+}
+
+/// `phase` of a validator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PhaseWord {
+    /// In `preflightConditions`.
+    Preflight,
+    /// In `postLLMConditions`.
+    PostLlm,
 }
 
 /// `semanticConfig`.
@@ -243,8 +347,15 @@ pub struct ValidationStepFile {
     pub description: Option<String>,
     pub c2: Option<String>,
     pub c3: Option<String>,
+    /// Asked before a closing step's work, and when the flow wants to end.
     #[serde(default)]
     pub validation_conditions: Vec<ConditionFile>,
+    /// Asked before the step's work only; one that fails ends the run.
+    #[serde(default)]
+    pub preflight_conditions: Vec<ConditionFile>,
+    /// Asked behind the step's work only.
+    #[serde(default, rename = "postLLMConditions")]
+    pub post_llm_conditions: Vec<ConditionFile>,
     pub on_failure: Option<OnFailureFile>,
     pub output_schema: Option<Value>,
     pub output_schema_ref: Option<SchemaRefFile>,

@@ -1,10 +1,12 @@
 //! JSON Schemas of step outputs: selected, references inlined, conditions left alone. An object is as open
 //! as its schema says: fields that it does not name pass, and are kept.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::shape::nearest;
 use super::source::{Files, Unreadable, below};
 
 /// Deepest nesting of a resolved schema.
@@ -220,6 +222,85 @@ fn holds_named_schemas(key: &str) -> bool {
     matches!(key, "properties" | "patternProperties" | "dependentSchemas" | "dependencies")
 }
 
+/// Keywords of JSON Schema that are in a resolved schema.
+const KEYWORDS: [&str; 51] = [
+    "type",
+    "enum",
+    "const",
+    "default",
+    "examples",
+    "required",
+    "description",
+    "title",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "propertyNames",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentSchemas",
+    "dependentRequired",
+    "dependencies",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "format",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minProperties",
+    "maxProperties",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "definitions",
+];
+
+/// Words of a resolved schema that are no keywords, so that nothing heeds them; each once, with the keyword that is meant.
+pub fn unknown_keywords(schema: &Value) -> BTreeMap<String, Option<&'static str>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![schema];
+    while let Some(schema) = open.pop() {
+        match schema {
+            Value::Object(object) => {
+                for (key, value) in object {
+                    if !KEYWORDS.contains(&key.as_str()) && !key.starts_with('$') && !key.starts_with("x-") {
+                        found.insert(key.clone(), nearest(key, KEYWORDS.into_iter()));
+                    } else if holds_named_schemas(key) {
+                        open.extend(value.as_object().into_iter().flat_map(Map::values));
+                    } else if !is_data(key) {
+                        open.push(value);
+                    }
+                }
+            }
+            Value::Array(items) => open.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    found
+}
+
 const CONDITIONAL: [&str; 7] = ["if", "then", "else", "not", "anyOf", "oneOf", "allOf"];
 
 /// Folds plain parts of `allOf` into the schema: the base first, later properties over it, `required` united.
@@ -300,7 +381,7 @@ mod tests {
         for (name, value) in files {
             put(&folder.path().join(name), &value.to_string());
         }
-        then(&SchemaFolder { folder: folder.path(), shown: "schemas", files: &Files::default() })
+        then(&SchemaFolder { folder: folder.path(), shown: "schemas", files: &Files::of(folder.path()) })
     }
 
     #[expect(clippy::disallowed_methods, reason = "a fixture in a temporary folder")]
@@ -333,6 +414,16 @@ mod tests {
             assert_eq!(folder.resolve("t.json", "a").unwrap_err().code, "FAILED_SCHEMA_RESOLUTION");
             assert_eq!(folder.resolve("../s.json", "a").unwrap_err().code, "FAILED_SCHEMA_RESOLUTION");
         });
+    }
+
+    #[test]
+    fn a_word_that_is_no_keyword_is_found_wherever_it_stands_and_a_fields_name_is_none() {
+        let schema = json!({"type": "object", "requierd": ["a"], "properties": {
+            "requierd": {"type": "string", "minLenght": 3}, "kind": {"enum": [{"odd": 1}], "default": {"odd": 1}}},
+            "anyOf": [{"mood": "good"}], "x-ours": 1, "$comment": "so"});
+        let found = unknown_keywords(&schema);
+        let expected = [("minLenght", Some("minLength")), ("mood", None), ("requierd", Some("required"))];
+        assert_eq!(found, expected.map(|(word, meant)| (word.to_owned(), meant)).into());
     }
 
     #[test]

@@ -44,13 +44,18 @@ pub struct Codes {
 
 /// Adds every violation as a schema error and every unknown key as a warning. True = no violation.
 pub fn check(format: &Format, value: &Value, codes: Codes, findings: &mut Findings<'_>) -> bool {
+    check_at(format, value, "", codes, findings)
+}
+
+/// As [`check`], for a value that stands at the pointer `at` of the file.
+pub fn check_at(format: &Format, value: &Value, at: &str, codes: Codes, findings: &mut Findings<'_>) -> bool {
     let mut clean = true;
     match &format.compiled {
         Ok(validator) => {
             for error in validator.iter_errors(value) {
                 clean = false;
                 for error in meant(&error) {
-                    tell(error, codes, findings);
+                    tell(error, at, codes, findings);
                 }
             }
         }
@@ -58,13 +63,13 @@ pub fn check(format: &Format, value: &Value, codes: Codes, findings: &mut Findin
             clean = false;
             findings.schema_error(
                 codes.invalid,
-                "",
+                at,
                 format!("the format's own schema is broken: {error}"),
                 "",
             );
         }
     }
-    unknown_keys(&format.schema, &format.schema, value, "", codes, findings);
+    unknown_keys(&format.schema, &format.schema, value, at, codes, findings);
     clean
 }
 
@@ -89,9 +94,9 @@ fn meant<'e>(error: &'e ValidationError<'e>) -> Vec<&'e ValidationError<'e>> {
     }
 }
 
-fn tell(error: &ValidationError<'_>, codes: Codes, findings: &mut Findings<'_>) {
+fn tell(error: &ValidationError<'_>, at: &str, codes: Codes, findings: &mut Findings<'_>) {
     let required = error.kind().keyword() == "required";
-    let pointer = error.instance_path().to_string();
+    let pointer = format!("{at}{}", error.instance_path());
     let shallow = pointer.matches('/').count() <= 1;
     let code = if required && shallow { codes.missing } else { codes.invalid };
     let fix = match error.kind().keyword() {
@@ -111,7 +116,7 @@ fn unknown_keys(
     codes: Codes,
     findings: &mut Findings<'_>,
 ) {
-    let schema = plain(root, schema);
+    let schema = plain(root, schema, value);
     match value {
         Value::Object(object) => {
             let properties = schema.get("properties").and_then(Value::as_object);
@@ -128,13 +133,7 @@ fn unknown_keys(
                         Some(near) => format!("did you mean \"{near}\"? Otherwise remove it"),
                         None => "remove it".to_owned(),
                     };
-                    findings.add(
-                        Severity::Warning,
-                        codes.unknown,
-                        &at,
-                        format!("key \"{key}\" is not known; it is ignored"),
-                        fix,
-                    );
+                    findings.add(Severity::Warning, codes.unknown, &at, unknown(key, value), fix);
                 }
             }
         }
@@ -148,16 +147,31 @@ fn unknown_keys(
     }
 }
 
-/// The schema behind a reference, or behind "this or null".
-fn plain<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
+/// What is said of a key that is not known. What stands in it is named, because it is ignored with it.
+pub fn unknown(key: &str, value: &Value) -> String {
+    let inner: Vec<&str> = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+    match inner.as_slice() {
+        [] => format!("key \"{key}\" is not known; it is ignored"),
+        inner => {
+            format!("key \"{key}\" is not known; it is ignored, with what stands in it: {}", inner.join(", "))
+        }
+    }
+}
+
+/// The schema behind a reference, or of several shapes the one that is meant for such a value.
+fn plain<'s>(root: &'s Value, schema: &'s Value, value: &Value) -> &'s Value {
     if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#')) {
-        return root.pointer(name).map_or(schema, |schema| plain(root, schema));
+        return root.pointer(name).map_or(schema, |schema| plain(root, schema, value));
     }
-    let parts = schema.get("anyOf").and_then(Value::as_array);
-    match parts.and_then(|parts| parts.iter().find(|part| part["type"] != "null")) {
-        Some(part) => plain(root, part),
-        None => schema,
-    }
+    let parts = ["anyOf", "oneOf"].iter().find_map(|key| schema.get(*key)?.as_array());
+    let fits = |schema: &&Value| match value {
+        Value::Object(_) => {
+            schema.get("properties").is_some() || schema.get("additionalProperties").is_some()
+        }
+        Value::Array(_) => schema.get("items").is_some(),
+        _ => true,
+    };
+    parts.and_then(|parts| parts.iter().map(|part| plain(root, part, value)).find(fits)).unwrap_or(schema)
 }
 
 /// The known word nearest to a mistyped one.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::diagnostic::{Diagnostic, Severity};
 use super::position::{Position, Positions};
 use crate::domain::canonical::sha256_hex;
+use crate::sys::files::leads_out;
 
 /// Largest definition file, in bytes.
 const LARGEST_FILE: u64 = 8 * 1024 * 1024;
@@ -36,13 +37,19 @@ pub enum Unreadable {
 }
 
 /// Everything that is read, with hashes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Files {
+    root: PathBuf,
     hashes: RefCell<BTreeMap<String, String>>,
     json: RefCell<BTreeMap<PathBuf, Result<std::rc::Rc<JsonSource>, Unreadable>>>,
 }
 
 impl Files {
+    /// Reads below the repository `root` only: no link may lead out of it.
+    pub fn of(root: &Path) -> Self {
+        Self { root: root.to_owned(), hashes: RefCell::default(), json: RefCell::default() }
+    }
+
     /// Reads a JSON file, once.
     pub fn json(&self, path: &Path, shown: &str) -> Result<std::rc::Rc<JsonSource>, Unreadable> {
         if let Some(known) = self.json.borrow().get(path) {
@@ -74,6 +81,12 @@ impl Files {
             std::io::ErrorKind::NotFound => Unreadable::Absent,
             _ => Unreadable::Failed(error.to_string()),
         };
+        if let Some(real) = leads_out(&self.root, path) {
+            return Err(Unreadable::Failed(format!(
+                "a link leads out of the repository, to {}; put the file itself there",
+                real.display()
+            )));
+        }
         let about = path.metadata().map_err(failed)?;
         if !about.is_file() {
             return Err(Unreadable::Failed("is no file".into()));

@@ -1,21 +1,34 @@
 //! From the registry's shape to the steps of a flow: gates, transitions, inputs and output schemas.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::backend_file;
 use super::diagnostic::Severity;
 use super::position::child;
-use super::registry_file::{GateFile, StepFile};
+use super::registry_file::{GateFile, InputFile, OldestInputsFile, OutputFieldFile, StepFile};
 use super::schema_file::SchemaFolder;
+use super::shape::{self, Codes, Format};
 use super::source::Findings;
 use super::step_check;
 use crate::domain::agent_program::{Backend, StepExecutor};
 use crate::domain::flow::{Gate, Intent, Step, StepAddress, StepKind, Subprocess, Transition};
 use crate::domain::input_spec::{Input, InputSpec, OnMissing, split_reference};
 use crate::domain::output_schema::{FieldKind, OutputField, OutputSchema, StepSchema};
+
+/// Codes of a registry.
+pub(super) const CODES: Codes =
+    Codes { missing: "SR-LOAD-001", invalid: "SR-VALID-004", unknown: "SR-UNKNOWN-001" };
+
+/// Codes of what a step takes from others.
+const INPUT_CODES: Codes = Codes { missing: "SR-INPUT-001", invalid: "SR-INPUT-001", ..CODES };
+
+static INPUT: LazyLock<Format> = LazyLock::new(Format::of::<InputFile>);
+static OLDEST_INPUTS: LazyLock<Format> = LazyLock::new(Format::of::<OldestInputsFile>);
+static OUTPUT_FIELD: LazyLock<Format> = LazyLock::new(Format::of::<OutputFieldFile>);
 
 /// What reading a step needs beside the step.
 pub struct StepReader<'a, 'f> {
@@ -97,7 +110,7 @@ impl StepReader<'_, '_> {
             inputs: file.inputs.as_ref().map(|inputs| self.inputs(inputs, &at)).unwrap_or_default(),
             gate,
             gates_plan: file.gate.is_some(),
-            transitions: self.transitions(file.transitions.as_ref(), &at),
+            transitions: self.transitions(file, &at),
             permission_mode: file.permission_mode,
             runner: file.runner.as_ref().map(|runner| Subprocess {
                 command: runner.command.clone(),
@@ -143,6 +156,11 @@ impl StepReader<'_, '_> {
 
     fn ignored(&mut self, file: &StepFile, at: &str) {
         let gate = file.structured_gate.as_ref();
+        let runs = file.runner.is_some();
+        let named = |path: &String, word: &str| {
+            path.rsplit('/').next().is_some_and(|name| name.split(['_', '.']).any(|part| part == word))
+        };
+        let unnamed = |word: &str| file.path.as_ref().is_some_and(|path| !named(path, word));
         for (key, there, why) in [
             ("model", file.model.is_some(), "models are chosen by session.targets in agentd.toml"),
             ("condition", file.condition.is_some(), "steps are chosen by transitions alone"),
@@ -155,6 +173,42 @@ impl StepReader<'_, '_> {
                 gate.is_some_and(|gate| gate.target_mode.is_some()),
                 "the transitions say it",
             ),
+            (
+                "structuredGate/fallbackIntent",
+                gate.is_some_and(|gate| gate.fallback_intent.is_some() && gate.fail_fast != Some(false)),
+                "an intent that is not allowed is told to the model, and then ends the run, unless failFast is false",
+            ),
+            (
+                "structuredGate/targetField",
+                gate.is_some_and(|gate| {
+                    let jumps = |word: &String| Intent::read(word) == Some(Intent::Jump);
+                    gate.target_field.is_some() && !gate.allowed_intents.iter().any(jumps)
+                }),
+                "only a jump has a target, and the gate lets none through",
+            ),
+            (
+                "type",
+                file.kind.as_ref().is_some_and(|kind| kind != "prompt"),
+                "every step is worked on by its prompt",
+            ),
+            (
+                "outputSchema",
+                file.output_schema.is_some() && file.output_schema_ref.is_some(),
+                "outputSchemaRef goes before it",
+            ),
+            (
+                "adaptation",
+                file.adaptation.as_ref().is_some_and(|word| unnamed(word)),
+                "the prompt is named by its path",
+            ),
+            (
+                "edition",
+                file.edition.as_ref().is_some_and(|word| unnamed(word)),
+                "the prompt is named by its path",
+            ),
+            ("path", runs && file.path.is_some(), "a program does the step"),
+            ("usesStdin", runs && file.uses_stdin, "a program does the step"),
+            ("permissionMode", runs && file.permission_mode.is_some(), "a program does the step"),
         ] {
             if there {
                 self.findings.add(
@@ -266,9 +320,10 @@ impl StepReader<'_, '_> {
         legal
     }
 
-    fn transitions(&mut self, file: Option<&Map<String, Value>>, at: &str) -> BTreeMap<Intent, Transition> {
+    fn transitions(&mut self, file: &StepFile, at: &str) -> BTreeMap<Intent, Transition> {
+        let gated = file.structured_gate.is_some();
         let mut transitions = BTreeMap::new();
-        for (word, rule) in file.into_iter().flatten() {
+        for (word, rule) in file.transitions.iter().flatten() {
             let at = child(&child(at, "transitions"), word);
             let Some(intent) = Intent::read(word) else {
                 self.findings.add(
@@ -288,6 +343,35 @@ impl StepReader<'_, '_> {
                     "\"fallback\" of a transition is ignored: an unknown target is an error",
                     "remove it",
                 );
+            }
+            let conditional = rule.get("condition").is_some() || rule.get("targets").is_some();
+            let names_step = rule.get("target").is_some_and(|target| !target.is_null());
+            let dead = match intent {
+                Intent::Closing | Intent::Abort if names_step || conditional => {
+                    Some("it ends the flow, wherever it is said to lead")
+                }
+                Intent::Next | Intent::Repeat | Intent::Jump | Intent::Handoff | Intent::Escalate
+                    if !gated && intent != Intent::Next =>
+                {
+                    Some("a step without gate says no intent; it goes to \"next\"")
+                }
+                Intent::Next | Intent::Repeat | Intent::Jump | Intent::Handoff | Intent::Escalate
+                    if conditional && rule.get("target").is_some() =>
+                {
+                    Some("of \"target\" and \"targets\", the latter count")
+                }
+                Intent::Next
+                | Intent::Repeat
+                | Intent::Jump
+                | Intent::Handoff
+                | Intent::Escalate
+                | Intent::Closing
+                | Intent::Abort => None,
+            };
+            if let Some(why) = dead {
+                let at = if conditional && names_step { child(&at, "target") } else { at.clone() };
+                let message = format!("what \"{word}\" says here is ignored: {why}");
+                self.findings.add(Severity::Warning, "SR-IGNORED-001", &at, message, "remove it");
             }
             let target = |value: &Value| value.as_str().map(str::to_owned);
             let transition = match (rule.get("condition").and_then(Value::as_str), rule.get("targets")) {
@@ -329,6 +413,7 @@ impl StepReader<'_, '_> {
             Some(variables)
                 if ["from_step", "from_steps"].iter().any(|key| map.contains_key(*key)) || map.len() == 1 =>
             {
+                shape::check_at(&OLDEST_INPUTS, file, &at, INPUT_CODES, self.findings);
                 let from = map.get("from_step").and_then(Value::as_str);
                 for (reference, rule) in variables {
                     let place = child(&child(&at, "variables"), reference);
@@ -360,7 +445,7 @@ impl StepReader<'_, '_> {
         spec
     }
 
-    fn input(&mut self, reference: &str, rule: &Value, default_required: bool, at: &str) -> Option<Input> {
+    fn input(&mut self, reference: &str, value: &Value, default_required: bool, at: &str) -> Option<Input> {
         let Some(mut input) = Input::required(reference) else {
             self.findings.add(
                 Severity::Error,
@@ -371,9 +456,10 @@ impl StepReader<'_, '_> {
             );
             return None;
         };
-        match rule {
+        match value {
             Value::Bool(required) => input.required = *required,
             Value::Object(rule) => {
+                shape::check_at(&INPUT, value, at, INPUT_CODES, self.findings);
                 input.required = rule.get("required").and_then(Value::as_bool).unwrap_or(default_required);
                 input.default = rule.get("default").cloned();
                 input.on_missing = match rule.get("onMissing").and_then(Value::as_str) {
@@ -433,7 +519,28 @@ impl StepReader<'_, '_> {
             return Ok(Some(StepSchema { json: inline.clone(), fields: None, source }));
         }
         let mut fields = Vec::new();
+        for (name, value) in map.iter().filter(|(name, _)| name.starts_with('$')) {
+            let at = child(&at, name);
+            match (name.as_str(), value) {
+                ("$namespace", Value::String(_)) | ("$schema" | "$comment", _) => {}
+                ("$namespace", _) => {
+                    self.findings.schema_error(
+                        "SR-VALID-004",
+                        &at,
+                        "$namespace is no text",
+                        "write the step's id",
+                    );
+                }
+                (key, value) => {
+                    let message = shape::unknown(key, value);
+                    self.findings.add(Severity::Warning, CODES.unknown, &at, message, "remove it");
+                }
+            }
+        }
         for (name, field) in map.iter().filter(|(name, _)| !name.starts_with('$')) {
+            if field.is_object() {
+                shape::check_at(&OUTPUT_FIELD, field, &child(&at, name), CODES, self.findings);
+            }
             let word = field.as_str().or_else(|| field.get("type").and_then(Value::as_str)).unwrap_or("");
             let Some(kind) = FieldKind::parse(word) else {
                 return Err((
@@ -491,10 +598,11 @@ impl StepReader<'_, '_> {
             (None, Some(word)) => word.as_str().map(str::to_owned).into_iter().collect(),
             (None, None) => Vec::new(),
         };
-        let said: std::collections::BTreeSet<Intent> =
-            words.iter().filter_map(|word| Intent::read(word)).collect();
+        // A word of an intent that the gate does not let through is one more than allowed.
+        let read = |word: &String| gate.read(word).or_else(|| Intent::read(word));
+        let said: std::collections::BTreeSet<Intent> = words.iter().filter_map(read).collect();
         let allowed: std::collections::BTreeSet<Intent> = gate.allowed_intents.iter().copied().collect();
-        let unknown = words.iter().any(|word| Intent::read(word).is_none());
+        let unknown = words.iter().any(|word| read(word).is_none());
         if said != allowed || unknown {
             let list = |intents: &std::collections::BTreeSet<Intent>| {
                 intents.iter().map(|intent| intent.as_str()).collect::<Vec<_>>().join(", ")
@@ -510,7 +618,7 @@ impl StepReader<'_, '_> {
                 ),
                 "make both list the same intents",
             );
-        } else if words.iter().any(|word| Intent::read(word).is_some_and(|intent| intent.as_str() != word))
+        } else if words.iter().any(|word| read(word).is_some_and(|intent| intent.as_str() != word))
             && let Some(object) = found.as_object_mut()
         {
             object.shift_remove("const");

@@ -1,16 +1,24 @@
 //! `runner.verdict`: a completion type with its settings, read into a completion condition.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::diagnostic::Severity;
 use super::position::child;
-use super::shape;
+use super::shape::{self, Codes, Format};
 use super::source::Findings;
 use super::verdict_file::VerdictFile;
 use crate::domain::completion::{Completion, CompositeMode, RequiredFields, known_type_names, type_names};
 
 /// A key that means nothing here.
 pub(super) const IGNORED: &str = "AC-IGNORED-001";
+
+/// Codes of `agent.json`.
+pub(super) const CODES: Codes =
+    Codes { missing: "AC-LOAD-003", invalid: "AC-VALID-001", unknown: "AC-UNKNOWN-001" };
+
+static FORMAT: LazyLock<Format> = LazyLock::new(Format::of::<VerdictFile>);
 
 /// Whether the condition watches the issue.
 pub fn needs_issue(completion: Option<&Completion>) -> bool {
@@ -111,20 +119,34 @@ pub fn completion(verdict: &VerdictFile, at: &str, findings: &mut Findings<'_>) 
                 "name the signal that the output carries when done",
                 findings,
             );
-            let signal = config.get("signalType")?.as_str()?.to_owned();
-            Some(Completion::StructuredSignal {
-                signal,
-                required: required_fields(config, &config_at, findings),
-            })
+            let required = required_fields(config, &config_at, findings);
+            let signal = text(config, "signalType", &config_at, findings)?;
+            Some(Completion::StructuredSignal { signal, required })
         }
         "stepMachine" => Some(Completion::StepMachine),
         "externalState" => Some(Completion::ExternalState),
         "custom" => {
             missing("AC-VERDICT-004", "handlerPath", "name a program in the agent's folder", findings);
-            Some(Completion::Custom { program: config.get("handlerPath")?.as_str()?.to_owned() })
+            Some(Completion::Custom { program: text(config, "handlerPath", &config_at, findings)? })
         }
         _ => composite(config, at, &config_at, findings),
     }
+}
+
+/// A setting that has to be a text with something in it; another value is told.
+fn text(
+    config: &Map<String, Value>,
+    key: &str,
+    config_at: &str,
+    findings: &mut Findings<'_>,
+) -> Option<String> {
+    let value = config.get(key)?;
+    let word = value.as_str().map(str::trim).filter(|word| !word.is_empty());
+    if word.is_none() {
+        let message = format!("{key} is {value}, and has to be a text");
+        findings.schema_error("AC-VALID-001", &child(config_at, key), message, "write it in quotes");
+    }
+    word.map(str::to_owned)
 }
 
 /// Settings that the type does not have, and settings that mean nothing here.
@@ -167,10 +189,18 @@ fn unused_settings(
 fn required_fields(config: &Map<String, Value>, at: &str, findings: &mut Findings<'_>) -> RequiredFields {
     match config.get("requiredFields") {
         None => RequiredFields::default(),
-        Some(Value::Array(names)) => RequiredFields {
-            present: names.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            equal: Vec::new(),
-        },
+        Some(Value::Array(names)) => {
+            for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.is_string()) {
+                findings.schema_error(
+                    "AC-VALID-001",
+                    &format!("{at}/requiredFields/{index}"),
+                    format!("{name} is no name of a field"),
+                    "write the field's name, or a dot path",
+                );
+            }
+            let present = names.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+            RequiredFields { present, equal: Vec::new() }
+        }
         Some(Value::Object(values)) => RequiredFields {
             present: Vec::new(),
             equal: values.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
@@ -196,10 +226,10 @@ fn composite(
     let mut wrong = |code: &'static str, at: &str, message: &str, fix: &str| {
         findings.add(Severity::Error, code, at, message, fix);
     };
-    let mode = match config.get("operator").and_then(Value::as_str) {
-        Some("and") => Some(CompositeMode::All),
-        Some("or") => Some(CompositeMode::Any),
-        Some("first") => Some(CompositeMode::First),
+    let mode = match config.get("operator").map(Value::as_str) {
+        Some(Some("and")) => Some(CompositeMode::All),
+        Some(Some("or")) => Some(CompositeMode::Any),
+        Some(Some("first")) => Some(CompositeMode::First),
         Some(_) => {
             wrong(
                 "AC-VERDICT-009",
@@ -215,14 +245,17 @@ fn composite(
         }
     };
     let conditions_at = child(config_at, "conditions");
-    let Some(list) = config.get("conditions").and_then(Value::as_array) else {
-        wrong(
-            "AC-VERDICT-003",
-            at,
-            "meta:composite needs config.conditions",
-            "list the conditions: [{type, config}]",
-        );
-        return None;
+    let fix = "list the conditions: [{type, config}]";
+    let list = match config.get("conditions") {
+        Some(Value::Array(list)) => list,
+        Some(_) => {
+            wrong("AC-VERDICT-003", &conditions_at, "the conditions are no list", fix);
+            return None;
+        }
+        None => {
+            wrong("AC-VERDICT-003", at, "meta:composite needs config.conditions", fix);
+            return None;
+        }
     };
     if list.is_empty() {
         wrong("AC-VERDICT-008", &conditions_at, "meta:composite has no condition", "list at least one");
@@ -231,7 +264,21 @@ fn composite(
     for (index, value) in list.iter().enumerate() {
         let at = child(&conditions_at, &index.to_string());
         match serde_json::from_value::<VerdictFile>(value.clone()) {
-            Ok(part) => conditions.extend(completion(&part, &at, findings)),
+            Ok(part) => {
+                shape::check_at(&FORMAT, value, &at, CODES, findings);
+                if type_names(&part.kind).is_some_and(|(kind, _)| kind != "iterationBudget")
+                    && part.config.contains_key("maxIterations")
+                {
+                    findings.add(
+                        Severity::Warning,
+                        IGNORED,
+                        &format!("{at}/config/maxIterations"),
+                        "\"maxIterations\" is ignored here: a part of a composite does not limit the run",
+                        "write it into the config of the composite",
+                    );
+                }
+                conditions.extend(completion(&part, &at, findings));
+            }
             Err(_) => {
                 findings.add(
                     Severity::Error,

@@ -161,6 +161,12 @@ pub fn type_names(word: &str) -> Option<(&'static str, &'static str)> {
         .map(|names| (names.seed, names.newest))
 }
 
+/// Id of the validation step of a completion type, from any of its names.
+pub fn validation_of(word: &str) -> Option<&'static str> {
+    let known = |names: &&TypeName| names.seed == word || names.newest == word || names.older.contains(&word);
+    TYPES.iter().find(known).map(|names| names.validation)
+}
+
 /// Every name of every type, newest first: for messages.
 pub fn known_type_names() -> Vec<&'static str> {
     TYPES.iter().map(|names| names.newest).chain(TYPES.iter().map(|names| names.seed)).collect()

@@ -431,7 +431,7 @@ impl Event {
             Self::BoundParamOverridden { .. } => &[HostLog],
             Self::ToolStarted { .. } => &[Progress, DaemonProgress, HostLog],
             Self::ToolFacts { .. } => &[Sources, RecordedRun, Progress],
-            Self::ItemRecorded { .. } => &[Record, Sources, RecordedRun, RecordedModel, Progress],
+            Self::ItemRecorded { .. } => &[Facts, Record, Sources, RecordedRun, RecordedModel, Progress],
             Self::GuardrailDecided(..) => &[Record],
             Self::ReportCaptured(..) => &[Sources, Progress],
             Self::SessionClosed(..) => &[Record, RecordedRun, RecordedModel, Progress, HostLog],

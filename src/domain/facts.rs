@@ -5,11 +5,13 @@ use super::budget::{BudgetKind, Budgets, IssueBudget, IssueBudgetState};
 use super::event::{Bundle, Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
 use super::ledger_entry::{AccountingEntry, INTERRUPTED, LedgerTotals};
 use super::name::CommitId;
+use super::policy::EnvelopeStatus;
 use super::question::{Answered, Question};
 use super::run::{VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::stop::{Stop, StopDetail};
 use super::taken::TakenOver;
+use super::trace::Item;
 
 /// What the events of one run say. Same events, same facts.
 #[derive(Debug, Clone, Default)]
@@ -216,6 +218,10 @@ impl RunFacts {
             Event::EffectDone { effect, outcome } => self.effect(effect, EffectState::Done(outcome)),
             Event::EffectFailed { effect, message } => self.effect(effect, EffectState::Failed(message)),
             Event::RunEnded { stop } => self.end = Some(stop),
+            Event::ItemRecorded { ref item, .. } => {
+                self.follow_handoff(item);
+                self.other.push((at, event));
+            }
             other => self.other.push((at, other)),
         }
     }
@@ -225,6 +231,16 @@ impl RunFacts {
             self.bundled = Some((visit, commit.clone(), bundle));
         }
         self.checkpoint = Some((visit, commit));
+    }
+
+    /// A handoff that waited for an approval, and was made since, leads on from its visit.
+    fn follow_handoff(&mut self, item: &Item) {
+        let Item::HandoffItem { to, output, .. } = item else { return };
+        let Some(last) = self.visits.last_mut().filter(|_| self.unfinished.is_none()) else { return };
+        let was_held = last.carried.handoff.as_ref().is_some_and(|held| held.to == *to);
+        if was_held && output.status == EnvelopeStatus::Ok {
+            last.leads_on();
+        }
     }
 
     fn effect(&mut self, effect: Effect, state: EffectState) {

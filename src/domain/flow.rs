@@ -16,6 +16,7 @@ use super::output_schema::StepSchema;
 use super::report::ClaimKind;
 pub use super::step_address::{StepAddress, StepId};
 use super::step_check::StepCheck;
+use super::trace::CheckMoment;
 use super::words::{words, words_of_a_format};
 
 /// An agent: what it is, when it is done, what it may do, and its steps.
@@ -295,6 +296,14 @@ impl Flow {
         self.steps.iter().find(|step| step.id == id)
     }
 
+    /// Why a run that was cut off cannot go on with a step that its definition has no more, and what comes next.
+    pub fn lost(&self, step: &str) -> String {
+        format!(
+            "The run goes on with the step \"{step}\", which its definition has no more. Its work is kept on the branch: run the issue again, and the flow begins there at \"{}\"; for that step, put it back into steps_registry.json first.",
+            self.entry
+        )
+    }
+
     /// The checks that must hold before `step` may close: the validation step with the same id, else the one of the
     /// completion type.
     pub fn validation_for(&self, step: &Step, completion: &Completion) -> Option<&ValidationStep> {
@@ -496,12 +505,39 @@ pub struct ValidationStep {
     pub c2: String,
     /// Third level of the retry prompts' address.
     pub c3: String,
-    /// Validators asked, in order, with their parameters.
+    /// Validators asked before a closing step's work and when the flow wants to end, in order, with their parameters.
     pub conditions: Vec<ValidationCondition>,
+    /// Validators asked before the step's work only. What they look for is nothing that the step could repair.
+    pub before: Vec<ValidationCondition>,
+    /// Validators asked behind the step's work only.
+    pub after: Vec<ValidationCondition>,
     /// What a failure does.
     pub on_failure: OnFailure,
     /// Most attempts.
     pub max_attempts: u32,
+}
+
+impl ValidationStep {
+    /// Whether it is asked before the step's work: before a closing step's always, before another's if it belongs to that
+    /// very step.
+    pub fn asks_before(&self, step: &Step) -> bool {
+        step.kind == Some(StepKind::Closure) || (self.id == step.id && !self.before.is_empty())
+    }
+
+    /// Whether it belongs to that very step and has something to ask behind its work, wherever the step leads.
+    pub fn asks_after(&self, step: &Step) -> bool {
+        self.id == step.id && !self.after.is_empty()
+    }
+
+    /// What is asked at that moment, and whether the step could repair it.
+    pub fn asked(&self, moment: CheckMoment) -> impl Iterator<Item = (&ValidationCondition, bool)> {
+        let (own, reparable) = match moment {
+            CheckMoment::Before => (&self.before, false),
+            CheckMoment::After => (&self.after, true),
+        };
+        let both = self.conditions.iter().map(|condition| (condition, true));
+        own.iter().map(move |condition| (condition, reparable)).chain(both)
+    }
 }
 
 /// One validator asked by a validation step.

@@ -1,5 +1,6 @@
 //! Types and rules of the subject, each in one place; no I/O, no async, no logging.
 
+pub mod count;
 pub(crate) mod words;
 pub mod budget;
 pub mod canonical;
@@ -80,6 +81,7 @@ pub mod action_block;
 pub mod agent_program;
 pub mod completion;
 pub mod check_output;
+pub mod clone_contents;
 pub mod step_address;
 pub mod step_check;
 pub mod flow;

@@ -107,7 +107,7 @@ impl Flow {
         let Some(said) = at(output, &gate.intent_field).and_then(Value::as_str).map(str::to_owned) else {
             return notes;
         };
-        let intent = match Intent::read(&said).filter(|intent| gate.lets(*intent)) {
+        let intent = match gate.read(&said) {
             Some(intent) => intent,
             None if gate.fail_fast => return notes,
             None => match gate.fallback() {
@@ -129,7 +129,7 @@ impl Flow {
         };
         let mut warnings = Vec::new();
         let said = at(output, &gate.intent_field).and_then(Value::as_str);
-        let allowed = said.and_then(Intent::read).filter(|intent| gate.lets(*intent));
+        let allowed = said.and_then(|word| gate.read(word));
         let intent = match (allowed, said) {
             (Some(intent), _) => intent,
             (None, None) if gate.fail_fast => {
@@ -318,6 +318,15 @@ impl Gate {
     /// Whether the intent may pass; `abort` always may.
     pub fn lets(&self, intent: Intent) -> bool {
         intent == Intent::Abort || self.allowed_intents.contains(&intent)
+    }
+
+    /// The intent that a word means here, if the gate lets it through. The oldest word for "this is done" hands over to the
+    /// closing step, or closes.
+    pub fn read(&self, word: &str) -> Option<Intent> {
+        let done = [Intent::Handoff, Intent::Closing]
+            .into_iter()
+            .filter(|_| word.trim().eq_ignore_ascii_case("complete"));
+        Intent::read(word).into_iter().chain(done).find(|intent| self.lets(*intent))
     }
 
     /// The intent that replaces one that is not allowed, where the gate has a fallback.

@@ -99,6 +99,16 @@ pub struct VisitRecord {
     pub carried: Carried,
 }
 
+impl VisitRecord {
+    /// Where a handoff that waited for an approval was made since: the flow goes on to its step.
+    pub fn leads_on(&mut self) {
+        if let Some(held) = self.carried.handoff.take() {
+            self.next = Some(held.to);
+            self.carried.handoffs_denied = 0;
+        }
+    }
+}
+
 /// What a flow carries from one visit to the next. A successor run goes on counting where its predecessor was killed
 /// (E23).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -125,6 +135,18 @@ pub struct Carried {
     /// The visit whose plan people have approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approved_plan: Option<u32>,
+    /// The handoff that waits for a person's approval. It is proposed again as it was, and its step is not visited again for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handoff: Option<HeldHandoff>,
+}
+
+/// A handoff that waits for an approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldHandoff {
+    /// The step that it leads to.
+    pub to: String,
+    /// What crosses over. The approval is of exactly this.
+    pub payload: Map<String, Value>,
 }
 
 /// Words that a step hears when it is visited again.

@@ -38,7 +38,10 @@ macro_rules! words_of_a_format {
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 let word = String::deserialize(from)?;
-                let unknown = || serde::de::Error::custom(format!("unknown word `{word}`"));
+                let unknown = || {
+                    let known = Self::ALL.map(Self::as_str).join(", ");
+                    serde::de::Error::custom(format!("unknown word `{word}`; known here: {known}"))
+                };
                 Self::parse(&word).ok_or_else(unknown)
             }
         }

@@ -73,6 +73,8 @@ struct Failure<'a> {
     /// What a semantic check, or a program of the agent, said besides its verdict.
     said: Map<String, Value>,
     could_not_run: bool,
+    /// Whether the step, told of it, could make it hold.
+    reparable: bool,
 }
 
 /// One validator's answer.
@@ -88,11 +90,14 @@ struct Answer {
 impl FlowWorld {
     /// Asks every validator of a validation step, in order. Where it ends otherwise, the run was stopped meanwhile.
     pub(super) async fn check(&self, plan: &FlowPlan, work: CheckWork<'_>) -> Result<Checked, NotDone<Stop>> {
+        if work.validation.asked(work.moment).next().is_none() {
+            return Ok(Checked::Held);
+        }
         let flow = &plan.definition().flow;
         let record = self.record_of(plan, work.step, work.visit);
         let mut runs = Vec::new();
         let mut failures = Vec::new();
-        for condition in &work.validation.conditions {
+        for (condition, reparable) in work.validation.asked(work.moment) {
             // A name that is not defined is refused when the definition is loaded (N22).
             let Some(validator) = flow.validators.get(&condition.validator) else { continue };
             let answer = self.ask(plan, work, condition, validator, &record).await?;
@@ -105,6 +110,7 @@ impl FlowWorld {
                     output: answer.output,
                     said: answer.said,
                     could_not_run: answer.could_not_run,
+                    reparable,
                 });
             }
         }
@@ -355,6 +361,10 @@ fn tell(
         failed.sentences.push(failure.what.clone());
         if failure.could_not_run {
             failed.beyond_repair.get_or_insert_with(|| failure.what.clone());
+        } else if !failure.reparable {
+            failed
+                .beyond_repair
+                .get_or_insert_with(|| format!("{} It has to hold before the step begins.", failure.what));
         } else if !failure.validator.recoverable {
             failed.beyond_repair.get_or_insert_with(|| {
                 format!("{} The definition says that it cannot be repaired.", failure.what)

@@ -4,27 +4,30 @@
 //! one session or one program, keeps the validated output in StepContext, and says where the flow goes. Completion is
 //! asked at its end, budgets before the next visit (D8).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use super::checks::{CheckWork, Checked, FailedChecks};
+use super::flow_position::{FlowEnd, Position};
 use super::journal::JournalError;
 use super::not_done::NotDone;
 use super::plan_gate;
 use super::variables::{VisitFacts, of_visit};
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
+use super::visits_made::VisitsMade;
 use crate::domain::action_block::actions;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::completion::{CompletionResult, Snapshot};
+use crate::domain::count::counted;
 use crate::domain::event::Event;
-use crate::domain::flow::{Definition, OnFailure, PermissionMode, Step, StepId, StepKind, ValidationStep};
+use crate::domain::flow::{OnFailure, Step, StepId, ValidationStep};
 use crate::domain::message::Messages;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::question::Question;
 use crate::domain::routing::{GateError, Interpreted, Next};
-use crate::domain::run::{Carried, Retry, VisitRecord};
+use crate::domain::run::{Carried, HeldHandoff, Retry, VisitRecord};
 use crate::domain::step_check::StepCheck;
 use crate::domain::step_context::{MissingRequiredInput, StepContext};
 use crate::domain::stop::{Stop, StopDetail};
@@ -33,61 +36,6 @@ use crate::prompt::template::Values;
 
 /// How many handoffs in a row the policy may deny softly. The step is told of each one; this many are a loop.
 const MOST_DENIALS: u32 = 3;
-
-/// How a flow ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FlowEnd {
-    /// Why.
-    pub stop: Stop,
-    /// The completion's reason; set exactly on success.
-    pub completion_reason: Option<String>,
-}
-
-impl FlowEnd {
-    fn failed(stop: Stop) -> Self {
-        Self { stop, completion_reason: None }
-    }
-}
-
-/// How far a flow is.
-#[derive(Debug, Clone, PartialEq)]
-enum Position {
-    /// The next visit is of this step.
-    At(StepId),
-    /// There is no next visit.
-    Ended(FlowEnd),
-}
-
-/// What later visits have to know of the visits made.
-#[derive(Debug, Default)]
-struct Made {
-    visits: u32,
-    /// Visits by step.
-    of: BTreeMap<StepId, u32>,
-    /// The last visit's step.
-    last: Option<StepId>,
-    /// How often it was visited in a row.
-    in_a_row: u32,
-    /// The last visit's summary.
-    summary: String,
-    /// The last visit's step that may change files.
-    last_writer: Option<StepId>,
-}
-
-impl Made {
-    fn add(&mut self, definition: &Definition, visit: &VisitRecord) {
-        let writes =
-            |step: &Step| step.runner.is_none() && definition.permission_mode(step) != PermissionMode::Plan;
-        if definition.flow.step(&visit.step_id).is_some_and(writes) {
-            self.last_writer = Some(visit.step_id.clone());
-        }
-        self.visits += 1;
-        self.in_a_row = if self.last.as_ref() == Some(&visit.step_id) { self.in_a_row + 1 } else { 1 };
-        *self.of.entry(visit.step_id.clone()).or_default() += 1;
-        self.last = Some(visit.step_id.clone());
-        self.summary.clone_from(&visit.summary);
-    }
-}
 
 /// One move of a flow.
 #[derive(Debug)]
@@ -104,7 +52,7 @@ pub struct FlowRun<'a> {
     world: &'a FlowWorld,
     context: StepContext,
     position: Position,
-    made: Made,
+    made: VisitsMade,
     forced_final: bool,
     /// What goes from visit to visit beside the outputs.
     carried: Carried,
@@ -117,7 +65,7 @@ pub struct FlowRun<'a> {
 impl<'a> FlowRun<'a> {
     /// Starts at the entry, or continues after the visits that a killed predecessor finished (D61).
     pub fn new(plan: &'a FlowPlan, world: &'a FlowWorld, finished: Vec<VisitRecord>) -> Self {
-        let (mut context, mut made) = (StepContext::default(), Made::default());
+        let (mut context, mut made) = (StepContext::default(), VisitsMade::default());
         for visit in &finished {
             context.set(&visit.step_id, visit.output.clone());
             made.add(plan.definition(), visit);
@@ -125,11 +73,7 @@ impl<'a> FlowRun<'a> {
         let forced_final = finished.iter().any(|visit| visit.forced_final.is_some());
         let position = match finished.last() {
             None => Position::At(plan.definition().flow.entry.clone()),
-            Some(last) => match (plan_gate::pending(plan, last), &last.next) {
-                (Some(pending), _) => Position::Ended(FlowEnd::failed(pending)),
-                (None, Some(next)) => Position::At(next.clone()),
-                (None, None) => Position::Ended(completed("the flow reached its end", forced_final)),
-            },
+            Some(last) => Position::behind(plan, last, forced_final),
         };
         let carried = finished.last().map(|last| last.carried.clone()).unwrap_or_default();
         Self { plan, world, context, position, made, forced_final, carried, uncounted: 0, history: None }
@@ -149,15 +93,21 @@ impl<'a> FlowRun<'a> {
     pub fn ended(&self) -> Option<&FlowEnd> {
         match &self.position {
             Position::Ended(end) => Some(end),
-            Position::At(_) => None,
+            Position::At(_) | Position::Held(_) => None,
         }
     }
 
     /// Makes the next visit, or says how the flow ended.
     pub async fn advance(&mut self) -> Result<Progress, JournalError> {
-        let step_id = match &self.position {
-            Position::Ended(end) => return Ok(Progress::Ended(end.clone())),
-            Position::At(step_id) => step_id.clone(),
+        let step_id = loop {
+            match &self.position {
+                Position::Ended(end) => return Ok(Progress::Ended(end.clone())),
+                Position::At(step_id) => break step_id.clone(),
+                Position::Held(last) => {
+                    let last = last.clone();
+                    self.position = self.propose_held(*last).await?;
+                }
+            }
         };
         if let Err(not_done) = self.may_visit() {
             let stop = not_done.ended()?;
@@ -165,7 +115,7 @@ impl<'a> FlowRun<'a> {
         }
         let plan = self.plan;
         let Some(step) = plan.definition().flow.step(&step_id) else {
-            let message = format!("The flow leads to the step \"{step_id}\", which does not exist.");
+            let message = plan.definition().flow.lost(&step_id);
             return Ok(self.end(FlowEnd::failed(Stop::new(StopDetail::ConfigInvalid, message))));
         };
         let visit = self.made.visits + 1;
@@ -210,7 +160,8 @@ impl<'a> FlowRun<'a> {
         if let Some(max) = self.plan.definition().max_iterations
             && self.made.visits - self.uncounted >= max
         {
-            let message = format!("The agent's own limit of {max} iterations is reached.");
+            let message =
+                format!("The agent's own limit of {} is reached.", counted(max as usize, "iteration"));
             return Err(Stop::new(StopDetail::MaxIterations, message).into());
         }
         self.world.open_visit()
@@ -336,7 +287,7 @@ impl<'a> FlowRun<'a> {
         {
             return Ok(Some(retry.words));
         }
-        let Some(validation) = self.validation(step).filter(|_| step.kind == Some(StepKind::Closure)) else {
+        let Some(validation) = self.validation(step).filter(|own| own.asks_before(step)) else {
             return Ok(None);
         };
         self.check(step, visit, validation, CheckMoment::Before, None).await
@@ -464,10 +415,22 @@ impl<'a> FlowRun<'a> {
                 Position::Ended(FlowEnd::failed(self.ask_people(step, visit, &reason)?))
             }
             Next::Complete | Next::Step(_) if done.complete && !turned_down => {
-                Position::Ended(completed(&done.reason, self.forced_final))
+                Position::Ended(FlowEnd::completed(&done.reason, self.forced_final))
             }
-            Next::Complete => Position::Ended(completed("the flow reached its end", self.forced_final)),
-            Next::Step(target) => return self.hand_over(step, visit, &target, verdict, result).await,
+            Next::Complete => {
+                Position::Ended(FlowEnd::completed("the flow reached its end", self.forced_final))
+            }
+            Next::Step(target) => {
+                if self.validation(step).is_some_and(|own| !turned_down && own.asks_after(step)) {
+                    let decided =
+                        Decided { verdict: verdict.clone(), position: Position::At(target.clone()) };
+                    let checked = self.checked_after(step, visit, result, decided).await?;
+                    if self.carried.retry.is_some() || matches!(checked.position, Position::Ended(_)) {
+                        return Ok(checked);
+                    }
+                }
+                return self.hand_over(step, visit, &target, verdict, result).await;
+            }
         };
         let decided = Decided { verdict, position };
         if decided.completes() { self.checked_after(step, visit, result, decided).await } else { Ok(decided) }
@@ -574,10 +537,44 @@ impl<'a> FlowRun<'a> {
             return Ok(Decided { verdict, position: Position::At(step.id.clone()) });
         }
         self.carried.sent_back = false;
-        match Box::pin(self.world.hand_off(self.plan, step, visit, target, &result.output)).await {
+        let position = self.propose(step, visit, target, &result.output).await?;
+        Ok(Decided { verdict, position })
+    }
+
+    /// Proposes the handoff of the last visit again, which waited for an approval.
+    async fn propose_held(&mut self, mut last: VisitRecord) -> Result<Position, JournalError> {
+        let step = self.plan.definition().flow.step(&last.step_id);
+        let (Some(step), Some(held)) = (step, self.carried.handoff.take()) else {
+            let message = format!(
+                "The step \"{}\", whose handoff waited for an approval, does not exist.",
+                last.step_id
+            );
+            return Ok(Position::Ended(FlowEnd::failed(Stop::new(StopDetail::ConfigInvalid, message))));
+        };
+        if let Some(stop) = self.world.asked_before_visit() {
+            return Ok(Position::Ended(FlowEnd::failed(stop)));
+        }
+        let position = self.propose(step, last.visit, &held.to, &held.payload).await?;
+        if position != Position::At(held.to) {
+            return Ok(position);
+        }
+        last.leads_on();
+        Ok(Position::behind(self.plan, &last, self.forced_final))
+    }
+
+    /// Asks the gate for a handoff, and says where the flow goes then. One that waits for an approval is carried on.
+    async fn propose(
+        &mut self,
+        step: &Step,
+        visit: u32,
+        target: &str,
+        payload: &Map<String, Value>,
+    ) -> Result<Position, JournalError> {
+        let failed = |stop| Ok(Position::Ended(FlowEnd::failed(stop)));
+        match Box::pin(self.world.hand_off(self.plan, step, visit, target, payload)).await {
             Ok(envelope) if envelope.status == EnvelopeStatus::Ok => {
                 self.carried.handoffs_denied = 0;
-                Ok(Decided { verdict, position: Position::At(target.to_owned()) })
+                Ok(Position::At(target.to_owned()))
             }
             // The step is told of a soft denial and may choose another way.
             Ok(envelope) => {
@@ -589,13 +586,20 @@ impl<'a> FlowRun<'a> {
                          {public}",
                         step.id
                     );
-                    return Ok(Decided::failed(Stop::new(StopDetail::LoopDetected, message)).said(verdict));
+                    return failed(Stop::new(StopDetail::LoopDetected, message));
                 }
                 self.world.warn("handoff_denied", &format!("\"{}\" to \"{target}\": {public}", step.id))?;
                 self.retry(step, format!("Your last handoff to \"{target}\" was denied: {public}"));
-                Ok(Decided { verdict, position: Position::At(step.id.clone()) })
+                Ok(Position::At(step.id.clone()))
             }
-            Err(abort) => Ok(Decided::failed(abort.into_failure().stop).said(verdict)),
+            Err(abort) => {
+                let stop = abort.into_failure().stop;
+                if stop.detail == StopDetail::ApprovalPending {
+                    self.carried.handoff =
+                        Some(HeldHandoff { to: target.to_owned(), payload: payload.clone() });
+                }
+                failed(stop)
+            }
         }
     }
 
@@ -619,7 +623,7 @@ impl<'a> FlowRun<'a> {
         })?;
         let next = match &decided.position {
             Position::At(next) => Some(next.clone()),
-            Position::Ended(_) => None,
+            Position::Held(_) | Position::Ended(_) => None,
         };
         let record = VisitRecord {
             visit,
@@ -674,14 +678,6 @@ fn validation_abort(why: &str) -> Stop {
 }
 
 fn out_of_attempts(attempts: u32, failed: &FailedChecks) -> Stop {
-    let tries = if attempts == 1 { "attempt" } else { "attempts" };
-    validation_abort(&format!("{} That was the last of {attempts} {tries}.", failed.sentences.join(" ")))
-}
-
-fn completed(reason: &str, forced_final: bool) -> FlowEnd {
-    let detail = if forced_final { StopDetail::CompletedForcedFinal } else { StopDetail::Completed };
-    FlowEnd {
-        stop: Stop::new(detail, format!("Done: {reason}.")),
-        completion_reason: Some(reason.to_owned()),
-    }
+    let tries = counted(attempts as usize, "attempt");
+    validation_abort(&format!("{} That was the last of {tries}.", failed.sentences.join(" ")))
 }

@@ -12,6 +12,7 @@ use super::blob::bounded_blob;
 use super::error::GitError;
 use super::hardening::{self, Hardening};
 use super::program::{Call, GitProgram, Identity, failure};
+use crate::domain::clone_contents::CloneContents;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
@@ -119,11 +120,19 @@ impl Checkout {
     }
 
     /// A clone that agentd manages: an empty repository with its remote. It is made if it does not exist.
-    pub async fn manage(git: GitProgram, dir: &AbsPath, remote: &str, url: &str) -> Result<Self, GitError> {
+    pub async fn manage(
+        git: GitProgram,
+        dir: &AbsPath,
+        (remote, url): (&str, &str),
+        contents: CloneContents,
+    ) -> Result<Self, GitError> {
         if !dir.join(".git").join("agentd").as_path().exists() {
             files::create_private_dir(dir.as_path())?;
             // Also completes one that a kill left half made.
             git.call(dir, ["init", "--quiet"]).done().await?;
+            if contents == CloneContents::Blobless {
+                git.call(dir, ["config", hardening::BLOBLESS, "true"]).done().await?;
+            }
         }
         let checkout = Self::open(git.clone(), dir, false).await?;
         match checkout.remote_url(remote).await? {
@@ -132,6 +141,16 @@ impl Checkout {
             None => git.call(dir, ["remote", "add", "--", remote, url]).done().await?,
         }
         Ok(checkout)
+    }
+
+    /// Bytes of the packs here, also of one that is being fetched.
+    pub async fn packed_bytes(&self) -> u64 {
+        let packs = self.common.join("objects").join("pack");
+        let sum = move || {
+            let entries = std::fs::read_dir(packs.as_path()).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+        };
+        tokio::task::spawn_blocking(sum).await.unwrap_or_default()
     }
 
     /// Makes the files of a managed clone those of a commit.
@@ -196,7 +215,9 @@ impl Checkout {
     ) -> Result<Call, GitError> {
         let hardening = self.hardening(git_dir).await?;
         let call = self.git.call(work_tree, args).at(git_dir, Some(work_tree));
-        Ok(call.config(hardening.overrides.iter().cloned()).fetches_missing(hardening.partial))
+        Ok(call
+            .config(hardening.overrides.iter().cloned())
+            .fetches_missing(hardening.partial && !hardening.blobless))
     }
 
     /// What the configuration of the repository may not do. It is read again when its files change.

@@ -19,9 +19,14 @@ pub struct Hardening {
     pub includes: bool,
     /// Whether the repository is a partial clone, for which git fetches missing objects when they are needed.
     pub partial: bool,
+    /// Whether agentd made the clone without the contents of files, and brings them itself.
+    pub blobless: bool,
     /// What the operator's own configuration rewrites addresses to.
     pub rewritten_to: Vec<String>,
 }
+
+/// The key in the configuration of a clone that agentd made without the contents of files. Clones that a person made are left to git.
+pub(super) const BLOBLESS: &str = "agentd.blobless";
 
 /// Keys that name a program. They are set for every call, because the repository could set them after its configuration
 /// was read.
@@ -65,6 +70,7 @@ pub fn judge(listing: &[u8]) -> Hardening {
         hardening.includes |= matches!(parts.section, "include" | "includeif");
         hardening.partial |=
             matches!((parts.section, parts.name), ("remote", "promisor") | ("extensions", "partialclone"));
+        hardening.blobless |= key == BLOBLESS;
         if parts.redirects() {
             hardening.redirect.get_or_insert_with(|| key.to_owned());
         }

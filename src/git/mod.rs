@@ -14,6 +14,7 @@ pub mod worktree_state;
 pub mod requirements;
 pub mod submodules;
 pub mod worktree_plan;
+mod contents;
 mod elsewhere;
 pub mod prepare;
 mod pool;

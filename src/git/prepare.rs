@@ -170,6 +170,7 @@ impl Checkout {
             Some(remote) => self.fetch(remote, &plan.branch).await?,
             None => None,
         };
+        self.bring_contents_of(plan, remote_tip.as_ref()).await?;
         let mut gave_way = Vec::new();
         let tip = self.tip(plan, remote_tip, &mut gave_way).await?;
         let attached = {

@@ -18,6 +18,8 @@ pub const MINIMUM_VERSION: &str = "2.31.0";
 
 const LOCAL_LIMIT: Duration = Duration::from_secs(600);
 const NETWORK_LIMIT: Duration = Duration::from_secs(900);
+/// A large repository takes long to fetch. A transfer over HTTP that stands still ends by itself (`http.lowSpeedTime`).
+const FETCH_LIMIT: Duration = Duration::from_secs(6 * 3600);
 /// The pauses before a remote is asked again after a network error. Repeating is safe: a push names the commit that it
 /// expects on the remote.
 const PAUSES: &[Duration] = &[Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
@@ -168,6 +170,7 @@ impl GitProgram {
             stdin: Vec::new(),
             remote: None,
             protocols: Protocols::default(),
+            limit: LOCAL_LIMIT,
             lazy: false,
             hooks: false,
         }
@@ -246,6 +249,7 @@ pub(super) struct Call {
     stdin: Vec<u8>,
     remote: Option<String>,
     protocols: Protocols,
+    limit: Duration,
     lazy: bool,
     hooks: bool,
 }
@@ -298,7 +302,14 @@ impl Call {
     pub(super) fn network(mut self, display: &str, protocols: Protocols) -> Self {
         self.remote = Some(display.to_owned());
         self.protocols = protocols;
+        self.limit = NETWORK_LIMIT;
         self.lazy = false;
+        self
+    }
+
+    /// Marks a call that brings objects over HTTP: it may take hours.
+    pub(super) fn may_take_long(mut self) -> Self {
+        self.limit = FETCH_LIMIT;
         self
     }
 
@@ -349,7 +360,7 @@ impl Call {
     }
 
     fn spec(self) -> (ProcessSpec, Duration) {
-        let limit = if self.remote.is_some() { NETWORK_LIMIT } else { LOCAL_LIMIT };
+        let limit = self.limit;
         let always = ALWAYS.iter().filter(|(key, _)| !(self.hooks && *key == "core.hooksPath"));
         let mut config: Vec<(String, String)> =
             always.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

@@ -12,6 +12,20 @@ use crate::domain::name::{BranchName, CommitId};
 /// Another process moves the ref at this moment. The next try finds it where it should be.
 const MOST_TRIES: usize = 5;
 
+/// What every fetch begins with; the last one ends the options.
+pub(super) const FETCH: [&str; 7] = [
+    "fetch",
+    "--quiet",
+    "--no-write-fetch-head",
+    "--no-tags",
+    "--no-auto-maintenance",
+    "--no-recurse-submodules",
+    "--",
+];
+
+/// What leaves the contents of files out of a fetch.
+pub(super) const WITHOUT_CONTENTS: &str = "--filter=blob:none";
+
 /// How to prove oneself to a remote (D28).
 #[derive(Debug, Clone)]
 pub enum RemoteAuth {
@@ -200,33 +214,35 @@ impl Checkout {
     /// remote-tracking branches and `FETCH_HEAD` do not change. Other runs and commands may fetch the same branch.
     pub async fn fetch(&self, remote: &Remote, branch: &BranchName) -> Result<Option<CommitId>, GitError> {
         let seen = remote.seen_ref(branch);
-        let mut args: Vec<String> = [
-            "fetch",
-            "--quiet",
-            "--no-write-fetch-head",
-            "--no-tags",
-            "--no-auto-maintenance",
-            "--no-recurse-submodules",
-            "--",
-        ]
-        .map(str::to_owned)
-        .to_vec();
+        let mut args: Vec<String> = FETCH.map(str::to_owned).to_vec();
+        if self.is_blobless().await? {
+            args.insert(1, WITHOUT_CONTENTS.to_owned());
+        }
         args.extend([remote.target(), format!("+{}:{seen}", branch.full())]);
-        for _ in 0..MOST_TRIES - 1 {
-            let exit = self.remote_call(remote, args.clone()).await?.exit().await?;
+        for tried in 1..=MOST_TRIES {
+            let exit = self.fetch_call(remote, args.clone()).await?.exit().await?;
             if exit.success() {
-                return self.reference(&seen).await;
+                break;
             }
             let told = exit.stderr.text();
             if told.contains(&format!("couldn't find remote ref {}", branch.full())) {
                 return Ok(None);
             }
-            if !told.contains("cannot lock ref") {
+            if tried == MOST_TRIES || !told.contains("cannot lock ref") {
                 return Err(failure("fetch", &exit, Some(&remote.display())));
             }
         }
-        self.remote_call(remote, args).await?.done().await?;
-        self.reference(&seen).await
+        let commit = self.reference(&seen).await?;
+        if let Some(commit) = &commit {
+            self.bring_contents(remote, commit).await?;
+        }
+        Ok(commit)
+    }
+
+    /// A call that brings objects.
+    pub(super) async fn fetch_call(&self, remote: &Remote, args: Vec<String>) -> Result<Call, GitError> {
+        let call = self.remote_call(remote, args).await?;
+        Ok(if remote.is_http() { call.may_take_long() } else { call })
     }
 }
 

@@ -77,9 +77,9 @@ async fn bytes_of(
         return Ok(Err(why));
     }
     let most = run.context.config.cluster.checkpoint_max;
-    Ok(match run.context.checkout.bundle(reference, &origin.commit, most).await? {
+    Ok(match run.context.checkout.bundle(reference, &origin.commit, most.0).await? {
         Some(bytes) => Ok((bytes, origin.commit.clone())),
-        None => Err(format!("it has more than {most} bytes (cluster.checkpoint_max)")),
+        None => Err(format!("it has more than {most} (cluster.checkpoint_max)")),
     })
 }
 

@@ -210,6 +210,16 @@ async fn bring_back(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecesso
     if parked::is_given_back(run, predecessor.run_id).await {
         return Ok(());
     }
+    // Another node's work stands on a commit that was not worked with here.
+    if run.context.checkout.is_blobless().await.unwrap_or(false)
+        && let Some(remote) = run.context.authorised_remote().await.map_err(|refusal| refusal.stop)?
+    {
+        let brought = run.context.checkout.bring_contents(&remote, commit).await;
+        brought.map_err(|error| {
+            let message = format!("The files of the last finished visit cannot be had: {error}.");
+            Stop::new(StopDetail::GitError, message)
+        })?;
+    }
     let rescue = format!("refs/agentd/rescue/{}", predecessor.run_id);
     // The branch of another node's run goes on from what its last checkpoint stood on.
     match worktree.restore(commit, &rescue, predecessor.elsewhere).await {

@@ -7,9 +7,16 @@ use serde_yaml_ng::Value;
 
 use super::PromptError;
 use super::address::PromptAddress;
+use crate::sys::files::leads_out;
 
 /// Folder of the configuration files, relative to the project's root.
 pub const CONFIG_FOLDER: &str = ".agent/climpt/config";
+
+/// Keys of an app file that mean something here.
+const APP_KEYS: [&str; 3] = ["working_dir", "app_prompt.base_dir", "app_schema.base_dir"];
+/// Keys of a user file that mean something here.
+const USER_KEYS: [&str; 3] =
+    ["params.two.directiveType.pattern", "params.two.layerType.pattern", "options.destination.prefix"];
 
 /// Where the prompts of an agent's `c1` are, and which addresses it allows.
 #[derive(Debug, Clone)]
@@ -54,10 +61,10 @@ impl PromptRoot {
             root.apply_app(project, &shown_agent, c1, &app, &app_file)?;
         }
         if let Some(user) = root.yaml(project, &user_file)? {
-            root.note_unknown(&user, &["params", "options"], &user_file);
+            root.note_unknown(&user, "", &USER_KEYS, &user_file);
             root.c2_pattern = pattern(&user, "directiveType", &user_file)?;
             root.c3_pattern = pattern(&user, "layerType", &user_file)?;
-            root.destination_prefix = text_at(&user, &["options", "destination", "prefix"]);
+            root.destination_prefix = text_at(&user, "options.destination.prefix", &user_file)?;
         }
         Ok(root)
     }
@@ -92,9 +99,9 @@ impl PromptRoot {
         app: &Value,
         file: &str,
     ) -> Result<(), PromptError> {
-        self.note_unknown(app, &["working_dir", "app_prompt", "app_schema"], file);
-        let working = text_at(app, &["working_dir"]).unwrap_or_else(|| shown_agent.to_owned());
-        let base = text_at(app, &["app_prompt", "base_dir"]).unwrap_or_else(|| format!("prompts/{c1}"));
+        self.note_unknown(app, "", &APP_KEYS, file);
+        let working = text_at(app, "working_dir", file)?.unwrap_or_else(|| shown_agent.to_owned());
+        let base = text_at(app, "app_prompt.base_dir", file)?.unwrap_or_else(|| format!("prompts/{c1}"));
         self.shown = join_shown(&working, &base);
         let outside = |what: &str| {
             PromptError::new(
@@ -104,7 +111,7 @@ impl PromptRoot {
             .in_file(file)
         };
         self.folder = inside(project, &self.shown).ok_or_else(|| outside("app_prompt.base_dir"))?;
-        if let Some(base) = text_at(app, &["app_schema", "base_dir"]) {
+        if let Some(base) = text_at(app, "app_schema.base_dir", file)? {
             let shown = join_shown(&working, &base);
             inside(project, &shown).ok_or_else(|| outside("app_schema.base_dir"))?;
             self.schema_folder = Some(shown);
@@ -113,7 +120,15 @@ impl PromptRoot {
     }
 
     fn yaml(&mut self, project: &Path, file: &str) -> Result<Option<Value>, PromptError> {
-        let bytes = match std::fs::read(project.join(file)) {
+        let path = project.join(file);
+        if let Some(real) = leads_out(project, &path) {
+            let message = format!(
+                "a link leads out of the repository, to {}; put the file itself there",
+                real.display()
+            );
+            return Err(PromptError::new("PR-C3L-002", message).in_file(file));
+        }
+        let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
@@ -131,27 +146,47 @@ impl PromptRoot {
         Ok(Some(value))
     }
 
-    fn note_unknown(&mut self, value: &Value, known: &[&str], file: &str) {
-        for key in
-            value.as_mapping().into_iter().flat_map(serde_yaml_ng::Mapping::keys).filter_map(Value::as_str)
-        {
-            if !known.contains(&key) {
-                self.notes.push((file.to_owned(), 1, format!("key \"{key}\" is not known; it is ignored")));
+    /// Notes keys that are neither known nor lead to known ones; `within` is the path of the value, with a dot behind it.
+    fn note_unknown(&mut self, value: &Value, within: &str, known: &[&str], file: &str) {
+        for (key, value) in value.as_mapping().into_iter().flatten() {
+            let Some(key) = key.as_str() else { continue };
+            let path = format!("{within}{key}");
+            let below = format!("{path}.");
+            if known.iter().any(|known| known.starts_with(&below)) {
+                self.note_unknown(value, &below, known, file);
+            } else if !known.contains(&path.as_str()) {
+                self.notes.push((file.to_owned(), 1, format!("key \"{path}\" is not known; it is ignored")));
             }
         }
     }
 }
 
 fn pattern(user: &Value, key: &str, file: &str) -> Result<Option<Regex>, PromptError> {
-    let Some(text) = text_at(user, &["params", "two", key, "pattern"]) else { return Ok(None) };
+    let Some(text) = text_at(user, &format!("params.two.{key}.pattern"), file)? else { return Ok(None) };
     Regex::new(&text).map(Some).map_err(|error| {
         PromptError::new("PR-FILE-001", format!("params.two.{key}.pattern is no regular expression: {error}"))
             .in_file(file)
     })
 }
 
-fn text_at(value: &Value, path: &[&str]) -> Option<String> {
-    path.iter().try_fold(value, |value, key| value.get(key))?.as_str().map(str::to_owned)
+/// The text at a dot path; `None` = there is nothing. Anything else than a text is an error.
+fn text_at(value: &Value, path: &str, file: &str) -> Result<Option<String>, PromptError> {
+    let mut place = value;
+    for key in path.split('.') {
+        match place.get(key) {
+            Some(inner) => place = inner,
+            None if place.is_null() || place.is_mapping() => return Ok(None),
+            None => break,
+        }
+    }
+    match place {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text.clone())),
+        Value::Bool(_) | Value::Number(_) | Value::Sequence(_) | Value::Mapping(_) | Value::Tagged(_) => {
+            Err(PromptError::new("PR-FILE-001", format!("{path} is no text; write it in quotes"))
+                .in_file(file))
+        }
+    }
 }
 
 fn join_shown(folder: &str, path: &str) -> String {

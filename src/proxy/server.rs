@@ -204,7 +204,7 @@ impl Shared {
     }
 
     fn refuse(&self, host: &str, port: u16) -> Response<Body> {
-        self.asked.note(host, port, None, Some("it is not among the allowed hosts"));
+        self.asked.note(host, port, None, Some(self.rules.why_refused(host, port)));
         answer_text(StatusCode::FORBIDDEN, self.rules.refusal(host, port))
     }
 

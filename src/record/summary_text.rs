@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::constraint::ConstraintKind;
+pub use crate::domain::count::counted;
 use crate::domain::event::{Effect, Event};
 use crate::domain::evidence::{EvidenceRecord, Provenance};
 use crate::domain::facts::{EffectState, RunFacts};
@@ -375,15 +376,6 @@ pub fn pending(facts: &RunFacts) -> Vec<&SuspendedProposal> {
         }
     }
     pending
-}
-
-/// `1 file`, `3 files`, `2 replies`.
-pub fn counted(count: usize, word: &str) -> String {
-    match (count, word.strip_suffix('y')) {
-        (1, _) => format!("1 {word}"),
-        (_, Some(stem)) => format!("{count} {stem}ies"),
-        (_, None) => format!("{count} {word}s"),
-    }
 }
 
 /// Enough of a hash to find the rest.

@@ -1,6 +1,7 @@
 //! A clone that agentd manages in its state directory: its files are always those of the origin branch (D1, D85).
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -8,7 +9,7 @@ use super::context::RepositoryContext;
 use crate::config::{Config, Env, Repository};
 use crate::domain::egress::{Egress, TRUSTED};
 use crate::domain::flow::Definition;
-use crate::domain::name::{BranchName, RepoName};
+use crate::domain::name::{BranchName, CommitId, RepoName};
 use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
 use crate::git::checkout::Checkout;
@@ -16,7 +17,11 @@ use crate::git::program::GitProgram;
 use crate::git::remote::{Remote, RemoteAuth};
 use crate::github;
 use crate::store::run_dir::StateDir;
+use crate::sys::files::leads_out;
 use crate::sys::paths::AbsPath;
+
+/// How often the log says how far a first fetch is.
+const TELLS_EVERY: Duration = Duration::from_secs(30);
 
 /// Where the clone of a repository is.
 pub fn place(state: &StateDir, repo: &RepoName) -> std::path::PathBuf {
@@ -61,9 +66,13 @@ async fn bring(
     let url = found
         .clone_url
         .unwrap_or_else(|| format!("{}/{name}.git", github.endpoint().origin().trim_end_matches('/')));
-    let checkout = Checkout::manage(git.clone(), dir, &entry.remote, &url).await?;
+    let checkout = Checkout::manage(git.clone(), dir, (&entry.remote, &url), entry.clone).await?;
     let remote = Remote::new(&entry.remote, &url, RemoteAuth::Token(github.git_token().await?.token));
-    let commit = checkout.fetch(&remote, branch).await?;
+    let commit = if checkout.last_seen(&remote, branch).await?.is_some() {
+        checkout.fetch(&remote, branch).await?
+    } else {
+        first_fetch(&checkout, (&remote, branch), name).await?
+    };
     let commit = commit.ok_or_else(|| {
         Refusal::new(
             StopDetail::OriginMissing,
@@ -71,6 +80,29 @@ async fn bring(
         )
     })?;
     Ok(checkout.stand_on(&commit).await?)
+}
+
+/// The first fetch of a large repository takes long, so the log says that it is going on, and how far it is.
+async fn first_fetch(
+    checkout: &Checkout,
+    (remote, branch): (&Remote, &BranchName),
+    name: &RepoName,
+) -> Result<Option<CommitId>, Refusal> {
+    tracing::info!(repo = %name, %branch, "the repository is fetched for the first time");
+    let begun = Instant::now();
+    let mut fetching = std::pin::pin!(checkout.fetch(remote, branch));
+    let mut told = tokio::time::interval_at((begun + TELLS_EVERY).into(), TELLS_EVERY);
+    let fetched = loop {
+        tokio::select! {
+            fetched = &mut fetching => break fetched?,
+            _ = told.tick() => {
+                let (megabytes, seconds) = (checkout.packed_bytes().await >> 20, begun.elapsed().as_secs());
+                tracing::info!(repo = %name, megabytes, seconds, "the repository is being fetched");
+            }
+        }
+    };
+    tracing::info!(repo = %name, seconds = begun.elapsed().as_secs(), "the repository is fetched");
+    Ok(fetched)
 }
 
 /// Whether the clone was brought to some commit before.
@@ -163,15 +195,12 @@ pub fn narrow(definition: &mut Definition, config: &Config) -> Vec<String> {
 /// Refuses a clone whose definitions lead out of it by a link, because their text goes to models and files of this
 /// machine must not.
 pub fn stays_inside(root: &Path) -> Result<(), Refusal> {
-    let Ok(real) = root.canonicalize() else { return Ok(()) };
     let mut open = vec![root.join(".agent")];
     while let Some(path) = open.pop() {
         let Ok(meta) = path.symlink_metadata() else { continue };
         if meta.is_symlink() {
-            let inside = path
-                .canonicalize()
-                .is_ok_and(|to| to.starts_with(&real) && !to.starts_with(real.join(".git")));
-            if !inside {
+            // A link to nothing counts: what it leads to may be there by the next look.
+            if path.canonicalize().is_err() || leads_out(root, &path).is_some() {
                 let message = format!(
                     "{} is a link that leads out of the repository, and its definitions come from a clone that agentd manages.",
                     path.display()

@@ -18,6 +18,26 @@ use crate::sys::sandbox::{Network, PROXY_PORT};
 /// Names that programs reach without a proxy: their own.
 const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
+/// What one sandbox may reach of the network.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach<'a> {
+    /// Hosts.
+    pub egress: &'a Egress,
+    /// The cluster's servers, which it does not reach even so.
+    pub servers: &'a [(String, u16)],
+    /// Addresses with credentials added on the way.
+    pub endpoints: &'a [NamedEndpoint],
+    /// Most requests to models by the endpoints in one launch.
+    pub max_requests: Option<u32>,
+}
+
+impl<'a> Reach<'a> {
+    /// These hosts, and no endpoints.
+    pub fn of(egress: &'a Egress, servers: &'a [(String, u16)]) -> Self {
+        Self { egress, servers, endpoints: &[], max_requests: None }
+    }
+}
+
 /// An endpoint, checked, with the variables that tell a program of it.
 #[derive(Debug, Clone)]
 pub struct NamedEndpoint {
@@ -43,13 +63,8 @@ impl EgressProxy {
     }
 
     /// Opens what is allowed. `list` names the list of hosts for people.
-    pub fn open(
-        folder: &AbsPath,
-        name: &str,
-        egress: &Egress,
-        (endpoints, max_requests): (&[NamedEndpoint], Option<u32>),
-        list: String,
-    ) -> Result<Self, ProxyError> {
+    pub fn open(folder: &AbsPath, name: &str, reach: Reach<'_>, list: String) -> Result<Self, ProxyError> {
+        let Reach { egress, servers, endpoints, max_requests } = reach;
         let hosts = match egress {
             Egress::Nothing if endpoints.is_empty() => return Ok(Self::closed()),
             Egress::Everything if endpoints.is_empty() => {
@@ -60,7 +75,8 @@ impl EgressProxy {
         };
         let environment = environment(&hosts, endpoints);
         let endpoints = endpoints.iter().map(|named| named.endpoint.clone()).collect();
-        let proxy = Proxy::open(folder, name, Rules { hosts, endpoints, max_requests, list })?;
+        let rules = Rules { hosts, servers: servers.to_vec(), endpoints, max_requests, list };
+        let proxy = Proxy::open(folder, name, rules)?;
         Ok(Self { network: Network::Proxy(proxy.socket().clone()), environment, proxy: Some(proxy) })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cargo_home;
-use super::egress_proxy::{self, EgressProxy};
+use super::egress_proxy::{self, EgressProxy, Reach};
 use super::toolchains::{self, Readable};
 use crate::config::Env;
 use crate::config::sandbox_file::{SandboxMode, SandboxTable};
@@ -170,7 +170,9 @@ impl RunSandbox {
                 let reached = !matches!(sandbox.network, Egress::Hosts(_)) || mechanism.can_proxy().is_ok();
                 if reached {
                     let list = "boundaries.sandbox.network.trustedDomains".to_owned();
-                    let way = EgressProxy::open(&made.folder, "out", &sandbox.network, (&[], None), list);
+                    let servers = context.config.cluster.servers();
+                    let reach = Reach::of(&sandbox.network, &servers);
+                    let way = EgressProxy::open(&made.folder, "out", reach, list);
                     made.commands = way.map_err(|error| error.to_string())?;
                 }
                 made.cargo_home(context).await.map_err(|error| error.to_string())?;
@@ -347,14 +349,15 @@ impl RunSandbox {
         let failed = |error: ProxyError| Stop::new(StopDetail::Internal, format!("{error}."));
         let list = |key: &str| format!("runner.{key} of the agent \"{}\"", definition.name);
         let egress = &definition.boundaries.sandbox.network;
+        let servers = context.config.cluster.servers();
         match mechanism.can_proxy() {
             Err(why) if matches!(egress, Egress::Hosts(_)) => {
                 journal.warn("no_host_lists", format!("Commands have no network: {why}."));
             }
             _ => {
                 let list = list("boundaries.sandbox.network.trustedDomains");
-                self.commands =
-                    EgressProxy::open(&self.folder, "out", egress, (&[], None), list).map_err(failed)?;
+                self.commands = EgressProxy::open(&self.folder, "out", Reach::of(egress, &servers), list)
+                    .map_err(failed)?;
             }
         }
         for (place, program) in programs.iter().enumerate() {
@@ -363,8 +366,13 @@ impl RunSandbox {
                     .map_err(|refusal| refusal.stop)?;
                 let list = list("agentd.program.network");
                 let name = numbered("agent-out", place);
-                let endpoints = (endpoints.as_slice(), program.max_requests);
-                EgressProxy::open(&self.folder, &name, &program.network, endpoints, list).map_err(failed)?
+                let reach = Reach {
+                    egress: &program.network,
+                    servers: &servers,
+                    endpoints: &endpoints,
+                    max_requests: program.max_requests,
+                };
+                EgressProxy::open(&self.folder, &name, reach, list).map_err(failed)?
             } else {
                 EgressProxy::closed()
             };

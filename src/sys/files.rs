@@ -118,6 +118,13 @@ pub fn write_public(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write_atomic(path, content, Some(0o644))
 }
 
+/// Where a path really leads, if its links take it out of the folder `root`, or into the `.git` there. `None`: it stays
+/// inside, or there is nothing.
+pub fn leads_out(root: &Path, path: &Path) -> Option<PathBuf> {
+    let (root, real) = (root.canonicalize().ok()?, path.canonicalize().ok()?);
+    (!real.starts_with(&root) || real.starts_with(root.join(".git"))).then_some(real)
+}
+
 /// Replaces the content of an existing file of the user. It follows a link and keeps the mode.
 pub fn rewrite(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let failed = |source| FileError::new("write", path, source);

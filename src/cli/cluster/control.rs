@@ -41,8 +41,13 @@ pub fn drain(context: &Context, node: &str) -> Result<(), CommandError> {
         NodeState::Live => format!("{node} is asked to drain, and has not said yet that it heard."),
         NodeState::Draining => {
             let runs = found.cell.runs;
+            let mut elsewhere = true;
+            for repo in &found.cell.serves {
+                elsewhere &= others_take(&store, repo, &found.node)?;
+            }
+            let place = if elsewhere { "elsewhere" } else { "as soon as another node that takes them lives" };
             format!(
-                "{node} drains: its runs ({runs}) end behind the visits that are under way, and go on elsewhere. It takes no other one."
+                "{node} drains: its runs ({runs}) end behind the visits that are under way, and go on {place}. It takes no other one."
             )
         }
         NodeState::Expired | NodeState::Left => format!("{node} has ended."),
@@ -62,8 +67,8 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
             .hint("stop it there; a daemon then goes on with it if its label is on"));
     }
     let to = to.map(|to| living(&store, to)).transpose()?;
+    let name = repo.to_string().to_ascii_lowercase();
     if let Some(to) = &to {
-        let name = repo.to_string().to_ascii_lowercase();
         if to.cell.capacity == 0 || !to.cell.serves.contains(&name) {
             return Err(CommandError::invalid(format!("{} takes no runs of {repo}", to.node)).hint(
                 "`agentd cluster status` shows the nodes; the repository has to be in its configuration",
@@ -75,6 +80,10 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
                 issue.number
             )));
         }
+    }
+    if to.is_none() && !others_take(&store, &name, &from)? {
+        let told = format!("no node lives beside {from} that takes runs of {repo}");
+        return Err(CommandError::invalid(told).hint("`agentd cluster status` shows the nodes"));
     }
     let to = to.map(|to| to.node);
     let asked = Move { repository: repo.clone(), issue: issue.number, run_id, to: to.clone() };
@@ -96,6 +105,15 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
 /// Who asks, for the log of the node.
 fn user(context: &Context) -> String {
     context.env.get("USER").map_or_else(|| "somebody".to_owned(), |user| user.to_string())
+}
+
+/// Whether a node beside this one takes runs of a repository, by its name in lower case.
+fn others_take(store: &NatsStore, repo: &str, beside: &str) -> Result<bool, CommandError> {
+    let nodes = store.nodes().map_err(|error| failed(&error))?;
+    Ok(nodes.iter().any(|one| {
+        let takes = one.cell.state == NodeState::Live && one.cell.capacity > 0;
+        takes && token(&one.node) != token(beside) && one.cell.serves.iter().any(|name| name == repo)
+    }))
 }
 
 /// A node that lives.
@@ -132,8 +150,11 @@ fn at_work(
         (Some(one), true) => Ok(one),
         (Some(_), false) => Err(CommandError::invalid(format!("issue {number} is worked on in {many}"))
             .hint(format!("name one: OWNER/NAME#{number}"))),
-        (None, _) => Err(CommandError::invalid(format!("no node works on issue {number}"))
-            .hint("`agentd cluster status` shows who works on what")),
+        (None, _) => Err(CommandError::invalid(match only {
+            Some(repo) => format!("no node works on issue {number} of {repo}"),
+            None => format!("no node works on issue {number}"),
+        })
+        .hint("`agentd cluster status` shows who works on what")),
     }
 }
 

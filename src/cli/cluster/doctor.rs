@@ -17,7 +17,8 @@ use crate::domain::cluster::clock_skew::too_far;
 use crate::domain::cluster::names::{StreamKind, node_of};
 use crate::domain::cluster::rights::{Role, rights};
 use crate::store::nats::NatsStore;
-use crate::store::nats::streams::{self, Wanted};
+use crate::store::nats::streams::{self, LESS, Wanted};
+use crate::store::port::StoreError;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 use crate::sys::process_tree;
@@ -165,6 +166,20 @@ fn account(store: &NatsStore) -> Vec<Finding> {
     findings
 }
 
+/// What to do where a stream could be neither made nor extended.
+fn not_made(error: &StoreError) -> &'static str {
+    let told = error.to_string();
+    if error.is_for_want_of_a_right() {
+        "use a keeper's key (`agentd cluster account`)"
+    } else if told.contains(LESS) {
+        "take the configuration back, or change the stream yourself: what is in it beyond that is lost"
+    } else if told.contains("no suitable peers") {
+        "start more servers of the cluster, or take a smaller cluster.replicas"
+    } else {
+        "see what the server says, and change the stream yourself"
+    }
+}
+
 fn streams_of(config: &Config, store: &NatsStore, create: bool) -> Vec<Finding> {
     let table = &config.cluster;
     let wanted = Wanted { replicas: table.replicas as usize, retention: table.retention.0 };
@@ -177,9 +192,7 @@ fn streams_of(config: &Config, store: &NatsStore, create: bool) -> Vec<Finding> 
                 Ok(true) => findings.push(Finding::ok("stream", format!("{name} was made or extended"))),
                 Ok(false) => {}
                 Err(error) => {
-                    let remedy =
-                        "use a keeper's key (`agentd cluster account`), or change the stream yourself";
-                    findings.push(Finding::problem("stream", error.to_string(), remedy));
+                    findings.push(Finding::problem("stream", error.to_string(), not_made(&error)));
                     continue;
                 }
             }

@@ -155,6 +155,8 @@ pub(super) fn access(context: &Context, config: &Config) -> Result<Access, Comma
         (None, Some(seed)) => Credentials::Nkey(seed),
         (None, None) => Credentials::None,
     };
+    let key = if table.credentials.is_empty() { "cluster.nkey" } else { "cluster.credentials" };
+    credentials.check().map_err(|told| CommandError::invalid(format!("{key}: {told}")))?;
     let certificate = file("cluster.tls_cert", &table.tls_cert)?;
     let key = file("cluster.tls_key", &table.tls_key)?;
     if let Some(key) = &key {

@@ -61,11 +61,13 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
         RunsCommand::Compare { a, b } => inspection::compare(context, a, b),
         RunsCommand::Stats => done(inspection::stats(context)),
         RunsCommand::Stop { run, abort } => {
-            done(find(context, run).and_then(|dir| control::stop(context, &dir, *abort)))
+            done(find_now(context, run).and_then(|dir| control::stop(context, &dir, *abort)))
         }
-        RunsCommand::Resume(run) => find(context, &run.run).and_then(|dir| control::resume(context, &dir)),
+        RunsCommand::Resume(run) => {
+            find_now(context, &run.run).and_then(|dir| control::resume(context, &dir))
+        }
         RunsCommand::Approve { run, proposal_hash, expires } => {
-            done(find(context, run).and_then(|dir| approve(context, &dir, proposal_hash, expires.0)))
+            done(find_now(context, run).and_then(|dir| approve(context, &dir, proposal_hash, expires.0)))
         }
         RunsCommand::Replay { run, mode, with_agents } => find(context, &run.run)
             .and_then(|dir| replay::replay(context, &dir, mode, with_agents.as_deref())),
@@ -107,6 +109,19 @@ fn find_seen(context: &Context, asked: &str) -> Result<(RunDir, Seen), CommandEr
     let found = found(context, asked)?;
     finished(&found.0)?;
     Ok(found)
+}
+
+/// A run that something is to be done with. What was last known of a cluster's runs says nothing of now.
+fn find_now(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
+    let (dir, seen) = find_seen(context, asked)?;
+    if seen.contains_key("stale") {
+        return Err(CommandError::failed(format!(
+            "nothing is done with run {}: what becomes of it now is not known without the store",
+            dir.run_id
+        ))
+        .hint("`agentd cluster doctor` says what the cluster needs"));
+    }
+    Ok(dir)
 }
 
 fn find_unfinished(context: &Context, asked: &str) -> Result<RunDir, CommandError> {

@@ -2,22 +2,26 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use crate::domain::budget::Spend;
 use crate::domain::cluster::names::node_of;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::{CommitId, RepoName};
+use crate::domain::policy::ProposalKind;
 use crate::domain::refusal::Refusal;
-use crate::domain::run::{Carried, RunId};
+use crate::domain::run::{Carried, RunId, VisitRecord};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
+use crate::issue::approval::{self, Decision};
 use crate::record::finish;
 use crate::record::run_facts;
 use crate::record::taking_over::{self, brought, end};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::MappingRecord;
-use crate::store::run_dir::StateDir;
+use crate::store::run_dir::{RunDir, StateDir};
 
 /// A run whose process died.
 #[derive(Debug, Clone)]
@@ -214,6 +218,15 @@ fn with_work(
     Ok((run_id, if whole { facts } else { reopened(facts) }))
 }
 
+/// Whether the run waited for the approval of a handoff that is there now. The approval is of what the model put out, so the flow goes on
+/// behind that visit, and no model is asked again. Blocks.
+fn has_approved_handoff(state: &StateDir, dir: &RunDir, facts: &RunFacts, now: DateTime<Utc>) -> bool {
+    facts.visits.last().is_some_and(|last| last.carried.handoff.is_some())
+        && approval::waiting(state, dir, facts, now).iter().any(|(proposal, decision)| {
+            proposal.resource.kind == ProposalKind::Handoff && matches!(decision, Decision::Approved(_))
+        })
+}
+
 /// Whether all the work was done and committed, and only publishing failed. Then the successor publishes, and no model
 /// is asked again.
 fn is_unpublished(facts: &RunFacts) -> bool {
@@ -223,16 +236,17 @@ fn is_unpublished(facts: &RunFacts) -> bool {
         && facts.end.as_ref().is_some_and(refused)
 }
 
-/// Removes the end of a run that ended by itself. Visits that led to another visit stay.
+/// Removes the end of a run that ended by itself. Visits that led to another visit, or wait to, stay.
 fn reopened(mut facts: RunFacts) -> RunFacts {
     facts.flow_end = None;
-    let going = facts.visits.iter().take_while(|visit| visit.next.is_some()).count();
+    let goes_on = |visit: &&VisitRecord| visit.next.is_some() || visit.carried.handoff.is_some();
+    let going = facts.visits.iter().take_while(goes_on).count();
     facts.visits.truncate(going);
     if let Some(last) = facts.visits.last_mut() {
         // A person who resumes a run resets the counts of attempts. What the step was told, which conditions held, and what
         // people approved stays.
-        let Carried { retry, met, approved_plan, .. } = std::mem::take(&mut last.carried);
-        last.carried = Carried { retry, met, approved_plan, ..Carried::default() };
+        let Carried { retry, met, approved_plan, handoff, .. } = std::mem::take(&mut last.carried);
+        last.carried = Carried { retry, met, approved_plan, handoff, ..Carried::default() };
     }
     facts
 }
@@ -264,7 +278,7 @@ pub fn end_left(context: &RepositoryContext, issue: &IssueKey, before: u64) {
 
 /// The run that held the lease last, if its process died before its end. The run is finished here. For a `daemon` this
 /// includes runs that a shutdown ended, or whose work could not be published, because a daemon continues those by
-/// itself. The caller holds the lease, so nobody else writes to that journal.
+/// itself. A run whose handoff was approved since is gone on with by whoever starts the next one. The caller holds the lease, so nobody else writes to that journal.
 ///
 /// # Errors
 /// In a cluster: its record cannot be had here. Then nothing is begun anew in its place: the work is on another node.
@@ -285,7 +299,8 @@ pub async fn predecessor(
         if facts.end.is_none() || facts.sealed.is_none() && state.shared().is_some() {
             end(&state, &repo, run_id, (&clock, key.as_deref()))?;
         }
-        if !(killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts))) {
+        let goes_on = killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts));
+        if !goes_on && !has_approved_handoff(&state, &dir, &facts, clock.now()) {
             return Ok(None);
         }
         let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;

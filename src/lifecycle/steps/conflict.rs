@@ -9,7 +9,8 @@ use crate::domain::event::Event;
 use crate::domain::others_merged::OthersMerged;
 use crate::domain::stop::{Stop, StopReason};
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
-use crate::engine::flow::{FlowEnd, FlowRun};
+use crate::engine::flow::FlowRun;
+use crate::engine::flow_position::FlowEnd;
 use crate::record::report;
 
 /// Words before the prompt of the visit.

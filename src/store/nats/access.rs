@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
+use nkeys::KeyPair;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::domain::cluster::forms::Forms;
 use crate::domain::cluster::names::Names;
@@ -53,6 +54,35 @@ pub enum Credentials {
     Nkey(SecretString),
 }
 
+impl Credentials {
+    /// Whether they are of the form that servers take, before anything is sent. Reads the file.
+    ///
+    /// # Errors
+    /// What is wrong, in words that do not hold the secret.
+    pub fn check(&self) -> Result<(), String> {
+        let is_seed =
+            |text: &str| KeyPair::from_seed(text).is_ok_and(|key| key.public_key().starts_with('U'));
+        match self {
+            Self::None => Ok(()),
+            Self::Nkey(seed) if is_seed(seed.expose_secret().trim()) => Ok(()),
+            Self::Nkey(_) => Err("is not the seed of a user's nkey, which begins with SU".to_owned()),
+            Self::File(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+                let lines: Vec<&str> = text.lines().map(str::trim).collect();
+                let has_token =
+                    lines.iter().any(|line| line.split('.').count() == 3 && line.starts_with("ey"));
+                match has_token && lines.iter().any(|line| is_seed(line)) {
+                    true => Ok(()),
+                    false => {
+                        Err(format!("{} does not hold a user's JWT and the seed of its nkey", path.display()))
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Certificates that are not the system's.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
@@ -62,4 +92,34 @@ pub struct Tls {
     pub client: Option<(PathBuf, PathBuf)>,
     /// Whether nothing is said before the connection is encrypted.
     pub required: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_that_no_server_takes_are_told_without_their_secret() {
+        let user = KeyPair::new_user();
+        let seed = user.seed().unwrap();
+        let account = KeyPair::new_account().seed().unwrap();
+        let nkey = |text: &str| Credentials::Nkey(SecretString::from(text)).check();
+        assert_eq!(nkey(&format!("{seed}\n")), Ok(()));
+        for wrong in ["garbage", "", account.as_str(), &seed[..20]] {
+            let told = nkey(wrong).unwrap_err();
+            assert!(told.contains("seed") && (wrong.is_empty() || !told.contains(wrong)), "{told}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("user.creds");
+        let written = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Credentials::File(file.clone()).check()
+        };
+        let jwt = "-----BEGIN NATS USER JWT-----\neyJ0.eyJq.c2ln\n------END NATS USER JWT------\n";
+        let key = format!("-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n");
+        assert_eq!(written(&format!("{jwt}\n{key}")), Ok(()));
+        for wrong in [jwt, &key, "", "x"] {
+            assert!(written(wrong).unwrap_err().contains("does not hold"), "{wrong}");
+        }
+    }
 }

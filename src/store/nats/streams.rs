@@ -135,6 +135,9 @@ async fn find(link: &Link, name: &str) -> Result<Option<FoundStream>, String> {
     }
 }
 
+/// Why a stream is not extended.
+pub const LESS: &str = "it would have to get less";
+
 /// What of the differences can be made right without losing anything: more servers, longer times, more subjects, larger
 /// messages, and switches that only allow or protect more. `None`: something would get less.
 fn extended(wanted: &Config, found: &Config) -> Option<Config> {
@@ -191,7 +194,14 @@ impl NatsStore {
                 Some(found) if differences(&wanted, &found.config).is_empty() => return Ok(false),
                 Some(found) => match extended(&wanted, &found.config) {
                     Some(next) => ("UPDATE", next),
-                    None => return Err("it would have to get less, which is for a person to do".to_owned()),
+                    None => {
+                        let differ = differences(&wanted, &found.config);
+                        let differ: Vec<String> = differ
+                            .into_iter()
+                            .map(|(setting, wanted, found)| format!("{setting} {found}, to be {wanted}"))
+                            .collect();
+                        return Err(format!("{LESS}, which is for a person to do ({})", differ.join("; ")));
+                    }
                 },
             };
             let subject = format!("$JS.API.STREAM.{api}.{}", next.name);

@@ -94,7 +94,12 @@ async fn h_40_a_drained_poller_leaves_its_repository_and_its_own_run_behind_its_
     let (world, server, [a, b], [first, second]) = two(2).await;
     // The second one takes the run and is away when it polls again: it is the poller's own.
     second.stop().await;
-    third_visit(&world, &a, 6_000).await;
+    third_visit(&world, &a, 7_000).await;
+    let bare = world.dir.path().join("bare");
+    let refused = agentd(&world, "cluster.toml", &bare, &["cluster", "move", "7"]).await;
+    assert_eq!(refused.status.code(), Some(4));
+    let told = text(&refused.stderr);
+    assert!(told.contains("no node lives beside a that takes runs of demo/shop"), "{told}");
     let second = Daemon::start(&world, &b);
     until("the other stands by", || b.said().contains("watching demo/shop")).await;
     tokio::time::sleep(Duration::from_secs(1)).await;

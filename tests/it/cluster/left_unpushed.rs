@@ -287,7 +287,7 @@ async fn h_20_what_the_store_does_not_take_is_told_and_the_run_ends_all_the_same
         return;
     }
     // What no compression makes smaller.
-    let lines = (0..6_000).map(|_| uuid::Uuid::new_v4().simple().to_string());
+    let lines = (0..12_000).map(|_| uuid::Uuid::new_v4().simple().to_string());
     let refused = |scenario: &mut Scenario| {
         let third = &mut scenario.model.replies[5];
         third.delay_ms = 4_000;
@@ -303,7 +303,7 @@ async fn h_20_what_the_store_does_not_take_is_told_and_the_run_ends_all_the_same
     let run = run_ids(&a.state).pop().unwrap();
     let third = |line: &Value| line["kind"] == json!("visit_started") && line["data"]["visit"] == 3;
     until("it is published", || shared(&server, &run).iter().any(third)).await;
-    room_for_files(&server, 60_000);
+    room_for_files(&server, 130_000);
     let (code, output, said) = working.ended().await;
     assert_eq!((code, &output["stop_reason"]), (Some(1), &json!("SYSTEM_ERROR")), "{output:#} {said}");
     let told = pinned(&output).join("\n");

@@ -13,8 +13,11 @@ use super::moving::{clustered, document, with_client};
 use super::running::world;
 use super::server::{Server, is_there, make_streams};
 use super::taking_over::{Node, asked_for, shared};
+use crate::agents::bench::{fixer, no_sandbox};
+use crate::flow::outside::says;
 use crate::git::Ground;
 use crate::outside::daemons::{until, until_or};
+use crate::outside::handoffs;
 use crate::outside::solo::{asked, calls, reports, solo_of};
 use crate::outside::world::{World, basic};
 
@@ -318,6 +321,73 @@ async fn k_034_a_repository_that_leaves_a_node_s_configuration_goes_to_another_a
     until_or("once more", || ended() == 2 && world.labels() == ["agentd:done"], said).await;
     assert_eq!(a.began(), 1);
     first.stop().await;
+    second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_015_no_program_of_a_run_reaches_the_clusters_servers_whatever_its_definition_lists() {
+    if !is_there("k_015") {
+        return;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let curl = agentd::sys::sandbox::which("curl".as_ref(), &path);
+    if let Some(why) = no_sandbox().or_else(|| curl.is_none().then(|| "curl is not installed".to_owned())) {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let (world, server) = (World::new(0).await, Server::start());
+    make_streams(&server.url(), 1);
+    let address = server.url().trim_start_matches("nats://").to_owned();
+    fixer(&world, "command", &json!({"argv": ["true"]}));
+    let agent = std::fs::read_to_string(world.shop().join(".agent/fixer/agent.json")).unwrap();
+    let network = format!(
+        "\"permissionMode\":\"acceptEdits\",\"sandbox\":{{\"network\":{{\"mode\":\"custom\",\"trustedDomains\":[\"{address}\"]}}}}"
+    );
+    let listed = agent.replace("\"permissionMode\":\"acceptEdits\"", &network);
+    assert_ne!(listed, agent);
+    world.write("shop/.agent/fixer/agent.json", &listed);
+    clustered(&world, &server.url());
+    let config = std::fs::read_to_string(world.dir.path().join("cluster.toml")).unwrap();
+    let asks = format!("[[\"curl\", \"-sSf\", \"http://{address}/\"]]");
+    let asking = config.replace("[[\"sh\", \"tests/run.sh\"]]", &asks);
+    assert_ne!(asking, config);
+    world.write("cluster.toml", &asking);
+    let state = world.dir.path().join("state");
+    let args = ["run", "--issue", "7", "--agent", "fixer"];
+    let (_, output) = document(&world, "cluster.toml", &state, &args).await;
+    let warnings = output["warnings"].to_string();
+    assert!(warnings.contains(&format!("{address}: it is a server of the cluster")), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_036_a_handoff_whose_node_died_is_made_by_another_once_it_is_approved_and_no_model_is_asked_for_it_again()
+ {
+    if !is_there("p_036_handoff") {
+        return;
+    }
+    let world = handoffs::asking(vec![handoffs::hands_over(), says("closing")]).await;
+    handoffs::of_the_daemon(&world);
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    clustered(&world, &server.url());
+    let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 1).await);
+    let first = Daemon::start(&world, &a);
+    label(&world, 7);
+    until_or("a question", || world.labels() == ["agentd:attention"], || a.said()).await;
+    let proposed = || a.journal().into_iter().find(|line| line["kind"] == json!("proposal_suspended"));
+    let hash = proposed().unwrap()["data"]["proposalHash"].as_str().unwrap().to_owned();
+    let sealed = || a.journal().iter().any(|line| line["kind"] == json!("files_sealed"));
+    until("its end", sealed).await;
+    first.kill();
+
+    let second = Daemon::start(&world, &b);
+    until_or("it polls", || b.said().contains("this node polls the repository now"), || b.said()).await;
+    let (code, told) = document(&world, "b.toml", &b.state, &["approvals", "approve", &hash]).await;
+    assert_eq!(code, Some(0), "{told:#}");
+    until_or("it is done", || world.labels() == ["agentd:done"], || b.said()).await;
+    assert_eq!(world.sim.model_requests().len(), 2, "{}", b.said());
     second.stop().await;
     world.finish().await;
 }

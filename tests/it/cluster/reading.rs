@@ -400,6 +400,17 @@ async fn h_47_without_the_store_the_last_known_is_shown_as_stale_and_never_an_em
     );
     let listed = agentd(&world, "cluster.toml", &bare, &list).await;
     assert!(text(&listed.stderr).contains("The cluster's store cannot be reached; this was known at"));
+    // Nothing is decided by what was known.
+    for args in [
+        &["runs", "stop", "latest"][..],
+        &["runs", "approve", "latest", "00000000"],
+        &["runs", "resume", "latest"],
+    ] {
+        let told = agentd(&world, "cluster.toml", &bare, args).await;
+        let words = text(&told.stderr);
+        assert_eq!(told.status.code(), Some(1), "{args:?}: {words}");
+        assert!(words.contains("not known without the store"), "{args:?}: {words}");
+    }
     // Where nothing is known, that is said.
     for args in [&list[..], &["status"]] {
         let told = agentd(&world, "cluster.toml", &fresh, args).await;

@@ -33,7 +33,7 @@ fn migrate_writes_through_links_and_keeps_the_mode() {
 
     use agentd::definition::migration::{apply, plan};
     let project = Project::new("oldest", "worker");
-    let (link, target) = (project.agent.join("agent.json"), project.root.join("shared.json"));
+    let (link, target) = (project.agent.join("agent.json"), project.agent.join("kept.json"));
     std::fs::copy(&link, &target).unwrap();
     std::fs::remove_file(&link).unwrap();
     std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o600)).unwrap();

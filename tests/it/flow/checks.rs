@@ -223,3 +223,77 @@ async fn a_question_about_the_change_is_asked_of_a_reader_that_cannot_write() {
     assert!(ended.asked(4).starts_with("an accident: a.txt"), "{}", ended.asked(4));
     assert!(!ended.ground.repo.join("judge.txt").as_path().exists(), "judging changes nothing");
 }
+
+/// F0 whose validation step of `step` has conditions of its own before and behind the step's work.
+async fn around(step: &str, script: Vec<Line>, lists: Value) -> Flow {
+    let step = step.to_owned();
+    Flow::f0(script).await.registry(|registry| {
+        registry["validators"] = json!({
+            "begun": {"type": "file", "path": "a.txt"}, "never": {"type": "file", "path": "never.txt"},
+            "made": {"type": "file", "path": "made.txt"}});
+        registry["validationSteps"] = json!({step: lists});
+    })
+}
+
+#[tokio::test]
+async fn conditions_behind_a_steps_work_are_asked_wherever_the_step_leads() {
+    let makes = call("write_file", json!({"path": "made.txt", "content": "x"}));
+    let script = vec![says("handoff"), makes, says("handoff"), says("closing")];
+    let ended = around("initial.a", script, json!({"postLLMConditions": ["made"]})).await.run().await;
+    assert_eq!(ended.succeeded().steps(), ["initial.a", "initial.a", "closure.a"]);
+    assert!(ended.asked(2).contains("made.txt"), "the model hears of it: {}", ended.asked(2));
+    let told: Vec<(CheckMoment, bool)> =
+        ended.checks().iter().map(|run| (run.moment, run.checks[0].held)).collect();
+    assert_eq!(told, [(CheckMoment::After, false), (CheckMoment::After, true)]);
+}
+
+#[tokio::test]
+async fn conditions_before_a_step_are_asked_before_its_model_and_end_the_run() {
+    let lists = json!({"preflightConditions": [{"validator": "begun"}], "onFailure": {"action": "skip"}});
+    let ended = around("initial.a", vec![says("handoff"), says("closing")], lists).await.run().await;
+    assert_eq!(ended.succeeded().checks().len(), 1, "asked once, before the first step");
+    let lists = json!({"preflightConditions": [{"validator": "never"}], "onFailure": {"action": "skip"}});
+    let ended = around("initial.a", vec![says("handoff")], lists).await.run().await;
+    ended.failed(StopDetail::AgentAborted, "AGENT_VALIDATION_ABORT");
+    assert_eq!(ended.requests.len(), 0, "no model is asked");
+    let lists = json!({"preflightConditions": [{"validator": "never"}], "postLLMConditions": [{"validator": "begun"}]});
+    let ended = around("closure.a", vec![says("handoff")], lists).await.run().await;
+    ended.failed(StopDetail::AgentAborted, "has to hold before the step begins");
+    assert_eq!(ended.requests.len(), 1);
+}
+
+#[tokio::test]
+async fn conditions_behind_a_closing_step_are_asked_when_it_closes_only() {
+    let makes = call("write_file", json!({"path": "made.txt", "content": "x"}));
+    let script = vec![says("handoff"), makes, says("closing")];
+    let lists = json!({"postLLMConditions": [{"validator": "made"}]});
+    let ended = around("closure.a", script, lists).await.run().await;
+    let moments: Vec<CheckMoment> = ended.succeeded().checks().iter().map(|run| run.moment).collect();
+    assert_eq!(moments, [CheckMoment::After], "nothing is asked before, when there is nothing to ask");
+}
+
+#[tokio::test]
+async fn the_first_guides_agent_goes_to_its_end() {
+    let script = vec![says("next"), says("complete"), says("closing")];
+    let ended = Flow::of(crate::definition::older::first_guide(), script).await.run().await;
+    assert_eq!(ended.succeeded().steps(), ["initial.default", "continuation.default", "complete.default"]);
+}
+
+#[tokio::test]
+async fn a_run_whose_next_step_the_definition_has_lost_says_what_comes_next() {
+    let ended = Flow::f0(vec![says("handoff"), says("closing")]).await.run().await;
+    let kept = serde_json::to_string(&ended.visits[..1]).unwrap();
+    let finished: Vec<agentd::domain::run::VisitRecord> = serde_json::from_str(&kept).unwrap();
+    let mut finished = finished;
+    finished[0].next = Some("continuation.gone".to_owned());
+    let ended = Flow::f0(Vec::new()).await.with(|flow| flow.finished = finished).run().await;
+    ended.failed(StopDetail::ConfigInvalid, "\"continuation.gone\", which its definition has no more");
+    assert!(ended.end.stop.message.contains("begins there at \"initial.a\""), "{}", ended.end.stop.message);
+}
+
+#[tokio::test]
+async fn a_limit_of_one_is_said_as_one() {
+    let flow = Flow::f0(vec![says("next")]).await;
+    let flow = flow.agent(|agent| agent["runner"]["verdict"]["config"]["maxIterations"] = json!(1));
+    flow.run().await.failed(StopDetail::MaxIterations, "limit of 1 iteration is reached");
+}

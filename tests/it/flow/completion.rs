@@ -77,7 +77,7 @@ async fn e17_an_iteration_budget_completes_gated_steps() {
 async fn e17_a_last_visit_that_wants_to_be_done_again_is_no_success() {
     let verdict = json!({"type": "count:iteration", "config": {"maxIterations": 1}});
     let ended = gated(verdict, vec![says("repeat")]).await.run().await;
-    ended.failed(StopDetail::MaxIterations, "1 iterations");
+    ended.failed(StopDetail::MaxIterations, "1 iteration is reached");
 }
 
 #[tokio::test]

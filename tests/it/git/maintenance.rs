@@ -1,5 +1,6 @@
 //! A clone that agentd manages is kept fast.
 
+use agentd::domain::clone_contents::CloneContents;
 use agentd::git::{Checkout, Remote, RemoteAuth};
 
 use super::{Ground, branch};
@@ -9,7 +10,8 @@ async fn a_managed_clone_gets_a_graph_of_its_commits_and_one_index_and_loses_not
     let ground = Ground::new().await;
     ground.origin().await;
     let (place, url) = (ground.at("~/managed"), ground.at("~/origin.git").to_string());
-    let clone = Checkout::manage(ground.program(), &place, "origin", &url).await.unwrap();
+    let clone =
+        Checkout::manage(ground.program(), &place, ("origin", &url), CloneContents::Full).await.unwrap();
     let remote = Remote::new("origin", &url, RemoteAuth::User);
     clone.maintain().await.unwrap();
     let mut tip = None;

@@ -59,7 +59,7 @@ async fn s10_a_broken_definition_or_policy_starts_runs_with_the_last_good_one() 
 }
 
 /// A folder `elsewhere` whose configuration names the repository without `path`; the agent is on its origin branch.
-async fn managed(rounds: usize) -> World {
+pub(super) async fn managed(rounds: usize) -> World {
     let world = World::new(rounds).await;
     let header = format!("http.extraHeader=Authorization: Basic {}", basic());
     let shop = world.shop();
@@ -81,7 +81,7 @@ async fn managed(rounds: usize) -> World {
     world
 }
 
-async fn elsewhere(world: &World, args: &[&str]) -> Value {
+pub(super) async fn elsewhere(world: &World, args: &[&str]) -> Value {
     let mut command = world.command(&["--json"]);
     command.args(args).current_dir(world.dir.path().join("elsewhere"));
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();

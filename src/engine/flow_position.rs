@@ -1,0 +1,57 @@
+//! Where a flow stands: at its next visit, before a handoff that waits, or at its end.
+
+use super::plan_gate;
+use super::visit::FlowPlan;
+use crate::domain::flow::StepId;
+use crate::domain::run::VisitRecord;
+use crate::domain::stop::{Stop, StopDetail};
+
+/// How a flow ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowEnd {
+    /// Why.
+    pub stop: Stop,
+    /// The completion's reason; set exactly on success.
+    pub completion_reason: Option<String>,
+}
+
+impl FlowEnd {
+    /// Otherwise than by a success.
+    pub(super) fn failed(stop: Stop) -> Self {
+        Self { stop, completion_reason: None }
+    }
+
+    /// By a success, for this reason.
+    pub(super) fn completed(reason: &str, forced_final: bool) -> Self {
+        let detail = if forced_final { StopDetail::CompletedForcedFinal } else { StopDetail::Completed };
+        Self {
+            stop: Stop::new(detail, format!("Done: {reason}.")),
+            completion_reason: Some(reason.to_owned()),
+        }
+    }
+}
+
+/// How far a flow is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Position {
+    /// The next visit is of this step.
+    At(StepId),
+    /// The handoff of the last visit waits for an approval, and is proposed again.
+    Held(Box<VisitRecord>),
+    /// There is no next visit.
+    Ended(FlowEnd),
+}
+
+impl Position {
+    /// Where a flow goes on behind its last finished visit.
+    pub(super) fn behind(plan: &FlowPlan, last: &VisitRecord, forced_final: bool) -> Self {
+        if last.carried.handoff.is_some() {
+            return Self::Held(Box::new(last.clone()));
+        }
+        match (plan_gate::pending(plan, last), &last.next) {
+            (Some(pending), _) => Self::Ended(FlowEnd::failed(pending)),
+            (None, Some(next)) => Self::At(next.clone()),
+            (None, None) => Self::Ended(FlowEnd::completed("the flow reached its end", forced_final)),
+        }
+    }
+}
