@@ -400,6 +400,26 @@ async fn h_47_without_the_store_the_last_known_is_shown_as_stale_and_never_an_em
     );
     let listed = agentd(&world, "cluster.toml", &bare, &list).await;
     assert!(text(&listed.stderr).contains("The cluster's store cannot be reached; this was known at"));
+    // A run that is not among them may be there all the same.
+    for host in [&bare, &state] {
+        let told = agentd(&world, "cluster.toml", host, &["runs", "show", "0000"]).await;
+        let words = text(&told.stderr);
+        assert_eq!(told.status.code(), Some(1), "{words}");
+        assert!(words.contains("whether there is a run \"0000\" is not known without the store"), "{words}");
+    }
+    // A node that never looked at the others knows its own runs, and no later than it wrote them.
+    let (_, own) = document(&world, "cluster.toml", &state, &list).await;
+    let last = journal_file::parse(&std::fs::read(runs(&state).join(&run).join("events.jsonl")).unwrap())
+        .unwrap()
+        .lines
+        .last()
+        .unwrap()
+        .ts;
+    let wrote = json!(agentd::domain::run_output::rfc3339_of_ms(last));
+    assert_eq!((&own[0]["as_of"], &own[0]["stale_since"]), (&wrote, &wrote), "{own:#}");
+    let listed = agentd(&world, "cluster.toml", &state, &list).await;
+    let words = text(&listed.stderr);
+    assert!(words.contains("of other nodes nothing is known here"), "{words}");
     // Nothing is decided by what was known.
     for args in [
         &["runs", "stop", "latest"][..],
