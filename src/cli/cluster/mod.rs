@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
+use super::asking::store_failed;
 use super::context::Context;
 use super::error::CommandError;
 use super::issue_arg::{self, IssueArg};
@@ -201,7 +202,7 @@ fn private(_key: &str, _path: &Path) -> Result<(), CommandError> {
 }
 
 fn failed(error: &StoreError) -> CommandError {
-    CommandError::failed(error.to_string()).hint("`agentd cluster doctor` says what the cluster needs")
+    store_failed(error).hint("`agentd cluster doctor` says what the cluster needs")
 }
 
 /// The cluster, for commands that need it.

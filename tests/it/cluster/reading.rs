@@ -12,7 +12,7 @@ use agentd::domain::run::RunId;
 use agentd::domain::seal::SealStatement;
 use agentd::store::journal_file::{self, FileJournal};
 use agentd::store::nats::{Access, Credentials, NatsStore};
-use agentd::store::port::{Appended, Cell};
+use agentd::store::port::{Appended, Cell, LeaseKey};
 use agentd::store::run_dir::StateDir;
 use agentd::store::seal_key::{self, SealKey};
 use serde_json::{Value, json};
@@ -511,6 +511,19 @@ async fn h_35_a_reader_sees_runs_and_status_and_stops_nothing() {
     );
     let asked = Cell::Stop { repo: dir.repo.clone(), run_id: dir.run_id };
     assert_eq!(store.store().get(&asked).unwrap().1, None);
+    // A node that lives is drained by nobody with such a key, and such a key's daemon is no node.
+    let held = store.store().take(&LeaseKey::Poller(dir.repo.clone()), "daemon", Duration::ZERO).unwrap();
+    for args in [&["daemon", "--once"][..], &["cluster", "drain", "host1"]] {
+        let refused = as_user(&world, "page", args).await;
+        let words = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(4), "{args:?} {words}");
+        assert!(
+            words.contains("error: ") && words.contains("not permitted: agentd.test."),
+            "{args:?} {words}"
+        );
+        assert!(!words.contains("nothing to do"), "{args:?} {words}");
+    }
+    drop(held);
     world.finish().await;
 }
 
