@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use super::asking::store_failed;
 use super::context::Context;
 use super::error::CommandError;
 use super::issue_arg::{self, IssueArg};
@@ -202,7 +201,7 @@ fn private(_key: &str, _path: &Path) -> Result<(), CommandError> {
 }
 
 fn failed(error: &StoreError) -> CommandError {
-    store_failed(error).hint("`agentd cluster doctor` says what the cluster needs")
+    CommandError::of_store(error).hint("`agentd cluster doctor` says what the cluster needs")
 }
 
 /// The cluster, for commands that need it.
