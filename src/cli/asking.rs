@@ -20,7 +20,6 @@ use crate::domain::cluster::person_request::{
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::lifecycle::carry_out::NotDone;
-use crate::store::port::StoreError;
 use crate::store::requests::Requests;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::{Clock, Stopwatch};
@@ -57,7 +56,7 @@ pub fn request(repo: &RepoName, issue: &IssueKey, what: PersonAsks) -> PersonReq
 /// How the nodes are asked where this user may change nothing of what they share; `None` = it does it by itself. Blocks.
 pub fn nodes_to_ask(state: &StateDir) -> Result<Option<Arc<dyn Requests>>, CommandError> {
     let Some(nodes) = state.store().requests() else { return Ok(None) };
-    let may = nodes.may_write().map_err(|error| store_failed(&error))?;
+    let may = nodes.may_write().map_err(|error| CommandError::of_store(&error))?;
     Ok(Some(nodes).filter(|_| !may))
 }
 
@@ -108,10 +107,10 @@ pub fn send(nodes: &dyn Requests, request: &PersonRequest) -> Result<Option<Stri
             format!("what is asked has {bytes} bytes as a message, and {LONGEST_REQUEST} are the most");
         return Err(CommandError::invalid(told).hint("say less at a time, or write it on the issue"));
     }
-    nodes.send(request).map_err(|error| store_failed(&error))?;
+    nodes.send(request).map_err(|error| CommandError::of_store(&error))?;
     let begin = Stopwatch::start();
     loop {
-        let answer = nodes.answer(request).map_err(|error| store_failed(&error))?;
+        let answer = nodes.answer(request).map_err(|error| CommandError::of_store(&error))?;
         match answer {
             Some(answer) => {
                 return match answer.refused {
@@ -135,18 +134,10 @@ pub fn nobody_yet(repo: &RepoName) -> String {
     )
 }
 
-/// Why the store did not take what was asked: for want of a right it is the key that has to be another one.
-pub fn store_failed(error: &StoreError) -> CommandError {
-    match error.is_for_want_of_a_right() {
-        true => CommandError::invalid(error.to_string()),
-        false => CommandError::failed(error.to_string()),
-    }
-}
-
-/// The same for everything that a request may fail for.
+/// Why nothing was done of what was asked.
 pub fn not_done(error: &NotDone) -> CommandError {
     match error {
-        NotDone::Store(error) => store_failed(error),
+        NotDone::Store(error) => CommandError::of_store(error),
         error if error.is_transient() => CommandError::failed(error.to_string()),
         error => CommandError::invalid(error.to_string()),
     }

@@ -223,7 +223,16 @@ fn summary(known: &KnownRow, shown: &Shown<KnownRow>) -> Value {
 /// RUN = run id, unique prefix, instance or `latest`.
 fn chosen<'s>(shown: &'s Shown<KnownRow>, asked: &str) -> Result<&'s KnownRow, CommandError> {
     let hint = "`agentd runs list` lists them";
-    let none = || CommandError::invalid(format!("there is no run \"{asked}\" in the cluster")).hint(hint);
+    // What was last known says nothing of what has begun since, or elsewhere.
+    let none = || {
+        match &shown.stale {
+        Some(_) => CommandError::failed(format!(
+            "whether there is a run \"{asked}\" is not known without the store, and none of those that are known here is it"
+        ))
+        .hint("`agentd cluster doctor` says what the cluster needs"),
+        None => CommandError::invalid(format!("there is no run \"{asked}\" in the cluster")).hint(hint),
+    }
+    };
     if asked.is_empty() {
         let what = "a run is named by its id, its beginning, its instance, or \"latest\"";
         return Err(CommandError::invalid(what).hint(hint));

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::config::ConfigError;
 use crate::daemon::DaemonError;
 use crate::domain::stop::StopDetail;
+use crate::store::port::StoreError;
 
 /// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +31,14 @@ impl CommandError {
     /// Arguments, configuration, definition or origin cannot be used (exit 4).
     pub fn invalid(message: impl Into<String>) -> Self {
         Self { exit_code: 4, ..Self::failed(message) }
+    }
+
+    /// What the store did not do: for want of a right it is the key that has to be another one.
+    pub fn of_store(error: &StoreError) -> Self {
+        match error.is_for_want_of_a_right() {
+            true => Self::invalid(error.to_string()),
+            false => Self::failed(error.to_string()),
+        }
     }
 
     /// An argument of the command line cannot be used (exit 4).

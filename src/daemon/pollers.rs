@@ -94,6 +94,10 @@ impl Daemon {
                 Err(NotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words))) => {
                     self.refused = Some(words);
                 }
+                // Whose key is no node's never becomes one. A right that is taken from a node may be given back.
+                Err(NotTaken::Store(error)) if error.is_for_want_of_a_right() && self.own_name.is_none() => {
+                    self.refused = Some(error.to_string());
+                }
                 Err(NotTaken::Store(error)) => {
                     if self.troubles.again(format!("polling {name}"), &error.to_string()) {
                         tracing::warn!(repo = %name, "it cannot be told who polls the repository: {error}");

@@ -12,12 +12,11 @@ use crate::cli::context::Context;
 use crate::cli::doctor::{Finding, counted_states, tell};
 use crate::cli::error::CommandError;
 use crate::config::Config;
-use crate::domain::cluster::cells::NodeState;
 use crate::domain::cluster::clock_skew::too_far;
 use crate::domain::cluster::names::{StreamKind, node_of};
 use crate::domain::cluster::rights::{Role, rights};
-use crate::store::nats::NatsStore;
 use crate::store::nats::streams::{self, LESS, Wanted};
+use crate::store::nats::{NatsStore, NodeSeen};
 use crate::store::port::StoreError;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
@@ -314,19 +313,17 @@ fn nodes(store: &NatsStore, own: &str, place: &str) -> Vec<Finding> {
     let what = "nodes";
     let Ok(seen) = store.nodes() else { return Vec::new() };
     let host = Host::current();
-    let live = seen.iter().filter(|one| matches!(one.cell.state, NodeState::Live | NodeState::Draining));
-    let live: Vec<_> = live.collect();
-    let named = live.iter().find(|one| one.node == own);
-    if let Some(one) = named {
-        let here = one.cell.host == host.name && one.cell.boot_id == host.boot_id;
-        let gone = here && process_tree::start_time(one.cell.pid) != Some(one.cell.started);
-        if !here && !gone {
-            return vec![Finding::problem(
-                what,
-                format!("\"{own}\" is pid {} on {}, by its last sign of life", one.cell.pid, one.cell.host),
-                "give each node a cluster.node of its own; who starts second is refused",
-            )];
-        }
+    let here = |one: &NodeSeen| one.cell.host == host.name && one.cell.boot_id == host.boot_id;
+    // Of a process of this host it is known whether it lives; a dead one is nobody's rival.
+    let gone = |one: &NodeSeen| here(one) && process_tree::start_time(one.cell.pid) != Some(one.cell.started);
+    let live: Vec<_> = seen.iter().filter(|one| one.cell.state.lives() && !gone(one)).collect();
+    let is_other = |one: &NodeSeen| !here(one) || one.cell.place != place;
+    if let Some(one) = live.iter().find(|one| one.node == own && is_other(one)) {
+        return vec![Finding::problem(
+            what,
+            format!("\"{own}\" is pid {} on {}, by its last sign of life", one.cell.pid, one.cell.host),
+            "give each node a cluster.node of its own; who starts second is refused",
+        )];
     }
     if let Some(one) = live.iter().find(|one| node_of(&one.node) != own && one.cell.place == place) {
         return vec![Finding::problem(

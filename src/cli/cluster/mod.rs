@@ -201,7 +201,7 @@ fn private(_key: &str, _path: &Path) -> Result<(), CommandError> {
 }
 
 fn failed(error: &StoreError) -> CommandError {
-    CommandError::failed(error.to_string()).hint("`agentd cluster doctor` says what the cluster needs")
+    CommandError::of_store(error).hint("`agentd cluster doctor` says what the cluster needs")
 }
 
 /// The cluster, for commands that need it.

@@ -152,19 +152,12 @@ impl Mirror {
         let mut shown = match self.shown("runs.json", read) {
             Ok(shown) if shown.stale.is_none() => return Ok(shown),
             Ok(shown) => shown,
-            Err(NotShown::NothingKnown(why)) => {
-                let now = self.clock.now();
-                Shown { items: Vec::new(), now, stale: Some((now, why)) }
-            }
+            Err(NotShown::NothingKnown(why)) => return self.own_runs(why),
             Err(error) => return Err(error),
         };
-        for dir in self.own.runs(None).unwrap_or_default() {
-            if shown.items.iter().any(|known| known.row.run_id == dir.run_id.0) {
-                continue;
-            }
-            if let Ok(read) = journal_file::read(&dir) {
-                let row = journal_file::row_of(&dir.repo, dir.run_id, &read.lines);
-                shown.items.push(KnownRow { as_of: shown.now, row });
+        for own in self.own_rows() {
+            if !shown.items.iter().any(|known| known.row.run_id == own.row.run_id) {
+                shown.items.push(own);
             }
         }
         match (shown.items.is_empty(), &shown.stale) {
@@ -172,6 +165,32 @@ impl Mirror {
             _ => shown.items.sort_by_key(|known| std::cmp::Reverse(known.row.run_id)),
         }
         Ok(shown)
+    }
+
+    /// This host's own runs alone, where it never looked at those of others: known since the last of them wrote something.
+    fn own_runs(&self, why: String) -> Result<Shown<KnownRow>, NotShown> {
+        let mut items = self.own_rows();
+        items.sort_by_key(|known| std::cmp::Reverse(known.row.run_id));
+        match items.iter().map(|known| known.as_of).max() {
+            Some(since) => {
+                let why = format!("{why}; of other nodes nothing is known here");
+                Ok(Shown { items, now: self.clock.now(), stale: Some((since, why)) })
+            }
+            None => Err(NotShown::NothingKnown(why)),
+        }
+    }
+
+    /// The rows of this host's own runs, each as old as the last line that it wrote.
+    fn own_rows(&self) -> Vec<KnownRow> {
+        let mut rows = Vec::new();
+        for dir in self.own.runs(None).unwrap_or_default() {
+            let Ok(read) = journal_file::read(&dir) else { continue };
+            let written = read.lines.last().and_then(|line| DateTime::from_timestamp_millis(line.ts));
+            if let Some(as_of) = written {
+                rows.push(KnownRow { as_of, row: journal_file::row_of(&dir.repo, dir.run_id, &read.lines) });
+            }
+        }
+        rows
     }
 
     /// What the nodes last said of themselves.

@@ -227,6 +227,27 @@ fn the_doctor_finds_a_small_account_and_another_node_of_the_same_name() {
     });
     desk.configure(&one(&server.url()));
     finds(&desk.doctor(&[], &[]), "problem nodes: ", "\"here\" is pid 4711 on elsewhere");
+    // A process of this host that lives, with another state directory: it is the node, and who asks cannot be it.
+    let (host, pid) = (agentd::sys::host::Host::current(), std::process::id());
+    let mut rival = cell.clone();
+    rival["host"] = host.name.clone().into();
+    rival["boot_id"] = host.boot_id.into();
+    rival["pid"] = pid.into();
+    rival["started"] = agentd::sys::process_tree::start_time(pid).into();
+    rival["place"] = "another".into();
+    let here = |cell: &Value| {
+        with_client(&server.url(), async |context| {
+            let ack = context.publish("agentd.test.cell.node.here", cell.to_string().into()).await.unwrap();
+            ack.await.unwrap();
+        });
+    };
+    here(&rival);
+    finds(&desk.doctor(&[], &[]), "problem nodes: ", &format!("\"here\" is pid {pid} on {}", host.name));
+    // Once it is dead, its name and its state directory are free.
+    rival["started"] = 1.into();
+    here(&rival);
+    finds(&desk.doctor(&[], &[]), "ok nodes: ", "");
+    here(&cell);
     // Another name, and the same state directory.
     let folder = desk.path().join(".local/state/agentd");
     let place = format!("{}\n{}", agentd::sys::host::Host::current().name, folder.display());

@@ -12,7 +12,7 @@ use agentd::domain::run::RunId;
 use agentd::domain::seal::SealStatement;
 use agentd::store::journal_file::{self, FileJournal};
 use agentd::store::nats::{Access, Credentials, NatsStore};
-use agentd::store::port::{Appended, Cell};
+use agentd::store::port::{Appended, Cell, LeaseKey};
 use agentd::store::run_dir::StateDir;
 use agentd::store::seal_key::{self, SealKey};
 use serde_json::{Value, json};
@@ -400,6 +400,26 @@ async fn h_47_without_the_store_the_last_known_is_shown_as_stale_and_never_an_em
     );
     let listed = agentd(&world, "cluster.toml", &bare, &list).await;
     assert!(text(&listed.stderr).contains("The cluster's store cannot be reached; this was known at"));
+    // A run that is not among them may be there all the same.
+    for host in [&bare, &state] {
+        let told = agentd(&world, "cluster.toml", host, &["runs", "show", "0000"]).await;
+        let words = text(&told.stderr);
+        assert_eq!(told.status.code(), Some(1), "{words}");
+        assert!(words.contains("whether there is a run \"0000\" is not known without the store"), "{words}");
+    }
+    // A node that never looked at the others knows its own runs, and no later than it wrote them.
+    let (_, own) = document(&world, "cluster.toml", &state, &list).await;
+    let last = journal_file::parse(&std::fs::read(runs(&state).join(&run).join("events.jsonl")).unwrap())
+        .unwrap()
+        .lines
+        .last()
+        .unwrap()
+        .ts;
+    let wrote = json!(agentd::domain::run_output::rfc3339_of_ms(last));
+    assert_eq!((&own[0]["as_of"], &own[0]["stale_since"]), (&wrote, &wrote), "{own:#}");
+    let listed = agentd(&world, "cluster.toml", &state, &list).await;
+    let words = text(&listed.stderr);
+    assert!(words.contains("of other nodes nothing is known here"), "{words}");
     // Nothing is decided by what was known.
     for args in [
         &["runs", "stop", "latest"][..],
@@ -491,6 +511,19 @@ async fn h_35_a_reader_sees_runs_and_status_and_stops_nothing() {
     );
     let asked = Cell::Stop { repo: dir.repo.clone(), run_id: dir.run_id };
     assert_eq!(store.store().get(&asked).unwrap().1, None);
+    // A node that lives is drained by nobody with such a key, and such a key's daemon is no node.
+    let held = store.store().take(&LeaseKey::Poller(dir.repo.clone()), "daemon", Duration::ZERO).unwrap();
+    for args in [&["daemon", "--once"][..], &["cluster", "drain", "host1"]] {
+        let refused = as_user(&world, "page", args).await;
+        let words = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(4), "{args:?} {words}");
+        assert!(
+            words.contains("error: ") && words.contains("not permitted: agentd.test."),
+            "{args:?} {words}"
+        );
+        assert!(!words.contains("nothing to do"), "{args:?} {words}");
+    }
+    drop(held);
     world.finish().await;
 }
 

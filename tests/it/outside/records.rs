@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use agentd::sim::FaultFile;
 use serde_json::{Value, json};
 
-use super::solo::newest;
+use super::solo::{calls, newest, reports, run, solo};
 use super::started::{delayed, ended, start, until};
 use super::world::{World, text};
 
@@ -174,5 +174,23 @@ async fn an_abort_from_another_process_ends_a_run_at_once() {
     assert!(asked.elapsed().as_secs() < 10, "{:?}", asked.elapsed());
     let (code, output) = ended(run).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("user_abort")), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_changed_the_tree_is_told_as_such_and_the_patch_has_its_hash() {
+    let policy =
+        "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
+    let write = calls(&[("write_file", json!({ "path": "a.txt", "content": "x\n" }))]);
+    let world = solo(vec![write, reports("Done.", json!([]))], Some(policy), "").await;
+    world.verify(r#"[["sh", "-c", "echo more >> a.txt"], ["true"]]"#);
+    let (_, output) = run(&world).await;
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    assert!(!report.contains("on the final tree:"), "{report}");
+    assert!(report.contains("it changed the tree that it ran on"), "{report}");
+    assert!(report.contains("it ran on another tree than the final one"), "{report}");
+    let git = output["evidence"].as_array().unwrap().iter().find(|record| record["kind"] == "git").unwrap();
+    let hash = &git["provenance"]["patch_sha256"];
+    assert_eq!((hash.as_str().unwrap().len(), hash), (64, &output["artifacts"]["patch_sha256"]));
     world.finish().await;
 }
