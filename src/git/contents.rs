@@ -93,7 +93,7 @@ fn missing(repository: &Repository, commit: &CommitId) -> Result<Vec<Oid>, GitEr
         for entry in &tree {
             match entry.kind() {
                 Some(ObjectType::Tree) if seen.insert(entry.id()) => {
-                    open.push(repository.find_tree(entry.id())?)
+                    open.push(repository.find_tree(entry.id())?);
                 }
                 Some(ObjectType::Blob) if !odb.exists_ext(entry.id(), OdbLookupFlags::NO_REFRESH) => {
                     missing.insert(entry.id());

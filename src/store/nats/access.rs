@@ -99,6 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture in a temporary folder")]
     fn credentials_that_no_server_takes_are_told_without_their_secret() {
         let user = KeyPair::new_user();
         let seed = user.seed().unwrap();
