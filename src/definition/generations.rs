@@ -15,12 +15,12 @@ pub struct Newest {
     /// (pointer in the newest form, pointer in the file).
     pub moves: Vec<(String, String)>,
     /// What was old: for warnings.
-    pub changes: Vec<Change>,
+    pub changes: Vec<OlderForm>,
 }
 
 /// One thing that an older generation wrote differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct OlderForm {
     /// Pointer in the file.
     pub old: String,
     /// What was there.
@@ -173,7 +173,7 @@ impl Newest {
         let first = || steps.iter().map(|(name, _)| name.clone()).find(|name| name.starts_with("initial."));
         let Some(entry) = named.iter().find(|id| is_step(id)).cloned().or_else(first) else { return };
         put(&mut self.value, "/entryStep", entry.as_str().into());
-        self.changes.push(Change {
+        self.changes.push(OlderForm {
             old: String::new(),
             what: format!(
                 "the registry names no entry; \"{entry}\" follows from the older completion type \"{word}\" and the steps' names"
@@ -194,7 +194,7 @@ impl Newest {
             let at = child("/steps", &name);
             for (key, word) in [("c2", c2), ("c3", c3)].into_iter().filter(|(key, _)| !has(key)) {
                 put(&mut self.value, &format!("{at}/{key}"), word.into());
-                self.changes.push(Change {
+                self.changes.push(OlderForm {
                     old: self.written(&at),
                     what: format!("the step says no {key}; \"{word}\" follows from its name"),
                     instead: format!("write \"{key}\": \"{word}\""),
@@ -205,13 +205,13 @@ impl Newest {
 
     /// Something that the file does not say, and that follows from the rest of it.
     pub(super) fn follows(&mut self, at: &str, what: String, instead: String) {
-        self.changes.push(Change { old: self.written(at), what, instead });
+        self.changes.push(OlderForm { old: self.written(at), what, instead });
     }
 
     fn note_move(&mut self, old: &str, new: &str) {
         let written = self.written(old);
         self.moves.push((new.to_owned(), written.clone()));
-        self.changes.push(Change {
+        self.changes.push(OlderForm {
             old: written,
             what: format!("\"{}\" is the older name", dotted(old)),
             instead: format!("write \"{}\"", dotted(new)),
@@ -235,7 +235,7 @@ impl Newest {
             && let Some((_, newest)) = type_names(&word)
             && newest != word
         {
-            self.changes.push(Change {
+            self.changes.push(OlderForm {
                 old: self.written(&kind),
                 what: format!("\"{word}\" is the older name of the completion type"),
                 instead: format!("write \"{newest}\""),
@@ -252,7 +252,7 @@ impl Newest {
             _ => None,
         };
         if let Some((word, newest)) = newer {
-            self.changes.push(Change {
+            self.changes.push(OlderForm {
                 old: self.written(&operator),
                 what: format!("\"{word}\" is the older name of the operator"),
                 instead: format!("write \"{newest}\""),
@@ -304,7 +304,7 @@ impl Newest {
             steps.insert(id, step);
         }
         put(&mut self.value, "/steps", Value::Object(steps));
-        self.changes.push(Change {
+        self.changes.push(OlderForm {
             old: "/steps".into(),
             what: "steps as a list are the older form".into(),
             instead: "write a map from step id to step".into(),
@@ -361,7 +361,7 @@ impl Newest {
 
     fn drop_key(&mut self, pointer: &str, why: &str) {
         if take(&mut self.value, pointer).is_some() {
-            self.changes.push(Change {
+            self.changes.push(OlderForm {
                 old: self.written(pointer),
                 what: format!("\"{}\" {why}", dotted(pointer)),
                 instead: "remove it".into(),
@@ -427,7 +427,7 @@ impl Newest {
         }
         for (index, plain) in prefixed {
             let old = self.written(&format!("{pointer}/{index}"));
-            self.changes.push(Change {
+            self.changes.push(OlderForm {
                 old,
                 what: format!("\"uv-{plain}\" carries the prefix that only templates write"),
                 instead: format!("write \"{plain}\""),

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use super::agent_file::{self, AgentParts};
 use super::diagnostic::{Diagnostic, Refused, Severity};
-use super::generations::{Change, Newest, newest_agent, newest_registry_of};
+use super::generations::{OlderForm, Newest, newest_agent, newest_registry_of};
 use super::graph::{self, Reach};
 use super::loaded::{Loaded, check_key, library_of};
 use super::output_check;
@@ -426,7 +426,7 @@ fn definition(agent: AgentParts, registry: ReadRegistry) -> Option<Definition> {
     })
 }
 
-fn deprecated(code: &'static str, changes: &[Change], findings: &mut Findings<'_>) {
+fn deprecated(code: &'static str, changes: &[OlderForm], findings: &mut Findings<'_>) {
     for change in changes {
         // Changes carry pointers of the file itself.
         let place = change.old.clone();

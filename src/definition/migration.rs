@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::generations::{Change, Newest, newest_agent, newest_registry_of};
+use super::generations::{OlderForm, Newest, newest_agent, newest_registry_of};
 use super::source::{Files, JsonSource, Unreadable, below};
 use crate::sys::files::{FileError, leads_out, rewrite};
 
@@ -15,7 +15,7 @@ pub struct Migration {
     /// Its text in the newest form.
     pub text: String,
     /// What changes, with pointers into the old file.
-    pub changes: Vec<Change>,
+    pub changes: Vec<OlderForm>,
 }
 
 /// A file cannot be migrated, because it cannot be read or a part of it would be lost.

@@ -26,7 +26,7 @@ use super::single_call::{SingleCall, call_tool};
 use super::tool::CallLimits;
 use super::tool_list::ToolList;
 use super::tool_output::StoredOutputs;
-use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
+use super::visit::{AgentPrompts, Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::HashedTools;
@@ -54,16 +54,6 @@ const MOST_LAUNCHES: u32 = 10;
 
 /// Class of the failure of a launch whose work the policy refuses.
 pub const POLICY_DENIED: &str = "ToolCallPolicyDenied";
-
-/// What a program is asked in a visit.
-pub(super) struct AgentPrompts {
-    /// The instructions.
-    pub system: String,
-    /// The step's prompt, resolved.
-    pub prompt: String,
-    /// The prompt with what stands around it.
-    pub task: String,
-}
 
 /// One agent visit under way.
 struct AgentVisit<'a> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::abort::Abort;
-use super::session::Session;
 use super::session_trace::SessionTrace;
 use crate::domain::event::Event;
 use crate::domain::message::Message;
@@ -49,20 +48,4 @@ pub(super) async fn take(
     }
     record.message_item(turn, ItemRole::User, &message).await?;
     Ok(Some(message))
-}
-
-impl Session<'_> {
-    /// Tells the model what people said, once it has the results of its calls. A turn for the report alone does not: what
-    /// was said waits for another run.
-    pub(super) async fn take_said(&mut self) -> Result<(), Abort> {
-        if self.is_final() || !matches!(self.conversation.messages().last(), Some(Message::Tool { .. })) {
-            return Ok(());
-        }
-        if let Some(content) = take(self.world.said.as_ref(), &self.record, self.turn).await? {
-            let message = Message::User { content };
-            self.guard.append(std::slice::from_ref(&message));
-            self.conversation.push(message)?;
-        }
-        Ok(())
-    }
 }

@@ -16,7 +16,7 @@ use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::store::Store;
-use crate::store::port::{Cell, Change, Committed, Revision, StoreError};
+use crate::store::port::{Cell, CellChange, Committed, Revision, StoreError};
 
 /// A cap and where the spending under it is kept.
 #[derive(Debug)]
@@ -281,7 +281,7 @@ impl SharedCap {
         }
         self.set_aside(&mut spending, reservation.id, worst)?;
         let value = Some(written(&cell, &spending)?);
-        let changed = self.store.commit(&[Change { cell: cell.clone(), after, value }]);
+        let changed = self.store.commit(&[CellChange { cell: cell.clone(), after, value }]);
         match changed.map_err(|error| unknown(when(&cell), error))? {
             Committed::Done => {}
             Committed::Overtaken => {

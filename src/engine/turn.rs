@@ -13,6 +13,7 @@ use super::model::{ModelError, ModelErrorClass, ModelReply, ReplyStop};
 use super::pacing::Refusals;
 use super::question::{self, ASK};
 use super::reply_validation::{Rejection, ValidReply};
+use super::said;
 use super::session::Session;
 use super::task_status::{self, TASK_STATUS};
 use super::token_estimate::MessageSize;
@@ -66,6 +67,20 @@ enum After {
 }
 
 impl Session<'_> {
+    /// Tells the model what people said, once it has the results of its calls. A turn for the report alone does not: what
+    /// was said waits for another run.
+    pub(super) async fn take_said(&mut self) -> Result<(), Abort> {
+        if self.is_final() || !matches!(self.conversation.messages().last(), Some(Message::Tool { .. })) {
+            return Ok(());
+        }
+        if let Some(content) = said::take(self.world.said.as_ref(), &self.record, self.turn).await? {
+            let message = Message::User { content };
+            self.guard.append(std::slice::from_ref(&message));
+            self.conversation.push(message)?;
+        }
+        Ok(())
+    }
+
     /// Runs the turn under way.
     pub(super) async fn run_turn(&mut self) -> Result<TurnEnd, Abort> {
         let mut state = Attempts::default();

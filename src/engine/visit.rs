@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use super::abort::Abort;
 use super::agent_task::AgentBackend;
-use super::agent_visit::AgentPrompts;
 use super::arguments::Scope;
 use super::gate::HandoffRuling;
 use super::journal::JournalError;
@@ -83,6 +82,16 @@ impl FlowPlan {
     pub fn definition(&self) -> &Definition {
         &self.loaded.definition
     }
+}
+
+/// What a program is asked in a visit.
+pub(super) struct AgentPrompts {
+    /// The instructions.
+    pub system: String,
+    /// The step's prompt, resolved.
+    pub prompt: String,
+    /// The prompt with what stands around it.
+    pub task: String,
 }
 
 /// The shapes of the steps' reports. A schema is compiled once for a run and not for each visit.

@@ -54,5 +54,5 @@ pub use quick_snapshot::Kept;
 pub use remote::{Remote, RemoteAuth, RemotePlace};
 pub use requirements::Population;
 pub use snapshot::Restored;
-pub use worktree::{Change, ChangeKind, LogEntry, PatchText, Worktree};
+pub use worktree::{ChangedFile, ChangeKind, LogEntry, PatchText, Worktree};
 pub use worktree_plan::WorktreePlan;

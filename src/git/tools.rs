@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::error::GitError;
-use super::worktree::{Change, Worktree};
+use super::worktree::{ChangedFile, Worktree};
 use crate::domain::denied_files::{DENIED_COUNT, DeniedFiles};
 use crate::domain::message::ToolSpec;
 use crate::domain::name::CommitId;
@@ -120,7 +120,7 @@ async fn status(worktree: &Worktree, base: &CommitId, denied: &DeniedFiles) -> R
     if changes.is_empty() && left_out == 0 {
         return Ok(ToolOutput::text("no changes\n"));
     }
-    let line = |change: &Change| {
+    let line = |change: &ChangedFile| {
         let counts = if change.binary {
             "binary".to_owned()
         } else {

@@ -37,7 +37,7 @@ pub struct Worktree {
 
 /// One changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct ChangedFile {
     /// Relative to the worktree, with `/`.
     pub path: String,
     /// Its name before, where it was renamed.
@@ -95,7 +95,7 @@ pub struct Between {
     /// Its commits, oldest first.
     pub commits: Vec<LogEntry>,
     /// What they change.
-    pub files: Vec<Change>,
+    pub files: Vec<ChangedFile>,
 }
 
 /// One commit of a branch.
@@ -229,7 +229,7 @@ impl Worktree {
     }
 
     /// What differs from the last commit, with untracked files and without ignored ones.
-    pub async fn status(&self) -> Result<Vec<Change>, GitError> {
+    pub async fn status(&self) -> Result<Vec<ChangedFile>, GitError> {
         self.release_changed().await?;
         match self.head().await? {
             Some(head) => self.changes(&head).await,
@@ -245,11 +245,11 @@ impl Worktree {
     }
 
     /// What differs between a commit and the present state, committed or not.
-    pub async fn changes(&self, base: &CommitId) -> Result<Vec<Change>, GitError> {
+    pub async fn changes(&self, base: &CommitId) -> Result<Vec<ChangedFile>, GitError> {
         self.changes_from(Some(base.clone())).await
     }
 
-    async fn changes_from(&self, base: Option<CommitId>) -> Result<Vec<Change>, GitError> {
+    async fn changes_from(&self, base: Option<CommitId>) -> Result<Vec<ChangedFile>, GitError> {
         let present = self.tree().await?;
         self.checkout.library(move |repository| changes(repository, base.as_ref(), &present)).await
     }
@@ -372,7 +372,7 @@ fn tree_of<'r>(repository: &'r Repository, commit: Option<&CommitId>) -> Result<
     Ok(Some(repository.find_commit(oid(commit)?).map_err(missing)?.tree()?))
 }
 
-fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> Result<Vec<Change>, GitError> {
+fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> Result<Vec<ChangedFile>, GitError> {
     let old = tree_of(repository, base)?;
     let new = repository.find_tree(Oid::from_str(present)?)?;
     let mut diff = tree_diff(repository, old.as_ref(), Some(&new), &mut bounded())?;
@@ -400,7 +400,7 @@ fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> R
         let gone = kind == ChangeKind::Deleted;
         let file = if gone { delta.old_file() } else { delta.new_file() };
         let from = (kind == ChangeKind::Renamed).then(|| name(delta.old_file().path()));
-        found.push(Change { path: name(file.path()), from, added, removed, kind, binary });
+        found.push(ChangedFile { path: name(file.path()), from, added, removed, kind, binary });
     }
     Ok(found)
 }

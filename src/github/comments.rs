@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use http::Method;
 use serde_json::json;
 
-use super::Change;
+use super::Ensured;
 use super::account::Actor;
 use super::client::Client;
 use super::error::Error;
@@ -198,7 +198,7 @@ impl Client {
         number: u64,
         marker: &str,
         text: &str,
-    ) -> Result<(Comment, Change), Error> {
+    ) -> Result<(Comment, Ensured), Error> {
         let body = format!("{marker}\n{}", self.public(text));
         let mut uncertain = None;
         for attempt in 0..3 {
@@ -211,7 +211,7 @@ impl Client {
             let path = format!("/repos/{repo}/issues/{number}/comments");
             let made = self.write(Method::POST, &path, Some(json!({"body": body})), &doing, NEEDS).await;
             match made.and_then(|reply| reply.json::<CommentWire>()) {
-                Ok(wire) => return Ok((Comment::from(wire), Change::Created)),
+                Ok(wire) => return Ok((Comment::from(wire), Ensured::Created)),
                 Err(error) if error.is_ambiguous() => uncertain = Some(error),
                 Err(error) => return Err(error),
             }
@@ -269,14 +269,14 @@ impl Client {
         found: Comment,
         body: &str,
         just_made: bool,
-    ) -> Result<(Comment, Change), Error> {
+    ) -> Result<(Comment, Ensured), Error> {
         if same_text(&found.body, body) {
-            return Ok((found, if just_made { Change::Created } else { Change::Unchanged }));
+            return Ok((found, if just_made { Ensured::Created } else { Ensured::Unchanged }));
         }
         let doing = format!("editing a comment in {repo}");
         let path = format!("/repos/{repo}/issues/comments/{}", found.id);
         let reply = self.write(Method::PATCH, &path, Some(json!({"body": body})), &doing, NEEDS).await?;
-        Ok((Comment::from(reply.json::<CommentWire>()?), Change::Updated))
+        Ok((Comment::from(reply.json::<CommentWire>()?), Ensured::Updated))
     }
 }
 

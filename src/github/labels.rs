@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::Change;
+use super::Ensured;
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::request::Ask;
@@ -16,19 +16,19 @@ const NEEDS: &str = "issues: write";
 impl Client {
     /// Makes a label if it does not exist; an existing one keeps its look. A label that was found once is not looked up
     /// again, because GitHub itself makes a label that is put on an issue.
-    pub async fn ensure_label(&self, repo: &RepoName, label: LabelSpec<'_>) -> Result<Change, Error> {
+    pub async fn ensure_label(&self, repo: &RepoName, label: LabelSpec<'_>) -> Result<Ensured, Error> {
         let name = (repo.clone(), label.name.to_lowercase());
         if self.memory().labels.lock().await.contains(&name) {
-            return Ok(Change::Unchanged);
+            return Ok(Ensured::Unchanged);
         }
         let made = self.make_label(repo, label).await?;
         self.memory().labels.lock().await.insert(name);
         Ok(made)
     }
 
-    async fn make_label(&self, repo: &RepoName, label: LabelSpec<'_>) -> Result<Change, Error> {
+    async fn make_label(&self, repo: &RepoName, label: LabelSpec<'_>) -> Result<Ensured, Error> {
         if self.label_exists(repo, label.name).await? {
-            return Ok(Change::Unchanged);
+            return Ok(Ensured::Unchanged);
         }
         let doing = format!("making the label \"{}\" in {repo}", label.name);
         let body = json!({"name": label.name, "color": label.color, "description": label.description});
@@ -37,8 +37,8 @@ impl Client {
             Ask::write(Method::POST, self.url(&format!("/repos/{repo}/labels")), Some(body), doing, NEEDS)
                 .repeatable();
         match self.send(ask).await {
-            Ok(_) => Ok(Change::Created),
-            Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(Change::Unchanged),
+            Ok(_) => Ok(Ensured::Created),
+            Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(Ensured::Unchanged),
             Err(error) => Err(error),
         }
     }

@@ -10,6 +10,7 @@ mod client;
 mod clipped_body;
 mod comments;
 mod dependencies;
+mod discussion;
 mod endpoint;
 mod error;
 mod fields;
@@ -52,19 +53,20 @@ pub use error::{Error, ErrorKind};
 pub use fields::field_named;
 pub use heard::{From, Listed, Page, Present, Written};
 pub use issues::{Fetched, Labelling};
+pub use discussion::{IssueLinks, LinkedIssue, ReviewThread};
 pub use job_log::{JobLog, NoLog, Opened};
 pub use listing::Listing;
 pub use listing_format::{FieldValue, IssueSnapshot, PageCache};
 pub use permissions::Right;
 pub use pull_state::PullState;
 pub use pulls::{OpenPulls, Pull, PullSpec};
-pub use remarks::{Bounded, IssueLinks, LinkedIssue, ReviewThread};
+pub use remarks::Bounded;
 pub use repositories::Repository;
 pub use text_history::{Edit, Rename, TextHistory};
 
 /// What a find-or-create did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum Ensured {
     /// It was not there.
     Created,
     /// It was there and differed.

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::Change;
+use super::Ensured;
 use super::account::Actor;
 use super::client::Client;
 use super::comments::same_text;
@@ -213,7 +213,7 @@ impl Client {
     /// Finds or makes the pull request of `spec.head`, and updates title, body, base and draft. One that is merged
     /// stays as it is. `NoCommits` = the base has all commits without a pull request. In a repository without drafts it
     /// is ready instead.
-    pub async fn ensure_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Change), Error> {
+    pub async fn ensure_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Ensured), Error> {
         let (title, body) = (self.public(&spec.title), self.public(&spec.body));
         let spec = &PullSpec { title, body, ..spec.clone() };
         let mut uncertain: Option<Error> = None;
@@ -221,11 +221,11 @@ impl Client {
         for attempt in 0..4 {
             if let Some(found) = self.find_pull(repo, spec).await? {
                 let (pull, change) = self.adapt_pull(repo, found, spec, draft).await?;
-                let made = uncertain.is_some() && change == Change::Unchanged;
-                return Ok((pull, if made { Change::Created } else { change }));
+                let made = uncertain.is_some() && change == Ensured::Unchanged;
+                return Ok((pull, if made { Ensured::Created } else { change }));
             }
             match self.open_pull(repo, spec, draft).await {
-                Ok(pull) => return Ok((pull, Change::Created)),
+                Ok(pull) => return Ok((pull, Ensured::Created)),
                 Err(error) if error.kind == ErrorKind::Validation && draft && no_drafts(&error) => {
                     draft = false;
                 }
@@ -240,7 +240,7 @@ impl Client {
         // One last look: the last try may have come through as well.
         if let Some(found) = self.find_pull(repo, spec).await? {
             let (pull, _) = self.adapt_pull(repo, found, spec, draft).await?;
-            return Ok((pull, Change::Created));
+            return Ok((pull, Ensured::Created));
         }
         let doing = format!("opening a pull request in {repo}");
         Err(uncertain.unwrap_or_else(|| Error::malformed(&doing, "it is neither found nor made")))
@@ -266,8 +266,8 @@ impl Client {
         found: Pull,
         spec: &PullSpec,
         draft: bool,
-    ) -> Result<(Pull, Change), Error> {
-        let mut change = Change::Unchanged;
+    ) -> Result<(Pull, Ensured), Error> {
+        let mut change = Ensured::Unchanged;
         let mut current = found;
         if !current.open {
             return Ok((current, change));
@@ -295,11 +295,11 @@ impl Client {
             let path = format!("/repos/{repo}/pulls/{}", current.number);
             let reply = self.write(Method::PATCH, &path, Some(Value::Object(body)), &doing, NEEDS).await?;
             current = pull(repo, reply.json::<PullWire>()?);
-            change = Change::Updated;
+            change = Ensured::Updated;
         }
         if current.draft != draft && self.set_draft(repo, &current, draft).await? {
             current.draft = draft;
-            change = Change::Updated;
+            change = Ensured::Updated;
         }
         Ok((current, change))
     }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
-use super::remarks::{IssueLinks, LinkedIssue, ReviewThread, bounded_text};
+use super::discussion::{IssueLinks, LinkedIssue, ReviewThread, bounded_text};
 use super::text_history::Edit;
 use super::text_history_wire::ActorWire;
 use crate::domain::remark::{Remark, RemarkId, RemarkKind, ReviewState};

@@ -9,7 +9,7 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::{InstanceId, branch_of};
 use crate::domain::run::RunId;
-use crate::github::{self, Change, Client, Comment};
+use crate::github::{self, Ensured, Client, Comment};
 use crate::record::rendering;
 use crate::repository::context::RepositoryContext;
 use crate::sys::holder_format::Holder;
@@ -58,7 +58,7 @@ pub async fn show(
     // one counts.
     let found = client.find_comment(&context.repo, number, &marker).await?;
     let other = other_holder(found.as_ref(), context, mine);
-    if other.is_some() && change == Change::Created {
+    if other.is_some() && change == Ensured::Created {
         client.delete_comment(&context.repo, comment.id).await?;
     }
     Ok(other)

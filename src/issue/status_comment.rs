@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::spending;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
-use crate::github::{Change, Client, Comment, Error};
+use crate::github::{Ensured, Client, Comment, Error};
 use crate::record::rendering;
 use crate::store::Store;
 
@@ -15,7 +15,7 @@ pub async fn ensure(
     store: &Arc<dyn Store>,
     (repo, number): (&RepoName, u64),
     text: &str,
-) -> Result<(Comment, Change), Error> {
+) -> Result<(Comment, Ensured), Error> {
     let key = IssueKey::Number(number);
     let marker = rendering::marker(&key);
     let (store, of) = (Arc::clone(store), repo.clone());

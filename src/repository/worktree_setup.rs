@@ -11,7 +11,7 @@ use crate::domain::name::CommitId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::{StopSignal, StopState};
 use crate::git::error::GitError;
-use crate::git::worktree::{Change, ChangeKind, Worktree};
+use crate::git::worktree::{ChangedFile, ChangeKind, Worktree};
 use crate::sys::clock::Stopwatch;
 use crate::sys::files;
 use crate::sys::process::{Exit, ProcessSpec};
@@ -104,7 +104,7 @@ async fn before_setup(worktree: &Worktree) -> Result<Vec<String>, GitError> {
 /// What the commands left is no part of the run's work: new files stay and are in no commit, others are put back. Gives
 /// what people should know.
 async fn left_by_setup(worktree: &Worktree, before: &[String]) -> Result<Option<String>, GitError> {
-    let was_there = |change: &Change| before.contains(&change.path);
+    let was_there = |change: &ChangedFile| before.contains(&change.path);
     let (mut new, mut changed) = (Vec::new(), Vec::new());
     for change in worktree.status().await?.into_iter().filter(|change| !was_there(change)) {
         match change.kind {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::port::{Cell, Change, Committed, Revision, Store, StoreError};
+use super::port::{Cell, CellChange, Committed, Revision, Store, StoreError};
 use super::run_dir::StateDir;
 use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::name::RepoName;
@@ -79,7 +79,7 @@ impl Approvals {
         after: Revision,
         value: Option<String>,
     ) -> Result<Committed, StoreError> {
-        self.store.commit(&[Change { cell: self.cell(proposal_hash), after, value }])
+        self.store.commit(&[CellChange { cell: self.cell(proposal_hash), after, value }])
     }
 
     fn denial_cell(&self, proposal_hash: &str) -> Cell {

@@ -220,7 +220,7 @@ impl Revision {
 
 /// One change of a commit.
 #[derive(Debug, Clone)]
-pub struct Change {
+pub struct CellChange {
     /// What is changed.
     pub cell: Cell,
     /// The value that it must still have.
@@ -264,11 +264,11 @@ pub trait Cells {
 
     /// Changes up to [`MOST_CHANGES`] cells, all or none, if each still has the value that its change comes after. After an
     /// error, reading tells whether it was done.
-    fn commit(&self, changes: &[Change]) -> Result<Committed, StoreError>;
+    fn commit(&self, changes: &[CellChange]) -> Result<Committed, StoreError>;
 
     /// As [`Cells::commit`] for one change, which a loss of the machine may take back until the cell is committed again or
     /// [`Cells::sync_cell`] was called. For what may be lost because the value before errs on the safe side.
-    fn commit_for_now(&self, change: &Change) -> Result<Committed, StoreError> {
+    fn commit_for_now(&self, change: &CellChange) -> Result<Committed, StoreError> {
         self.commit(std::slice::from_ref(change))
     }
 
@@ -310,12 +310,12 @@ impl dyn Store {
         &self,
         cell: &Cell,
         mut change: impl FnMut(Option<String>) -> Result<Option<String>, E>,
-        commit: impl Fn(&Change) -> Result<Committed, StoreError>,
+        commit: impl Fn(&CellChange) -> Result<Committed, StoreError>,
     ) -> Result<(), E> {
         loop {
             let (after, value) = self.get(cell)?;
             let value = change(value)?;
-            match commit(&Change { cell: cell.clone(), after, value })? {
+            match commit(&CellChange { cell: cell.clone(), after, value })? {
                 Committed::Done => return Ok(()),
                 Committed::Overtaken => {}
             }

@@ -8,7 +8,7 @@ use agentd::domain::issue_state::LabelSpec;
 use agentd::domain::name::{BranchName, CommitId, RepoName};
 use agentd::domain::policy::ActorPermission;
 use agentd::github::{
-    Change, Client, Error, ErrorKind, Fetched, IssueSnapshot, PageCache, PullSpec, Settings,
+    Ensured, Client, Error, ErrorKind, Fetched, IssueSnapshot, PageCache, PullSpec, Settings,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -168,12 +168,12 @@ async fn one_marker_comment_of_our_own_is_made_then_edited_then_left_alone() {
     let client = double.client();
     let marker = "<!-- agentd:issue-7 -->";
     let (made, change) = client.ensure_comment(&repo(), 7, marker, "one").await.unwrap();
-    assert_eq!((made.id, change), (12, Change::Created), "neither mallory's copy nor a mention counts");
+    assert_eq!((made.id, change), (12, Ensured::Created), "neither mallory's copy nor a mention counts");
     let (edited, change) = client.ensure_comment(&repo(), 7, marker, "two").await.unwrap();
-    assert_eq!((edited.id, change), (12, Change::Updated));
+    assert_eq!((edited.id, change), (12, Ensured::Updated));
     let before = double.lines().len();
     let (_, change) = client.ensure_comment(&repo(), 7, marker, "two\n").await.unwrap();
-    assert_eq!(change, Change::Unchanged);
+    assert_eq!(change, Ensured::Unchanged);
     assert!(double.lines()[before..].iter().all(|line| line.starts_with("GET")));
 }
 
@@ -182,7 +182,7 @@ async fn a_comment_whose_answer_was_lost_is_found_instead_of_written_twice() {
     let double = Double::serve(comment_server(1)).await;
     let (_, change) =
         double.client().ensure_comment(&repo(), 7, "<!-- agentd:issue-7 -->", "one").await.unwrap();
-    assert_eq!(change, Change::Created);
+    assert_eq!(change, Ensured::Created);
     assert_eq!(double.lines().iter().filter(|line| line.starts_with("POST")).count(), 1);
 }
 
@@ -350,7 +350,7 @@ async fn labels_are_made_once_put_on_and_taken_off_whatever_is_there() {
     .await;
     let client = double.client();
     let label = LabelSpec { name: "agentd:done", color: "0e8a16", description: "d" };
-    assert_eq!(client.ensure_label(&repo(), label).await.unwrap(), Change::Unchanged);
+    assert_eq!(client.ensure_label(&repo(), label).await.unwrap(), Ensured::Unchanged);
     client.remove_label(&repo(), 7, "agentd:done").await.unwrap();
     client.add_labels(&repo(), 7, &["agentd:done"]).await.unwrap();
     client.add_labels(&repo(), 7, &[]).await.unwrap();
@@ -422,11 +422,11 @@ async fn one_pull_request_per_head_branch_is_found_or_made_and_kept_as_it_should
     let (pull, _) = client.ensure_pull(&repo(), &spec).await.unwrap();
     assert_eq!((pull.number, pull.draft, pull.base.as_str()), (11, true, "develop"));
     let (_, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
-    assert_eq!(change, Change::Unchanged);
+    assert_eq!(change, Ensured::Unchanged);
     spec.draft = false;
     spec.base = branch("main");
     let (pull, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
-    assert_eq!((pull.draft, pull.base.as_str(), change), (false, "main", Change::Updated));
+    assert_eq!((pull.draft, pull.base.as_str(), change), (false, "main", Ensured::Updated));
     let last = double.lines().iter().filter(|line| line.starts_with("PATCH")).count();
     assert_eq!(last, 1, "only what changed is written");
 }

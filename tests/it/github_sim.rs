@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentd::config::Credentials;
 use agentd::domain::issue_state::{IssueState, LabelsTable};
 use agentd::domain::name::{BranchName, CommitId, RepoName};
-use agentd::github::{Change, Client, ErrorKind, PageCache, PullSpec, Settings};
+use agentd::github::{Ensured, Client, ErrorKind, PageCache, PullSpec, Settings};
 use agentd::sim::{Scenario, SimOptions, Simulator};
 use secrecy::SecretString;
 
@@ -93,7 +93,7 @@ async fn a_pull_request_that_was_merged_as_it_is_stays_the_one_of_its_branch() {
         // Also where it should say something else now: what is merged is not touched.
         spec.title = "One, again".into();
         let (again, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
-        assert_eq!((again.number, change, again.merged), (first.number, Change::Unchanged, true), "{method}");
+        assert_eq!((again.number, change, again.merged), (first.number, Ensured::Unchanged, true), "{method}");
         assert_eq!(sim.pulls("octo/greeter")[0].title, "One");
         // Other commits are other work.
         spec.commit = CommitId::parse(&"1".repeat(40)).unwrap();
@@ -121,13 +121,13 @@ async fn a_pull_request_is_opened_once_as_a_draft_made_ready_and_given_another_b
         draft: true,
     };
     let (pull, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
-    assert_eq!((change, pull.draft), (Change::Created, true));
+    assert_eq!((change, pull.draft), (Ensured::Created, true));
     spec.draft = false;
     spec.title = "One, done".into();
     let (again, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
-    assert_eq!((again.number, change, again.draft), (pull.number, Change::Updated, false));
+    assert_eq!((again.number, change, again.draft), (pull.number, Ensured::Updated, false));
     let (_, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
-    assert_eq!(change, Change::Unchanged);
+    assert_eq!(change, Ensured::Unchanged);
     let pulls = sim.pulls("octo/greeter");
     assert_eq!(pulls.len(), 1);
     assert_eq!((pulls[0].title.as_str(), pulls[0].pull.as_ref().unwrap().draft), ("One, done", false));

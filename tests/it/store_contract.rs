@@ -13,7 +13,7 @@ use agentd::domain::name::RepoName;
 use agentd::domain::run::RunId;
 use agentd::store::Store;
 use agentd::store::port::{
-    Appended, Cell, Change, Committed, LeaseKey, Log, MOST_CHANGES, NotTaken, Revision,
+    Appended, Cell, CellChange, Committed, LeaseKey, Log, MOST_CHANGES, NotTaken, Revision,
 };
 use agentd::store::run_dir::{RunDir, StateDir};
 use futures::StreamExt as _;
@@ -82,9 +82,9 @@ fn read(log: &dyn Log, from: u64) -> (String, u64) {
 fn set(store: &dyn Store, cells: &[Cell], value: &str) {
     let change = |cell: &Cell| {
         let after = store.get(cell).unwrap().0;
-        Change { cell: cell.clone(), after, value: Some(value.to_owned()) }
+        CellChange { cell: cell.clone(), after, value: Some(value.to_owned()) }
     };
-    let changes: Vec<Change> = cells.iter().map(change).collect();
+    let changes: Vec<CellChange> = cells.iter().map(change).collect();
     assert_eq!(store.commit(&changes).unwrap(), Committed::Done);
 }
 
@@ -181,7 +181,7 @@ fn one_of_many_commits_on_one_revision_wins<P: Place>(_: &str) {
                 .map(|writer| {
                     let own = P::open(&place.address());
                     let value = Some(format!("{round} of {writer}"));
-                    let change = Change { cell: cell(1), after, value };
+                    let change = CellChange { cell: cell(1), after, value };
                     scope.spawn(move || (writer, own.store().commit(&[change]).unwrap()))
                 })
                 .collect();
@@ -200,7 +200,7 @@ fn a_cell_is_emptied_once_and_an_empty_one_is_filled_once<P: Place>(_: &str) {
     let store = state.store();
     let change = |after, value: Option<&str>| {
         let value = value.map(str::to_owned);
-        store.commit(&[Change { cell: cell(1), after, value }]).unwrap()
+        store.commit(&[CellChange { cell: cell(1), after, value }]).unwrap()
     };
     assert_eq!(store.get(&cell(1)).unwrap(), (Revision::ABSENT, None));
     assert_eq!(change(Revision::ABSENT, None), Committed::Done, "there is nothing to do");
@@ -217,7 +217,7 @@ fn what_is_changed_for_now_is_read_by_all_at_once<P: Place>(_: &str) {
     let (one, two) = (P::open(&place.address()), P::open(&place.address()));
     let cell = cell(7);
     let change = |state: &StateDir, after, value: &str| {
-        let change = Change { cell: cell.clone(), after, value: Some(value.to_owned()) };
+        let change = CellChange { cell: cell.clone(), after, value: Some(value.to_owned()) };
         state.store().commit_for_now(&change).unwrap()
     };
     let mut seen = Revision::ABSENT;
@@ -245,7 +245,7 @@ fn a_commit_of_several_cells_is_all_or_nothing<P: Place>(_: &str) {
     set(store, &[cell(1), cell(2)], "before");
     let (stale, _) = store.get(&cell(2)).unwrap();
     set(store, &[cell(2)], "meanwhile");
-    let change = |number, after, value: Option<&str>| Change {
+    let change = |number, after, value: Option<&str>| CellChange {
         cell: cell(number),
         after,
         value: value.map(str::to_owned),
@@ -260,7 +260,7 @@ fn a_commit_of_several_cells_is_all_or_nothing<P: Place>(_: &str) {
     assert_eq!(store.commit(&changes).unwrap(), Committed::Done);
     let now = [1, 2, 3].map(|number| said(store, &cell(number)));
     assert_eq!(now, [None, Some("after".to_owned()), Some("after".to_owned())]);
-    let many: Vec<Change> =
+    let many: Vec<CellChange> =
         (1..=MOST_CHANGES as u32 + 1).map(|n| change(n, Revision::ABSENT, Some("x"))).collect();
     assert!(store.commit(&many).is_err(), "that is more than any store has to take");
     assert_eq!(said(store, &cell(9)), None);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::domain::name::RepoName;
 use crate::store::nats::NatsStore;
-use crate::store::port::{Cell, Cells, Change, Committed, Revision, StoreError};
+use crate::store::port::{Cell, Cells, CellChange, Committed, Revision, StoreError};
 use crate::store::run_dir::StateDir;
 
 /// What became of cells.
@@ -32,7 +32,7 @@ impl Carried {
             Some(_) => self.kept.push(format!("{} (not taken: {from})", to.place(cell).display())),
             None if dry_run => self.moved += 1,
             None => {
-                let change = Change { cell: cell.clone(), after: Revision::ABSENT, value: Some(value) };
+                let change = CellChange { cell: cell.clone(), after: Revision::ABSENT, value: Some(value) };
                 match to.commit(&[change])? {
                     Committed::Done => self.moved += 1,
                     Committed::Overtaken => {

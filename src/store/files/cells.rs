@@ -18,7 +18,7 @@ use super::redo_format::{REDO_SCHEMA, Redo};
 use super::runs::entries;
 use crate::domain::issue::IssueKey;
 use crate::domain::run::RunId;
-use crate::store::port::{Cell, Cells, Change, Committed, MOST_CHANGES, Revision, StoreError};
+use crate::store::port::{Cell, Cells, CellChange, Committed, MOST_CHANGES, Revision, StoreError};
 use crate::store::run_dir::FindError;
 use crate::store::seal_key::SEAL_KEYS;
 use crate::sys::clock::Stopwatch;
@@ -91,7 +91,7 @@ impl FileStore {
     }
 
     /// Changes one cell, and waits for the disk if `wait`. The caller has the locks.
-    fn change(&self, change: &Change, wait: bool) -> Result<Committed, StoreError> {
+    fn change(&self, change: &CellChange, wait: bool) -> Result<Committed, StoreError> {
         let path = self.place(&change.cell);
         if is_changed_often(&change.cell)
             && let Some(value) = &change.value
@@ -144,7 +144,7 @@ impl FileStore {
     }
 
     /// Takes the locks that a change of these needs, and finishes what another process has begun.
-    fn locked(&self, changes: &[Change]) -> Result<(Turn, Option<Turn>), StoreError> {
+    fn locked(&self, changes: &[CellChange]) -> Result<(Turn, Option<Turn>), StoreError> {
         let spending = changes.iter().any(|change| matches!(change.cell, Cell::Spend(_)));
         let locks = self.lock_all(spending || self.redo().exists())?;
         self.finish()?;
@@ -152,7 +152,7 @@ impl FileStore {
     }
 
     /// Whether each of them has the value that its change comes after.
-    fn are_as_expected(&self, changes: &[Change]) -> Result<bool, StoreError> {
+    fn are_as_expected(&self, changes: &[CellChange]) -> Result<bool, StoreError> {
         for change in changes {
             if Revision::of(self.value(&change.cell)?.as_deref()) != change.after {
                 return Ok(false);
@@ -169,7 +169,7 @@ impl Cells for FileStore {
         Ok((Revision::of(value.as_deref()), value))
     }
 
-    fn commit(&self, changes: &[Change]) -> Result<Committed, StoreError> {
+    fn commit(&self, changes: &[CellChange]) -> Result<Committed, StoreError> {
         if changes.len() > MOST_CHANGES {
             let words = format!("{} cells are more than {MOST_CHANGES}", changes.len());
             return Err(StoreError::Failed {
@@ -185,7 +185,7 @@ impl Cells for FileStore {
         if let [change] = changes {
             return self.change(change, true);
         }
-        let inside = |change: &Change| {
+        let inside = |change: &CellChange| {
             let file = self.place(&change.cell);
             (file.strip_prefix(&self.root).unwrap_or(&file).to_owned(), change.value.clone())
         };
@@ -198,7 +198,7 @@ impl Cells for FileStore {
         Ok(Committed::Done)
     }
 
-    fn commit_for_now(&self, change: &Change) -> Result<Committed, StoreError> {
+    fn commit_for_now(&self, change: &CellChange) -> Result<Committed, StoreError> {
         let changes = std::slice::from_ref(change);
         let _locks = self.locked(changes)?;
         match self.are_as_expected(changes)? {

@@ -14,7 +14,7 @@ use crate::domain::cluster::names::{StreamKind, last_tokens};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
-use crate::store::port::{Cell, Cells, Change, Committed, MOST_CHANGES, Revision, StoreError};
+use crate::store::port::{Cell, Cells, CellChange, Committed, MOST_CHANGES, Revision, StoreError};
 
 /// Most bytes of what a node says of itself.
 const LARGEST_STATUS: usize = 256 * 1024;
@@ -108,7 +108,7 @@ impl Cells for NatsStore {
         Ok((revision(&found), found.value))
     }
 
-    fn commit(&self, changes: &[Change]) -> Result<Committed, StoreError> {
+    fn commit(&self, changes: &[CellChange]) -> Result<Committed, StoreError> {
         if changes.len() > MOST_CHANGES {
             let words = format!("{} cells are more than {MOST_CHANGES}", changes.len());
             return Err(CellStream::failed("change", "the cells", words));
@@ -121,7 +121,7 @@ impl Cells for NatsStore {
             }
             _ => self.shared.node.cells.clone(),
         };
-        let changes: Vec<(String, Change)> =
+        let changes: Vec<(String, CellChange)> =
             changes.iter().map(|change| (self.subject(&change.cell), change.clone())).collect();
         let (shared, waits) = (Arc::clone(&self.shared), self.waits);
         let commit = async move |cells: CellStream| {

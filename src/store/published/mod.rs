@@ -21,7 +21,7 @@ use super::assignments::Assignments;
 use super::files::FileStore;
 use super::nats::NatsStore;
 use super::port::{
-    Blobs, Cell, Cells, Change, Committed, Held, Holders, LeaseKey, Log, NotTaken, Revision, Servers, Store,
+    Blobs, Cell, Cells, CellChange, Committed, Held, Holders, LeaseKey, Log, NotTaken, Revision, Servers, Store,
     StoreError,
 };
 use super::requests::Requests;
@@ -109,7 +109,7 @@ impl Cells for PublishedStore {
         self.of(cell).get(cell)
     }
 
-    fn commit(&self, changes: &[Change]) -> Result<Committed, StoreError> {
+    fn commit(&self, changes: &[CellChange]) -> Result<Committed, StoreError> {
         let own = changes.iter().filter(|change| matches!(change.cell, Cell::Daemon | Cell::Status)).count();
         match own {
             0 => self.nats.commit(changes),

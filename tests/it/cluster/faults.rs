@@ -9,7 +9,7 @@ use agentd::domain::name::RepoName;
 use agentd::domain::run::RunId;
 use agentd::store::nats::{Access, Credentials, NatsStore};
 use agentd::store::port::{
-    Appended, Cell, Change, Committed, Holders as _, LeaseKey, Log, NotTaken, Revision,
+    Appended, Cell, CellChange, Committed, Holders as _, LeaseKey, Log, NotTaken, Revision,
 };
 use agentd::store::run_dir::StateDir;
 use uuid::Uuid;
@@ -108,9 +108,9 @@ fn h_16_every_third_acknowledgement_is_eaten_and_the_chain_is_whole() {
     for round in 0..6 {
         let change = |number| {
             let (after, _) = state.store().get(&day(number)).unwrap();
-            Change { cell: day(number), after, value: Some(format!("{round}")) }
+            CellChange { cell: day(number), after, value: Some(format!("{round}")) }
         };
-        let changes: Vec<Change> = (1..=1 + round % 3).map(change).collect();
+        let changes: Vec<CellChange> = (1..=1 + round % 3).map(change).collect();
         assert_eq!(state.store().commit(&changes).unwrap(), Committed::Done, "round {round}");
     }
 }
@@ -162,7 +162,7 @@ fn h_28_the_leader_is_killed_under_load_and_nothing_acknowledged_is_lost() {
                     let cells = [day(1 + writer as u32 * 2), day(2 + writer as u32 * 2)];
                     let changes = cells.clone().map(|cell| {
                         let (after, _) = state.store().get(&cell).unwrap();
-                        Change { cell, after, value: Some(number.to_string()) }
+                        CellChange { cell, after, value: Some(number.to_string()) }
                     });
                     assert_eq!(state.store().commit(&changes).unwrap(), Committed::Done);
                     longest = longest.max(begin.elapsed());
@@ -235,7 +235,7 @@ fn a_full_stream_takes_a_change_of_a_cell_and_no_new_one() {
     // Of several cells it takes none: the server counts all of the batch, and nothing that goes for it.
     let change = |number| {
         let (after, _) = state.store().get(&day(number)).unwrap();
-        Change { cell: day(number), after, value: Some("{}".into()) }
+        CellChange { cell: day(number), after, value: Some("{}".into()) }
     };
     state.store().commit(&[change(1), change(2)]).unwrap_err();
     // The session is renewed meanwhile, and gives back what it has.

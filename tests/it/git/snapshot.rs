@@ -1,7 +1,7 @@
 //! The present state: seen, recorded, committed, brought back; whatever an agent did to the index.
 
 use agentd::domain::name::CommitId;
-use agentd::git::{Change, ChangeKind, CommitMessage, GitError, Identity, Worktree};
+use agentd::git::{ChangedFile, ChangeKind, CommitMessage, GitError, Identity, Worktree};
 use agentd::sys::files;
 
 use super::{Ground, exists};
@@ -18,7 +18,7 @@ fn ada() -> Identity {
     Identity { name: "Ada".into(), email: "ada@example.org".into() }
 }
 
-fn lines(changes: &[Change]) -> Vec<String> {
+fn lines(changes: &[ChangedFile]) -> Vec<String> {
     changes.iter().map(|c| format!("{} {} +{} -{}", c.kind.letter(), c.path, c.added, c.removed)).collect()
 }
 
