@@ -104,7 +104,7 @@ pub fn run(
         backoff: Backoff::default(),
         runtime_version: "bench".to_owned(),
         caps: agentd::engine::shared_caps::SharedCaps::default(),
-        said: None,
+        new_remarks: None,
         claims: None,
         redaction: None,
         fault_snapshots: false,

@@ -14,7 +14,7 @@ use super::output::Tone;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::daemon::DaemonFiles;
-use crate::daemon::cluster_status::{Word, of_all};
+use crate::daemon::cluster::status::{Word, of_all};
 use crate::daemon::status_format::Status;
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::run::RunId;

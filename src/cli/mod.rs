@@ -76,7 +76,8 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return told_by_clap(&error, &arguments),
     };
-    let told = Told { output: Output::plain(cli.global.json), run: matches!(cli.command, Command::Run(_)) };
+    let told =
+        ErrorOutput { output: Output::plain(cli.global.json), run: matches!(cli.command, Command::Run(_)) };
     let env = match Env::capture() {
         Ok(env) => env,
         Err(error) => {
@@ -86,7 +87,7 @@ pub fn main() -> ExitCode {
     };
     let lines = matches!(&cli.command, Command::Run(args) if args.stream);
     let output = Output::new(&cli.global, &env).in_lines(lines);
-    let told = Told { output, ..told };
+    let told = ErrorOutput { output, ..told };
     // A defect of agentd ends with a documented exit code too. The panic itself was written to stderr.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cli, env, output)));
     // Nothing that was started outlives the program, whatever ended it.
@@ -99,12 +100,12 @@ pub fn main() -> ExitCode {
 
 /// How a failure is told: what `run --json` prints is a run output in every case.
 #[derive(Clone, Copy)]
-struct Told {
+struct ErrorOutput {
     output: Output,
     run: bool,
 }
 
-impl Told {
+impl ErrorOutput {
     fn failure(self, error: &CommandError) -> ExitCode {
         if self.run && self.output.json() {
             self.output.say_only(error);
@@ -144,7 +145,7 @@ fn told_by_clap(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
             CommandError::argument(text.strip_prefix("error: ").unwrap_or(&text).trim_end())
         }
     };
-    Told { output, run: given("run") }.failure(&shown)
+    ErrorOutput { output, run: given("run") }.failure(&shown)
 }
 
 fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {

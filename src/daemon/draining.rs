@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::assigned_run::blocking;
+use super::cluster::assigned_run::blocking;
 use crate::domain::name::RepoName;
 use crate::store::assignments::{Assignments, NodeRoom};
 use crate::sys::shutdown::Shutdown;

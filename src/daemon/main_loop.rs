@@ -8,43 +8,33 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::assigned_run::Read;
-use super::assignee::AssignedRuns;
+use super::cluster::Cluster;
 use super::dependencies::Dependencies;
 use super::draining::Draining;
 use super::hints::{Hinted, Hints};
 use super::listen::Ears;
 use super::loading::{DaemonError, DaemonFiles, StateError};
-use super::moves::Moves;
-use super::open_requests::OpenRequests;
-use super::other_definitions::OtherDefinitions;
 use super::outcome::RunSummary;
-use super::own_slots::OwnSlots;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
+use super::published_status::{PublishedStatus, watch_store};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
 use super::snapshot::{Facts, IssueRef, Running, Snapshot};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
-use super::store_health::StoreHealth;
 use super::supervise::{Supervisor, UnfinishedRun};
-use super::told::{Told, watch_store};
 use super::troubles::Troubles;
 use crate::conversation::inbox::Inboxes;
-use crate::domain::cluster::cells::RunKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
-use crate::repository::shared_limits::{self, SharedLimits};
-use crate::store::assignments::{AssignmentId, Assignments, CapOfAll, NodeRoom};
+use crate::repository::shared_limits;
 use crate::store::port::Held;
 use crate::sys::memory;
-use crate::sys::shutdown::Shutdown;
 
 /// Repositories polled at the same time.
 pub(super) const POLLED_AT_ONCE: usize = 8;
@@ -70,8 +60,6 @@ pub struct DaemonReport {
 pub struct Daemon {
     pub(super) deps: Dependencies,
     pub(super) watches: Vec<Watch>,
-    /// In a cluster: the repositories that other nodes poll.
-    pub(super) resting: Vec<Watch>,
     pub(super) supervisor: Supervisor,
     pub(super) files: DaemonFiles,
     pub(super) started_at: DateTime<Utc>,
@@ -92,45 +80,14 @@ pub struct Daemon {
     /// Issues whose inboxes were freed of what a run of an earlier daemon had taken.
     pub(super) freed: BTreeSet<IssueRef>,
     began: Instant,
-    told: Arc<Told>,
+    published: Arc<PublishedStatus>,
     pub(super) saved: DaemonState,
     pub(super) hints: Arc<Hints>,
     /// Hinted when a pull request was merged or closed: its worktree may go.
     pub(super) over: Arc<Notify>,
-    /// In a cluster: how runs are given to other nodes and taken from them.
-    pub(super) assignments: Option<Arc<dyn Assignments>>,
-    /// The runs of this node.
-    pub(super) own_slots: OwnSlots,
-    /// Other nodes' daemons, as last seen.
-    pub(super) nodes: Vec<NodeRoom>,
-    /// The cap on the runs of all nodes, as last seen.
-    pub(super) cap_of_all: Option<CapOfAll>,
-    /// Runs here that other nodes' pollers follow.
-    pub(super) assigned: AssignedRuns,
-    pub(super) assignee: Option<(Shutdown, JoinHandle<()>)>,
-    /// Ends of runs on other nodes: those that were read, and those from which all that follows is kept.
-    pub(super) read_ends: Read,
-    pub(super) kept_ends: Vec<(AssignmentId, RunKey)>,
-    /// Whether this node is cut off from GitHub.
-    pub(super) github_fails: bool,
-    /// In a cluster: what is not well with its store.
-    pub(super) store_health: StoreHealth,
-    /// In a cluster: this node's name, once it was seen.
-    pub(super) own_name: Option<String>,
-    /// Repositories that nobody polls and that are left for the node that comes first, for one look.
-    pub(super) left_to_first: BTreeSet<RepoName>,
     /// How the runs hear that the daemon ends.
     pub(super) draining: Draining,
-    /// Runs that are to go on on other nodes.
-    pub(super) moves: Moves,
-    /// What people ask who may change nothing themselves.
-    pub(super) requests: OpenRequests,
-    /// Runs that some nodes may not go on with.
-    pub(super) other_definitions: OtherDefinitions,
-    /// In a cluster: limits of GitHub are told and heard.
-    pub(super) shared_limits: Option<SharedLimits>,
-    /// In a cluster: why this node may not take part.
-    pub(super) refused: Option<String>,
+    pub(super) cluster: Cluster,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
     lease: Option<Box<dyn Held>>,
 }
@@ -200,9 +157,8 @@ impl Daemon {
         };
         Ok(Self {
             watches,
-            resting,
             supervisor: Supervisor::new(),
-            told: Arc::new(Told::new(lease.is_some().then(|| files.clone()))),
+            published: Arc::new(PublishedStatus::new(lease.is_some().then(|| files.clone()))),
             files,
             started_at: deps.clock.now(),
             waiting: Vec::new(),
@@ -218,24 +174,8 @@ impl Daemon {
             saved,
             hints: Arc::default(),
             over: Arc::default(),
-            assignments: deps.look_at_pollers.and_then(|_| deps.state.store().assignments()),
-            own_slots: OwnSlots::default(),
-            nodes: Vec::new(),
-            cap_of_all: None,
-            assigned: AssignedRuns::default(),
-            assignee: None,
-            read_ends: Read::default(),
-            kept_ends: Vec::new(),
             draining: Draining::new(&deps.shutdown, None),
-            moves: Moves::default(),
-            requests: OpenRequests::default(),
-            other_definitions: OtherDefinitions::default(),
-            github_fails: false,
-            store_health: StoreHealth::default(),
-            own_name: None,
-            left_to_first: BTreeSet::new(),
-            shared_limits: None,
-            refused: None,
+            cluster: Cluster::of(&deps, resting),
             lease,
             deps,
         })
@@ -248,7 +188,7 @@ impl Daemon {
 
     /// What the daemon says of itself, each time that it changes; `None` before the first tick.
     pub fn statuses(&self) -> watch::Receiver<Option<Arc<Status>>> {
-        self.told.statuses()
+        self.published.statuses()
     }
 
     /// Where the runs say how far they are.
@@ -272,19 +212,19 @@ impl Daemon {
         let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
         let _draining = self.hear_operators();
         self.unless_stopped(Self::look_at_store).await;
-        self.assignee = self.open_assignee();
-        self.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);
+        self.cluster.assignee = self.open_assignee();
+        self.cluster.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);
         self.tell_room();
         let _looks = self.deps.look_at_pollers.map(|every| {
-            let (told, state) = (Arc::clone(&self.told), self.deps.state.clone());
-            let watching = watch_store(told, state, self.deps.clock.clone(), every);
+            let (published, state) = (Arc::clone(&self.published), self.deps.state.clone());
+            let watching = watch_store(published, state, self.deps.clock.clone(), every);
             AbortOnDrop(tokio::spawn(watching).abort_handle())
         });
         let (mut everywhere, mut began) = (true, Instant::now());
         while !self.deps.shutdown.stopping() {
             self.unless_stopped(Self::look_at_store).await;
             self.unless_stopped(Self::look_at_pollers).await;
-            if self.refused.is_some() {
+            if self.cluster.refused.is_some() {
                 break;
             }
             if everywhere {
@@ -303,7 +243,7 @@ impl Daemon {
             let next = earliest.max(began + self.deps.poll_interval);
             loop {
                 let shutdown = self.deps.shutdown.clone();
-                let (hints, requests) = (Arc::clone(&self.hints), self.requests.clone());
+                let (hints, requests) = (Arc::clone(&self.hints), self.cluster.requests.clone());
                 let changed = self.deps.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
                 let quiet = self.quiet();
                 let pollers = self.deps.look_at_pollers.map(|every| Instant::now() + every);
@@ -376,7 +316,7 @@ impl Daemon {
         let requests: u32 =
             self.watches.iter().filter(|watch| watch.is_idle()).map(|watch| watch.requests).sum();
         // All nodes together look as often as one would that polls all repositories.
-        let all = self.watches.len() + self.resting.len();
+        let all = self.watches.len() + self.cluster.resting.len();
         let pause = idle_pause(requests.saturating_mul(parts(all, self.watches.len())));
         let new = is_new(all, self.began.elapsed());
         let busy = self.busy();
@@ -600,7 +540,7 @@ impl Daemon {
     /// Waits for every run; the first signal has reached them already, the second ends them.
     pub(super) async fn drain(&mut self) -> DaemonReport {
         let mut deadline: Option<Instant> = None;
-        let mut assignee = self.assignee.take().map(|(shutdown, task)| {
+        let mut assignee = self.cluster.assignee.take().map(|(shutdown, task)| {
             shutdown.request_stop();
             task
         });
@@ -658,13 +598,13 @@ impl Daemon {
         if self.lease.is_some() {
             self.save_state();
         }
-        let written = self.told.say(self.status());
+        let written = self.published.publish(self.status());
         self.wrote("the daemon's status", written);
     }
 
     fn save_state(&mut self) {
         let mut state = DaemonState::default();
-        for watch in self.watches.iter().chain(&self.resting) {
+        for watch in self.watches.iter().chain(&self.cluster.resting) {
             state.repositories.insert(watch.watched.name.clone(), watch.state.clone());
         }
         // What cannot be opened now is remembered for when it can.

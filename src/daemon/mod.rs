@@ -3,9 +3,6 @@
 
 mod admission;
 mod approved;
-mod assigned_run;
-mod assignee;
-mod assignment_format;
 mod backoff;
 mod checks;
 mod commands;
@@ -14,31 +11,22 @@ mod dependencies;
 mod dispatch;
 mod draining;
 mod follow;
-mod handing_over;
 mod heads;
 mod hints;
 mod listen;
 mod loading;
 mod main_loop;
 mod money;
-mod moves;
-mod open_requests;
-mod other_definitions;
 mod outbox;
 mod parked;
-mod placement;
 mod plan_reactions;
 mod plans;
-mod pollers;
-mod polling;
 mod outbox_writer;
 mod outcome;
-mod own_slots;
 mod poll;
 mod pulls;
 mod recover;
 mod reload;
-mod requests;
 mod rounds;
 mod run_progress;
 mod schedule;
@@ -46,20 +34,19 @@ mod snapshot;
 mod start;
 mod start_rules;
 mod status;
-mod store_health;
 mod supervise;
 mod sweep;
 mod taken;
-mod told;
+mod published_status;
 mod troubles;
-mod waiting;
 mod why;
 
-pub mod cluster_status;
+pub mod cluster;
 pub mod state_format;
 pub mod status_format;
 
 pub use admission::Admission;
+pub use cluster::Waiting;
 pub use cron::{CronError, due, next};
 pub use dependencies::{Dependencies, Reload, Watched};
 pub use dispatch::{
@@ -70,7 +57,7 @@ pub use hints::Hints;
 pub use loading::{DaemonError, DaemonFiles, StateError};
 pub use main_loop::{Daemon, DaemonReport};
 pub use outcome::{Afterwards, RunSummary, afterwards};
-pub use run_progress::{Progress, said};
+pub use run_progress::{Progress, shown_line};
 pub use schedule::{Action, schedule};
 pub use snapshot::{
     Asked, Facts, Holder, IssueRef, Limits, Poll, Presence, Running, Seen, Selection, Snapshot,
@@ -81,5 +68,4 @@ pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun,
 };
 pub use sweep::Previewed;
-pub use waiting::Waiting;
 pub use why::{Surroundings, gather};

@@ -21,8 +21,8 @@ impl Daemon {
             }
         }
         // Where another node polls the repository now, that one reads it.
-        let read = self.read_ends.of(&issue).filter(|_| self.watch_of(&issue.repo).is_some());
-        self.kept_ends.extend(read);
+        let read = self.cluster.read_ends.of(&issue).filter(|_| self.watch_of(&issue.repo).is_some());
+        self.cluster.kept_ends.extend(read);
         self.deps.progress.forget(&issue);
         self.waiting.retain(|(waiting, _)| *waiting != issue);
         let now = self.deps.clock.now();

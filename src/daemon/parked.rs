@@ -8,7 +8,9 @@ use super::snapshot::IssueRef;
 use crate::config::questions_file::OnTimeout;
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
 use crate::conversation::parked::ParkedCell;
-use crate::conversation::parked::parked_format::{Answer, Over, Parked, ParkedIssue, Told, WaitsFor};
+use crate::conversation::parked::parked_format::{
+    Answer, Over, Parked, ParkedIssue, PostedComment, WaitsFor,
+};
 use crate::conversation::standing::People;
 use crate::domain::command::Command;
 use crate::domain::issue::IssueKey;
@@ -386,7 +388,7 @@ fn end(issue: &mut ParkedIssue, why: &str) {
 }
 
 /// What trusted people wrote since people were told, in the order of writing.
-pub(super) fn written_since<'a>(inbox: &'a Inbox, told: &Told) -> Vec<&'a Heard> {
+pub(super) fn written_since<'a>(inbox: &'a Inbox, told: &PostedComment) -> Vec<&'a Heard> {
     let open = |heard: &&Heard| matches!(heard.fate, Fate::Waiting | Fate::Command);
     let mut since: Vec<&Heard> = inbox
         .remarks

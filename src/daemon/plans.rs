@@ -7,7 +7,7 @@ use super::parked::{NotHeeded, written_since};
 use super::plan_reactions::Reactions;
 use super::snapshot::IssueRef;
 use crate::conversation::inbox::inbox_format::{Fate, Heard};
-use crate::conversation::parked::parked_format::{Answer, Parked, ParkedIssue, Told, WaitsFor};
+use crate::conversation::parked::parked_format::{Answer, Parked, ParkedIssue, PostedComment, WaitsFor};
 use crate::conversation::parked::{ParkedCell, plan_in, plan_shown};
 use crate::conversation::standing::{Judged, People};
 use crate::domain::command::Command;
@@ -73,7 +73,7 @@ impl Daemon {
         &mut self,
         issue: &IssueRef,
         plan: &ProposedPlan,
-        told: &Told,
+        told: &PostedComment,
         now: DateTime<Utc>,
     ) -> Result<Vec<Said>, NotHeeded> {
         let inbox = self.inbox(issue).read().await?;
@@ -134,7 +134,7 @@ impl Daemon {
         &mut self,
         issue: &IssueRef,
         plan: &ProposedPlan,
-        told: &Told,
+        told: &PostedComment,
         said: Vec<Said>,
         now: DateTime<Utc>,
     ) -> Result<Decided, NotHeeded> {

@@ -8,9 +8,9 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::admission::Admission;
+use super::cluster::polling::Polling;
 use super::dependencies::Watched;
 use super::plan_reactions::KnownReactions;
-use super::polling::Polling;
 use super::pulls::Pulls;
 use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, WaitsForPerson, priority_of};
 use super::state_format::{AskedBy, RepositoryState};

@@ -67,7 +67,7 @@ impl Daemon {
 
     fn take_over(&mut self, new: Dependencies) {
         let mut before = std::mem::take(&mut self.watches);
-        before.append(&mut self.resting);
+        before.append(&mut self.cluster.resting);
         for watched in &new.repositories {
             let place = before.iter().position(|watch| watch.watched.name == watched.name);
             let mut watch = match place {
@@ -94,7 +94,7 @@ impl Daemon {
         if self.deps.look_at_pollers.is_some() {
             let (polled, resting) =
                 std::mem::take(&mut self.watches).into_iter().partition(|watch| watch.polling.is_some());
-            (self.watches, self.resting) = (polled, resting);
+            (self.watches, self.cluster.resting) = (polled, resting);
         }
         let old = std::mem::replace(&mut self.deps, new);
         // What dead processes left in a repository is looked at once, when it is opened.
@@ -115,6 +115,6 @@ impl Daemon {
         self.deps.listen = old.listen;
         self.deps.reload = old.reload;
         self.deps.open_again = old.open_again;
-        self.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);
+        self.cluster.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);
     }
 }

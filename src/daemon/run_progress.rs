@@ -140,7 +140,7 @@ impl Progress {
 }
 
 /// What a line of the journal of an issue's run says to people; `None` = nothing.
-pub fn said(issue: &IssueRef, line: &JournalLine) -> Option<LogLine> {
+pub fn shown_line(issue: &IssueRef, line: &JournalLine) -> Option<LogLine> {
     let text = fold(&mut RunProgress::default(), &line.event()?)?;
     Some(log_line(issue, (line.ts, line.run_id), &line.kind, &text))
 }

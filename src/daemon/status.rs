@@ -80,7 +80,7 @@ impl Daemon {
             progress: self.deps.progress.of(issue),
             node: None,
         };
-        let assigned = self.assigned.all();
+        let assigned = self.cluster.assigned.all();
         let own = self.supervisor.runs().filter(|(issue, _)| !assigned.contains_key(issue));
         let own = own.map(|(issue, live)| running(issue, live.since, &live.control));
         let assigned =
@@ -121,10 +121,10 @@ impl Daemon {
             reload_error: self.reload_error.clone(),
             // It is added where it is said.
             store_unavailable: None,
-            clock_skew: self.store_health.skew.clone(),
-            store_full: self.store_health.full.clone(),
-            store_slow: self.store_health.slow.clone(),
-            schema_unknown: self.store_health.schema.clone(),
+            clock_skew: self.cluster.store_health.skew.clone(),
+            store_full: self.cluster.store_health.full.clone(),
+            store_slow: self.cluster.store_health.slow.clone(),
+            schema_unknown: self.cluster.store_health.schema.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
             waiting: waiting.collect(),

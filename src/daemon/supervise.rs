@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::assignment_format::{AssignmentAsked, AssignmentRequest};
+use super::cluster::assignment_format::{AssignmentAsked, AssignmentRequest};
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use crate::conversation::parked::parked_format::{Asked as AskedOfRun, GivingBack};

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use super::agent_file::{self, AgentParts};
 use super::diagnostic::{Diagnostic, Refused, Severity};
-use super::generations::{OlderForm, Newest, newest_agent, newest_registry_of};
+use super::generations::{Newest, OlderForm, newest_agent, newest_registry_of};
 use super::graph::{self, Reach};
 use super::loaded::{Loaded, check_key, library_of};
 use super::output_check;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::generations::{OlderForm, Newest, newest_agent, newest_registry_of};
+use super::generations::{Newest, OlderForm, newest_agent, newest_registry_of};
 use super::source::{Files, JsonSource, Unreadable, below};
 use crate::sys::files::{FileError, leads_out, rewrite};
 

@@ -232,8 +232,9 @@ impl AgentVisit<'_> {
                     }
                     // What people said meanwhile is its next prompt; at its last launch it waits for another run.
                     let more = self.launches < MOST_LAUNCHES && self.world.asked_to_stop().is_none();
-                    let since = self.world.0.said.as_ref().filter(|_| more);
-                    let Some(words) = super::said::take(since, &self.record, self.launches).await? else {
+                    let since = self.world.0.new_remarks.as_ref().filter(|_| more);
+                    let Some(words) = super::new_remarks::take(since, &self.record, self.launches).await?
+                    else {
                         return Ok(report);
                     };
                     most += 1;

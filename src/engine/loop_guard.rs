@@ -16,12 +16,12 @@ pub struct LoopGuard {
     /// Newest last: action, and what came of it.
     done: VecDeque<(Action, String)>,
     /// Actions that the model was told about.
-    constrained: BTreeMap<Action, Told>,
+    constrained: BTreeMap<Action, Constrained>,
 }
 
 /// How the model was told about an action.
 #[derive(Debug, Clone)]
-struct Told {
+struct Constrained {
     times: u32,
     /// Set when it was told last.
     constraint: Constraint,
@@ -62,7 +62,7 @@ impl LoopGuard {
             return LoopVerdict::End;
         }
         let constraint = Constraint::against(action, turn);
-        self.constrained.insert(action.to_owned(), Told { times, constraint: constraint.clone() });
+        self.constrained.insert(action.to_owned(), Constrained { times, constraint: constraint.clone() });
         LoopVerdict::Refuse(Some(constraint))
     }
 

@@ -30,10 +30,10 @@ pub mod task_status;
 mod plan_gate;
 pub mod question;
 pub mod report;
-pub mod said;
 mod slack_blocks;
 pub mod tool_output;
 pub mod nearest_rules;
+pub mod new_remarks;
 pub mod gate;
 pub mod execution;
 // The session.

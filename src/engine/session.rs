@@ -22,13 +22,13 @@ use super::interrupt::Interrupts;
 use super::journal::Journal;
 use super::model::Model;
 use super::nearest_rules::{Background, NearestRules};
+use super::new_remarks::RemarksSince;
 use super::pacing::Backoff;
 use super::policy::Policy;
 use super::queue::Queues;
 use super::redaction_program::RedactionProgram;
 pub use super::reply_validation::SessionMode;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
-use super::said::SaidSince;
 use super::session_outcome::SessionOutcome;
 use super::session_trace::{SessionIds, SessionTrace, clean_claims, cleaned, prompt_mark};
 use super::shared_caps::SharedCaps;
@@ -122,7 +122,7 @@ pub struct SessionWorld {
     /// The process's tool queues.
     pub queues: Arc<Queues>,
     /// What people say to the run while it works. `None` = nobody can.
-    pub said: Option<SaidSince>,
+    pub new_remarks: Option<RemarksSince>,
     /// The tools' argument schemas, compiled.
     pub schemas: ArgumentSchemas,
     /// The tools as they are offered.
@@ -410,7 +410,7 @@ impl<'a> Session<'a> {
                 self.force(reason, self.turn)?;
             }
             self.take_tool_changes().await?;
-            self.take_said().await?;
+            self.take_new_remarks().await?;
             match Box::pin(self.run_turn()).await? {
                 TurnEnd::Reported(report) => return Ok(*report),
                 TurnEnd::Next | TurnEnd::StopAsked => {}

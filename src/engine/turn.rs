@@ -10,10 +10,10 @@ use super::execution::Execution;
 use super::gate::{Phase, ReportCall, Ruling};
 use super::interrupt::Interrupt;
 use super::model::{ModelError, ModelErrorClass, ModelReply, ReplyStop};
+use super::new_remarks;
 use super::pacing::Refusals;
 use super::question::{self, ASK};
 use super::reply_validation::{Rejection, ValidReply};
-use super::said;
 use super::session::Session;
 use super::task_status::{self, TASK_STATUS};
 use super::token_estimate::MessageSize;
@@ -69,11 +69,13 @@ enum After {
 impl Session<'_> {
     /// Tells the model what people said, once it has the results of its calls. A turn for the report alone does not: what
     /// was said waits for another run.
-    pub(super) async fn take_said(&mut self) -> Result<(), Abort> {
+    pub(super) async fn take_new_remarks(&mut self) -> Result<(), Abort> {
         if self.is_final() || !matches!(self.conversation.messages().last(), Some(Message::Tool { .. })) {
             return Ok(());
         }
-        if let Some(content) = said::take(self.world.said.as_ref(), &self.record, self.turn).await? {
+        if let Some(content) =
+            new_remarks::take(self.world.new_remarks.as_ref(), &self.record, self.turn).await?
+        {
             let message = Message::User { content };
             self.guard.append(std::slice::from_ref(&message));
             self.conversation.push(message)?;

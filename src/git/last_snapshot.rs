@@ -7,6 +7,9 @@ use super::not_taken::NotTaken;
 use crate::domain::name::CommitId;
 use crate::sys::files::Stamp;
 
+/// agentd's own index of a worktree. The index of the user and the agent is neither read nor changed.
+pub(super) const INDEX: &str = "agentd-index";
+
 /// What a snapshot found.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {

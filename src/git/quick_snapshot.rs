@@ -9,10 +9,10 @@ use git2::{ObjectType, Oid, Repository, Signature, Tree};
 use super::differences::{Differences, ReadIndex, as_path, differences};
 use super::error::GitError;
 use super::exclude::in_real_folders;
-use super::last_snapshot::Snapshot;
+use super::last_snapshot::{INDEX, Snapshot};
 use super::plain_store::{Edit, KeptOpen, PlainStore};
 use super::program::Identity;
-use super::snapshot::INDEX;
+
 use super::worktree::Worktree;
 use crate::domain::name::CommitId;
 use crate::sys::files;
@@ -27,7 +27,7 @@ const RULES: [&str; 3] = [".gitignore", ".gitattributes", ".gitmodules"];
 
 /// Where a checkpoint is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct Checkpoint {
     /// The ref, which is never pushed.
     pub reference: String,
     /// Its commit.
@@ -134,9 +134,9 @@ impl Place {
     fn checkpoint_of(
         &self,
         store: &PlainStore,
-        (last, written, merging): (Kept, &BTreeSet<String>, Option<CommitId>),
+        (last, written, merging): (Checkpoint, &BTreeSet<String>, Option<CommitId>),
         (reference, message): (String, &str),
-    ) -> Option<Result<Kept, GitError>> {
+    ) -> Option<Result<Checkpoint, GitError>> {
         let repository = store.repository();
         let sparse = repository.config().ok()?.get_bool("core.sparsecheckout");
         let kept = repository.find_commit(Oid::from_str(last.commit.as_str()).ok()?).ok()?;
@@ -157,7 +157,7 @@ impl Place {
             return Some(Ok(last));
         }
         let commit = committed(repository, tree, &parents, (&reference, message));
-        Some(commit.map(|commit| Kept { reference, commit }))
+        Some(commit.map(|commit| Checkpoint { reference, commit }))
     }
 
     /// What becomes of a file that agentd wrote; `Some(None)`: it is in no snapshot.
@@ -263,11 +263,11 @@ impl Worktree {
     /// the last checkpoint, and nothing else has run. Nothing else is looked at. `None`: it cannot be told so.
     pub async fn checkpoint_of(
         &self,
-        last: &Kept,
+        last: &Checkpoint,
         written: BTreeSet<String>,
         reference: &str,
         message: &str,
-    ) -> Result<Option<Kept>, GitError> {
+    ) -> Result<Option<Checkpoint>, GitError> {
         let (place, last, merging) = (self.place().await?, last.clone(), self.merge_head());
         let (reference, message) = (reference.to_owned(), message.to_owned());
         let made = blocking(move || {
@@ -283,9 +283,9 @@ impl Worktree {
         &self,
         tree: &str,
         parents: Vec<CommitId>,
-        last: Option<&Kept>,
+        last: Option<&Checkpoint>,
         (reference, message): (&str, &str),
-    ) -> Result<Kept, GitError> {
+    ) -> Result<Checkpoint, GitError> {
         let (tree, reference, message) = (Oid::from_str(tree)?, reference.to_owned(), message.to_owned());
         let (place, last) = (self.place().await?, last.cloned());
         let parents = parents.iter().map(super::checkout::oid).collect::<Result<Vec<_>, _>>()?;
@@ -298,7 +298,7 @@ impl Worktree {
                 return Ok(last);
             }
             let commit = committed(repository, tree, &parents, (&reference, &message))?;
-            Ok(Kept { reference, commit })
+            Ok(Checkpoint { reference, commit })
         };
         let kept = keep.clone();
         let made = blocking(move || place.with_store(|store| Some(kept(store.repository())))).await?;

@@ -7,19 +7,16 @@ use sha2::{Digest as _, Sha256};
 use super::blob::LARGEST_FILE;
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
-use super::last_snapshot::{Base, Snapshot};
+use super::last_snapshot::{Base, INDEX, Snapshot};
 use super::not_taken::{NotTaken, may_be_named};
 use super::output;
 use super::plain_head::commit_in;
 use super::program::Identity;
-use super::quick_snapshot::Kept;
+use super::quick_snapshot::Checkpoint;
 use super::worktree::{ChangeKind, Worktree};
 use crate::domain::name::CommitId;
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
-
-/// agentd's own index of a worktree. The index of the user and the agent is neither read nor changed.
-pub(super) const INDEX: &str = "agentd-index";
 
 /// The mode of a submodule's entry.
 const SUBMODULE: u32 = 0o160_000;
@@ -323,10 +320,10 @@ impl Worktree {
     /// The same after a checkpoint, which is named again where nothing has changed since.
     pub async fn checkpoint_after(
         &self,
-        last: Option<&Kept>,
+        last: Option<&Checkpoint>,
         reference: &str,
         message: &str,
-    ) -> Result<Kept, GitError> {
+    ) -> Result<Checkpoint, GitError> {
         let beside = self.beside().await?;
         let tree = self.snapshot_beside(false, beside.clone()).await?.tree;
         self.keep_tree(&tree, beside, last, (reference, message)).await

@@ -372,7 +372,11 @@ fn tree_of<'r>(repository: &'r Repository, commit: Option<&CommitId>) -> Result<
     Ok(Some(repository.find_commit(oid(commit)?).map_err(missing)?.tree()?))
 }
 
-fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> Result<Vec<ChangedFile>, GitError> {
+fn changes(
+    repository: &Repository,
+    base: Option<&CommitId>,
+    present: &str,
+) -> Result<Vec<ChangedFile>, GitError> {
     let old = tree_of(repository, base)?;
     let new = repository.find_tree(Oid::from_str(present)?)?;
     let mut diff = tree_diff(repository, old.as_ref(), Some(&new), &mut bounded())?;

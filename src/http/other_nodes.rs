@@ -12,9 +12,9 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
 use super::run_index::{Row, Rows};
-use crate::daemon::cluster_status::{Word, of_all};
+use crate::daemon::cluster::status::{Word, of_all};
 use crate::daemon::status_format::{LogLine, Status};
-use crate::daemon::{IssueRef, said};
+use crate::daemon::{IssueRef, shown_line};
 use crate::domain::cluster::names::token;
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::name::RepoName;
@@ -194,7 +194,7 @@ impl OtherNodes {
                 line = lines.next() => {
                     let Some(line) = line else { return };
                     if let Some(issue) = self.issue_of(line.run_id).await
-                        && let Some(said) = said(&issue, &line)
+                        && let Some(said) = shown_line(&issue, &line)
                     {
                         let _nobody_listens = self.lines.send(Arc::new(said));
                     }

@@ -9,7 +9,7 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::{InstanceId, branch_of};
 use crate::domain::run::RunId;
-use crate::github::{self, Ensured, Client, Comment};
+use crate::github::{self, Client, Comment, Ensured};
 use crate::record::rendering;
 use crate::repository::context::RepositoryContext;
 use crate::sys::holder_format::Holder;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::spending;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
-use crate::github::{Ensured, Client, Comment, Error};
+use crate::github::{Client, Comment, Ensured, Error};
 use crate::record::rendering;
 use crate::store::Store;
 

@@ -27,7 +27,7 @@ pub mod closure;
 pub mod issue_budget;
 // Beside the stages: what people, other nodes and the clock say meanwhile.
 mod overtaken;
-mod said;
+mod new_remarks;
 mod shown_progress;
 pub mod budget_extension;
 pub mod stop_request;

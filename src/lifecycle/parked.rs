@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 
 use super::run::Run;
 use crate::conversation::parked::parked_format::{
-    Answer, Over, Parked, ParkedIssue as Kept, Taken, Told, WaitsFor,
+    Answer, Over, Parked, ParkedIssue, PostedComment, Taken, WaitsFor,
 };
 use crate::conversation::parked::{self, ParkedCell};
 use crate::domain::canonical::sha256_hex;
@@ -236,7 +236,7 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
     let is_new = before.is_none();
     let trigger = &run.context.config.github.labels.trigger;
     let unlabelled = !run.plan.issue.labels.iter().any(|label| label.eq_ignore_ascii_case(trigger));
-    let note = move |issue: &mut Kept| {
+    let note = move |issue: &mut ParkedIssue| {
         // What a killed run had begun to post keeps its number, and so does a plan that is waited for still.
         let known = issue.parked.take().filter(|parked| {
             let begun = parked.run_id == own || Some(parked.run_id) == before;
@@ -300,7 +300,7 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
         }
     };
     let url = comment.as_ref().and_then(|comment| comment.url.clone());
-    let posted = move |issue: &mut Kept| {
+    let posted = move |issue: &mut ParkedIssue| {
         if let Some(parked) = &mut issue.parked {
             (parked.comment, parked.is_posted) = (comment.clone(), true);
         }
@@ -325,7 +325,7 @@ async fn hand_over(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalError> {
     let taken = Taken { by, branch, head, is_done: false, before: None, giving_back: None, given: None };
     let parked = Parked::taken(run.lease.run_id, taken, run.context.clock.now());
     let code = parked.waits_for.code().to_owned();
-    let keep = move |issue: &mut Kept| {
+    let keep = move |issue: &mut ParkedIssue| {
         issue.asked = None;
         issue.parked = Some(parked.clone());
     };
@@ -342,7 +342,7 @@ pub(super) fn taken_by(run: &Run<'_>) -> Option<TakenOver> {
 
 /// Notes that people were told who has the work.
 pub(super) async fn note_shown(run: &Run<'_>) {
-    let shown = |issue: &mut Kept| {
+    let shown = |issue: &mut ParkedIssue| {
         if issue.taken().is_some() {
             issue.parked.iter_mut().for_each(|parked| parked.is_posted = true);
         }
@@ -370,7 +370,7 @@ fn news(run: &Run<'_>, stop: &Stop) -> Option<News> {
 }
 
 /// The comment that asks, found or made, and whoever is asked assigned. `None` = there is no place for it.
-async fn post(run: &Run<'_>, parked: &Parked) -> Result<Option<Told>, crate::github::Error> {
+async fn post(run: &Run<'_>, parked: &Parked) -> Result<Option<PostedComment>, crate::github::Error> {
     let (Some(github), Some(issue)) = (&run.context.github, run.tracked_issue()) else { return Ok(None) };
     let (key, config, repo) = (&run.plan.issue.key, &run.context.config, &run.context.repo);
     let text = match &parked.waits_for {
@@ -395,5 +395,5 @@ async fn post(run: &Run<'_>, parked: &Parked) -> Result<Option<Told>, crate::git
         run.journal.warn("not_assigned", format!("{login} could not be assigned to the issue: {error}."));
     }
     let at = comment.created_at.unwrap_or(parked.since);
-    Ok(Some(Told { id: comment.id, url: comment.url, at }))
+    Ok(Some(PostedComment { id: comment.id, url: comment.url, at }))
 }

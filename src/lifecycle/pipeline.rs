@@ -25,8 +25,8 @@ use super::run::Run;
 use super::run_observer::RunObserver;
 use super::stage::{Stage, Worked};
 use super::{
-    budget_extension, instance, issue_budget, judge, overtaken, plan, publish, said, seal, shown_progress,
-    steps, stop_request, verify, worktree,
+    budget_extension, instance, issue_budget, judge, new_remarks, overtaken, plan, publish, seal,
+    shown_progress, steps, stop_request, verify, worktree,
 };
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
@@ -70,7 +70,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         for warning in leased.warnings.iter().chain(&leased.plan.warnings) {
             run.journal.note(warning.clone());
         }
-        said::open(&run).await;
+        new_remarks::open(&run).await;
         let output = tokio::select! {
             output = stages(&run) => match output {
                 Ok(output) => output,
@@ -82,7 +82,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
             never = budget_extension::listen(&run) => match never {},
             never = shown_progress::show(&run) => match never {},
         };
-        said::close(&run).await;
+        new_remarks::close(&run).await;
         // Where another node has the issue now, the request stays there for it.
         if !lease.is_lost() {
             stop_request::forget(&run).await;
@@ -168,7 +168,7 @@ async fn work<'a>(run: &'a Run<'a>) -> Result<Worked<'a>, JournalError> {
     match instance::start(prepared).await? {
         Stage::Next(instance) => {
             let worked = steps::run(instance).await;
-            said::note_changes(run).await;
+            new_remarks::note_changes(run).await;
             worked
         }
         Stage::Over(worked) => Ok(*worked),

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
+use super::new_remarks;
 use super::run::Run;
-use super::said;
 use crate::domain::event::Event;
 use crate::domain::remark::RemarkId;
 use crate::record::rendering;
@@ -58,7 +58,7 @@ async fn text(run: &Run<'_>) -> String {
             _ => None,
         })
         .collect();
-    let waiting = said::waiting(run).await;
+    let waiting = new_remarks::waiting(run).await;
     parts.push(format!("{} heard, {waiting} of them waiting", counted(told.len() + waiting, "remark")));
     format!("\nNow: {}.\n", parts.join("; "))
 }

@@ -26,7 +26,7 @@ use crate::domain::policy::{EnvelopeStatus, Risk};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
 use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
-use crate::engine::said::Said;
+use crate::engine::new_remarks::NewRemark;
 use crate::engine::stop::StopHandle;
 use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::store::run_dir::RunDir;
@@ -67,7 +67,7 @@ pub struct RecordedRun {
     may_ask: bool,
     gates_plans: bool,
     /// What people said while it worked: visit, turn, remark.
-    said: Vec<(u32, u32, Said)>,
+    new_remarks: Vec<(u32, u32, NewRemark)>,
     briefing: Option<Briefing>,
     dir: RunDir,
     /// What it merged of others' commits.
@@ -174,7 +174,7 @@ impl RecordedRun {
             may_ask: facts.started.as_ref().is_some_and(|started| started.may_ask),
             gates_plans: facts.started.as_ref().is_some_and(|started| started.gates_plans),
             budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
-            said: said(facts),
+            new_remarks: new_remarks(facts),
             merged: merged(facts),
             briefing: briefing(dir)?,
             dir: dir.clone(),
@@ -187,8 +187,8 @@ impl RecordedRun {
     }
 
     /// What people said at a turn of a visit.
-    pub fn said(&self, visit: u32, turn: u32) -> Vec<Said> {
-        let there = self.said.iter().filter(|(at, then, _)| (*at, *then) == (visit, turn));
+    pub fn new_remarks(&self, visit: u32, turn: u32) -> Vec<NewRemark> {
+        let there = self.new_remarks.iter().filter(|(at, then, _)| (*at, *then) == (visit, turn));
         there.map(|(_, _, said)| said.clone()).collect()
     }
 
@@ -344,10 +344,10 @@ impl RecordedRun {
     }
 }
 
-fn said(facts: &RunFacts) -> Vec<(u32, u32, Said)> {
+fn new_remarks(facts: &RunFacts) -> Vec<(u32, u32, NewRemark)> {
     let said = facts.other.iter().filter_map(|(_, event)| match event {
         Event::RemarkTold { id, visit, turn, text: Some(text) } => {
-            Some((*visit, *turn, Said { id: *id, text: text.clone() }))
+            Some((*visit, *turn, NewRemark { id: *id, text: text.clone() }))
         }
         _ => None,
     });

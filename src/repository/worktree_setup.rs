@@ -11,7 +11,7 @@ use crate::domain::name::CommitId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::{StopSignal, StopState};
 use crate::git::error::GitError;
-use crate::git::worktree::{ChangedFile, ChangeKind, Worktree};
+use crate::git::worktree::{ChangeKind, ChangedFile, Worktree};
 use crate::sys::clock::Stopwatch;
 use crate::sys::files;
 use crate::sys::process::{Exit, ProcessSpec};

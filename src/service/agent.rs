@@ -91,7 +91,7 @@ pub fn unopened(refusal: &Refusal, history: &[ChatMessage], watch: Stopwatch) ->
 
 /// The answer when no model was asked and there is no journal. The log has the technical detail.
 fn unasked(failure: &SessionFailure, history: &[ChatMessage], watch: Stopwatch) -> AgentResponse {
-    let told = Told::new(failure);
+    let told = PublicFailure::new(failure);
     tracing::error!(error_id = %told.id, "{}: {}", failure.error_name, failure.error_message);
     let shown = |said: &ChatMessage| ShownMessage::of(&message(said), str::to_owned);
     told.response(history.iter().filter_map(shown).collect(), 0, Uuid::now_v7(), watch)
@@ -133,7 +133,7 @@ async fn response(
     let run_id = opened.run.0;
     let mut response = match &outcome.failure {
         Some(failure) => {
-            let told = Told::new(failure);
+            let told = PublicFailure::new(failure);
             told.record(opened).await;
             told.response(messages, iterations, run_id, watch)
         }
@@ -171,13 +171,13 @@ async fn response(
 }
 
 /// An error for the user: a fixed text, and an id that finds the technical detail (S-016, S-017).
-struct Told<'a> {
+struct PublicFailure<'a> {
     id: Uuid,
     class: ErrorClass,
     failure: &'a SessionFailure,
 }
 
-impl<'a> Told<'a> {
+impl<'a> PublicFailure<'a> {
     fn new(failure: &'a SessionFailure) -> Self {
         Self { id: Uuid::now_v7(), class: ErrorClass::of(failure), failure }
     }

@@ -232,7 +232,7 @@ impl Service {
             stop: self.signal.clone(),
             clock,
             queues: Arc::clone(&self.queues),
-            said: None,
+            new_remarks: None,
             schemas: self.schemas.clone(),
             tool_catalogs: self.tool_catalogs.clone(),
             backoff,

@@ -9,7 +9,7 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublic
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::port::{Cell, Cells, CellChange, Committed, StoreError};
+use super::port::{Cell, CellChange, Cells, Committed, StoreError};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::seal::{SealKeys, SealStatement, SignedSeal};
 use crate::sys::files;

@@ -8,7 +8,7 @@ use agentd::domain::issue_state::LabelSpec;
 use agentd::domain::name::{BranchName, CommitId, RepoName};
 use agentd::domain::policy::ActorPermission;
 use agentd::github::{
-    Ensured, Client, Error, ErrorKind, Fetched, IssueSnapshot, PageCache, PullSpec, Settings,
+    Client, Ensured, Error, ErrorKind, Fetched, IssueSnapshot, PageCache, PullSpec, Settings,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentd::config::Credentials;
 use agentd::domain::issue_state::{IssueState, LabelsTable};
 use agentd::domain::name::{BranchName, CommitId, RepoName};
-use agentd::github::{Ensured, Client, ErrorKind, PageCache, PullSpec, Settings};
+use agentd::github::{Client, Ensured, ErrorKind, PageCache, PullSpec, Settings};
 use agentd::sim::{Scenario, SimOptions, Simulator};
 use secrecy::SecretString;
 
@@ -93,7 +93,11 @@ async fn a_pull_request_that_was_merged_as_it_is_stays_the_one_of_its_branch() {
         // Also where it should say something else now: what is merged is not touched.
         spec.title = "One, again".into();
         let (again, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
-        assert_eq!((again.number, change, again.merged), (first.number, Ensured::Unchanged, true), "{method}");
+        assert_eq!(
+            (again.number, change, again.merged),
+            (first.number, Ensured::Unchanged, true),
+            "{method}"
+        );
         assert_eq!(sim.pulls("octo/greeter")[0].title, "One");
         // Other commits are other work.
         spec.commit = CommitId::parse(&"1".repeat(40)).unwrap();

@@ -31,7 +31,7 @@ const LASTS: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// What a command tells at its end.
 #[derive(Default)]
-struct Told {
+struct MoveReport {
     moved: usize,
     there: usize,
     /// Run and why it was left.
@@ -54,7 +54,7 @@ pub fn import(context: &Context, dry_run: bool) -> Result<u8, CommandError> {
     let store = connect(context, &config)?;
     let to = StateDir::on_nats(from.path().to_owned(), store.clone());
     let (clock, key) = (Clock::system(), config.record.seal_key.clone());
-    let mut told = Told::default();
+    let mut told = MoveReport::default();
     let wrong_key =
         moving::put_keys(&from, &store, key.as_deref(), dry_run).map_err(|error| failed(&error))?;
     // Oldest first: what is cut off leaves a beginning.
@@ -191,7 +191,7 @@ pub fn export(context: &Context, dir: &Path, leases: bool) -> Result<u8, Command
     let mut found =
         store.runs(context.global.repo.as_ref()).map_err(|error| CommandError::failed(error.to_string()))?;
     found.sort_by_key(|(_, run_id)| *run_id);
-    let mut told = Told::default();
+    let mut told = MoveReport::default();
     let (mut seals, mut spelled): (Vec<SignedSeal>, BTreeSet<RepoName>) = (Vec::new(), BTreeSet::new());
     for (repo, run_id) in found {
         match moving::bring(&from, &repo, run_id, &to) {
@@ -237,7 +237,7 @@ fn put_leases(
     context: &Context,
     (config, store): (&Config, &NatsStore),
     to: &StateDir,
-    told: &mut Told,
+    told: &mut MoveReport,
 ) -> Result<(), CommandError> {
     let checkouts = checkouts(context, config)?;
     for (repo, key, cell) in store.issues().map_err(|error| failed(&error))? {
@@ -293,7 +293,7 @@ fn checkouts(context: &Context, config: &Config) -> Result<Vec<(RepoName, PathBu
     Ok(found)
 }
 
-fn tell(context: &Context, told: &Told, (done, last): (&str, &str)) -> Result<u8, CommandError> {
+fn tell(context: &Context, told: &MoveReport, (done, last): (&str, &str)) -> Result<u8, CommandError> {
     let out = context.output;
     let code = u8::from(!told.problems.is_empty() || !told.seals.problems.is_empty());
     if out.json() {

@@ -15,7 +15,7 @@ const QUOTE_OPENS: &str = "<untrusted standing=\"quoted\">\n";
 const QUOTE_CLOSES: &str = "\n</untrusted>\n";
 
 /// A remark ready to be told.
-pub struct Told {
+pub struct ReadyRemark {
     /// Fenced, and folded by itself.
     pub fenced: String,
     /// The whole cleaned text, without marks of quotes.
@@ -25,7 +25,7 @@ pub struct Told {
     heard: Heard,
 }
 
-impl Told {
+impl ReadyRemark {
     /// Cleans, redacts, folds and fences.
     pub fn new(draft: &Drafting<'_>, heard: Heard, longest: usize) -> Self {
         let clean = shown(&heard.remark.text);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::drafting::Drafting;
-use super::folding::{self, Told};
+use super::folding::{self, ReadyRemark};
 use super::heard::{AllHeard, Heard, HeardThread};
 use super::source::{Source, shown as time_shown};
 use crate::conversation::answers;
@@ -32,11 +32,11 @@ pub struct Received {
 }
 
 /// A thread ready to be told.
-struct ToldThread {
+struct ReadyThread {
     thread: HeardThread,
     /// What stands before its comments: its place and the code.
     head: String,
-    comments: Vec<Told>,
+    comments: Vec<ReadyRemark>,
     /// Whether somebody who counts waits for an answer.
     waits: bool,
 }
@@ -53,7 +53,7 @@ pub async fn write(
     let about: BTreeSet<RemarkId> = source.about.iter().copied().collect();
     let AllHeard { remarks, threads, pull, unread, unread_threads } = heard;
     let mut hidden = Hidden::default();
-    let remarks: Vec<Told> =
+    let remarks: Vec<ReadyRemark> =
         remarks.into_iter().filter_map(|heard| ready(draft, heard, each, &mut hidden)).collect();
     let mut told_threads = Vec::new();
     for mut thread in threads {
@@ -61,14 +61,14 @@ pub async fn write(
         // A remark that came while an answer was on its way is older than that.
         let is_about = comments.iter().any(|heard| about.contains(&heard.remark.id));
         let waits = is_about || waits(&comments);
-        let comments: Vec<Told> =
+        let comments: Vec<ReadyRemark> =
             comments.into_iter().filter_map(|heard| ready(draft, heard, each, &mut hidden)).collect();
         // A thread in which nobody who counts says anything is nobody's wish.
         if comments.is_empty() {
             continue;
         }
         let head = place(draft, source, &thread, context).await;
-        told_threads.push(ToldThread { thread, head, comments, waits });
+        told_threads.push(ReadyThread { thread, head, comments, waits });
     }
     let folded = over_budget(&remarks, &told_threads, budget, unread);
     let mut received = Received { pull, ..Received::default() };
@@ -104,14 +104,14 @@ pub async fn write(
 }
 
 /// A remark that is told; one that is left out is noted and counted.
-fn ready(draft: &mut Drafting<'_>, heard: Heard, each: usize, hidden: &mut Hidden) -> Option<Told> {
+fn ready(draft: &mut Drafting<'_>, heard: Heard, each: usize, hidden: &mut Hidden) -> Option<ReadyRemark> {
     if let Some(why) = heard.left_out {
         let entry = folding::left_out(draft, &heard, why);
         draft.note(entry);
         hidden.count(&heard, why);
         return None;
     }
-    Some(Told::new(draft, heard, each))
+    Some(ReadyRemark::new(draft, heard, each))
 }
 
 /// How many remarks are not told because of who wrote them.
@@ -155,7 +155,7 @@ struct Folded {
     to: String,
 }
 
-fn over_budget(remarks: &[Told], threads: &[ToldThread], budget: usize, unread: usize) -> Folded {
+fn over_budget(remarks: &[ReadyRemark], threads: &[ReadyThread], budget: usize, unread: usize) -> Folded {
     let mut all: Vec<(&Heard, usize)> = remarks.iter().map(|told| (told.heard(), told.size())).collect();
     for thread in threads {
         for (place, told) in thread.comments.iter().enumerate() {
@@ -199,11 +199,11 @@ impl Folded {
 /// A list of remarks in the order of time; those that the run is about stand in a block of their own.
 fn one_list(
     draft: &mut Drafting<'_>,
-    (block, remarks, about): (Block, &[Told], &BTreeSet<RemarkId>),
+    (block, remarks, about): (Block, &[ReadyRemark], &BTreeSet<RemarkId>),
     folded: &Folded,
     wanted: impl Fn(RemarkKind) -> bool,
 ) {
-    let mine: Vec<&Told> = remarks.iter().filter(|told| wanted(told.heard().remark.kind)).collect();
+    let mine: Vec<&ReadyRemark> = remarks.iter().filter(|told| wanted(told.heard().remark.kind)).collect();
     let gone = mine.iter().filter(|told| folded.has(told.heard().remark.id)).count();
     let mut said = false;
     for told in mine {
@@ -221,11 +221,11 @@ fn one_list(
 /// A thread with its comments. Gives it, if somebody who counts waits for an answer in it.
 fn one_thread(
     draft: &mut Drafting<'_>,
-    thread: &ToldThread,
+    thread: &ReadyThread,
     (folded, about): (&Folded, &BTreeSet<RemarkId>),
     pull: u64,
 ) -> Option<BriefedThread> {
-    let is_told = |told: &&Told| !folded.has(told.heard().remark.id);
+    let is_told = |told: &&ReadyRemark| !folded.has(told.heard().remark.id);
     let gone = thread.comments.iter().filter(|told| !is_told(told)).count();
     for told in &thread.comments {
         told.note(draft, !is_told(&told));
@@ -259,7 +259,7 @@ fn one_thread(
     }
     draft.add(Block::ReviewThreads, &text);
     let first = thread.comments.first()?;
-    let number = |told: &Told| told.heard().remark.id.number();
+    let number = |told: &ReadyRemark| told.heard().remark.id.number();
     let opener = first.heard().remark.in_reply_to.unwrap_or_else(|| number(first));
     thread.waits.then(|| BriefedThread {
         id: of.id.clone(),

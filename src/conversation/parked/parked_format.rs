@@ -67,7 +67,7 @@ pub struct Parked {
     pub asked: Option<String>,
     /// Where people were told: the comment's id and address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub comment: Option<Told>,
+    pub comment: Option<PostedComment>,
     /// Whether people were told, as far as there is a place for that. Before, the run still works at it.
     #[serde(default)]
     pub is_posted: bool,
@@ -231,7 +231,7 @@ impl WaitsFor {
 
 /// A comment that tells people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct PostedComment {
     /// Its id.
     pub id: u64,
     /// Its web address.

@@ -17,9 +17,9 @@ use self::briefing::Briefed;
 use self::toolbox::Toolbox;
 use super::issue_budget::Given;
 use super::lease::recovery::Predecessor;
+use super::new_remarks;
 use super::plan::Plan;
 use super::run::Run;
-use super::said;
 use super::stage::{Stage, StageError, Worked, Workspace};
 use super::worktree::Prepared;
 use super::{budget_extension, issue_budget, parked};
@@ -138,7 +138,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         stop: run.stop(),
         clock: run.clock,
         queues: Arc::new(resources::queues(&run.context.config)),
-        said: said::since(run),
+        new_remarks: new_remarks::since(run),
         schemas: ArgumentSchemas::default(),
         tool_catalogs: ToolCatalogs::asking(may_ask),
         backoff: backoff(run),

@@ -20,7 +20,7 @@ use crate::engine::journal::JournalError;
 use crate::engine::stop::StopState;
 use crate::engine::touched::Changed;
 use crate::git::sandbox_git::Taken;
-use crate::git::{GitError, Kept};
+use crate::git::{Checkpoint, GitError};
 
 /// Visits steps until the flow ends; then its tools are closed.
 pub async fn run<'a>(instance: Instance<'a>) -> Result<Worked<'a>, JournalError> {
@@ -139,8 +139,8 @@ async fn checkpoint(
     run: &Run<'_>,
     workspace: &Workspace,
     visit: u32,
-    since: Option<(&Kept, Changed)>,
-) -> Result<Kept, StageError> {
+    since: Option<(&Checkpoint, Changed)>,
+) -> Result<Checkpoint, StageError> {
     let reference = format!("refs/agentd/checkpoints/{}/{visit}", run.lease.run_id);
     let kept = match since {
         Some((last, Changed::Files(files))) if files.is_empty() => Ok(last.clone()),
@@ -150,7 +150,7 @@ async fn checkpoint(
         }
     };
     match kept {
-        Ok(Kept { reference, commit }) => {
+        Ok(Checkpoint { reference, commit }) => {
             let bundle = shared_work::bundle(run, &workspace.worktree, visit, (&reference, &commit)).await?;
             run.journal.record(Event::Checkpoint {
                 visit,
@@ -158,7 +158,7 @@ async fn checkpoint(
                 commit: commit.clone(),
                 bundle,
             })?;
-            Ok(Kept { reference, commit })
+            Ok(Checkpoint { reference, commit })
         }
         Err(error) => Err(match run.stop().state() {
             // Git was cancelled with everything else; the edits stay in the worktree.
@@ -174,10 +174,10 @@ async fn checkpoint(
 /// Makes a checkpoint.
 async fn made(
     workspace: &Workspace,
-    since: Option<(&Kept, Changed)>,
+    since: Option<(&Checkpoint, Changed)>,
     reference: String,
     message: &str,
-) -> Result<Kept, GitError> {
+) -> Result<Checkpoint, GitError> {
     let worktree = &workspace.worktree;
     let last = since.as_ref().map(|(last, _)| *last);
     if let Some((last, Changed::Files(files))) = since

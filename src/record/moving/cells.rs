@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::domain::name::RepoName;
 use crate::store::nats::NatsStore;
-use crate::store::port::{Cell, Cells, CellChange, Committed, Revision, StoreError};
+use crate::store::port::{Cell, CellChange, Cells, Committed, Revision, StoreError};
 use crate::store::run_dir::StateDir;
 
 /// What became of cells.

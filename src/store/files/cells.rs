@@ -18,7 +18,7 @@ use super::redo_format::{REDO_SCHEMA, Redo};
 use super::runs::entries;
 use crate::domain::issue::IssueKey;
 use crate::domain::run::RunId;
-use crate::store::port::{Cell, Cells, CellChange, Committed, MOST_CHANGES, Revision, StoreError};
+use crate::store::port::{Cell, CellChange, Cells, Committed, MOST_CHANGES, Revision, StoreError};
 use crate::store::run_dir::FindError;
 use crate::store::seal_key::SEAL_KEYS;
 use crate::sys::clock::Stopwatch;

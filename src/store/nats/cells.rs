@@ -14,7 +14,7 @@ use crate::domain::cluster::names::{StreamKind, last_tokens};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
-use crate::store::port::{Cell, Cells, CellChange, Committed, MOST_CHANGES, Revision, StoreError};
+use crate::store::port::{Cell, CellChange, Cells, Committed, MOST_CHANGES, Revision, StoreError};
 
 /// Most bytes of what a node says of itself.
 const LARGEST_STATUS: usize = 256 * 1024;

@@ -11,6 +11,7 @@ mod cell_stream;
 mod cells;
 mod connection;
 mod control;
+mod flushes;
 mod health;
 mod held_issue;
 mod holders;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::access::Access;
 use super::cell_stream::CellStream;
 use super::connection::{Connection, LAST_WORD};
-use super::health::Flushes;
+use super::flushes::Flushes;
 use super::node::{Node, RoomOfDaemon};
 use super::session::Session;
 use crate::domain::cluster::names::{Names, StreamKind};

@@ -21,8 +21,8 @@ use super::assignments::Assignments;
 use super::files::FileStore;
 use super::nats::NatsStore;
 use super::port::{
-    Blobs, Cell, Cells, CellChange, Committed, Held, Holders, LeaseKey, Log, NotTaken, Revision, Servers, Store,
-    StoreError,
+    Blobs, Cell, CellChange, Cells, Committed, Held, Holders, LeaseKey, Log, NotTaken, Revision, Servers,
+    Store, StoreError,
 };
 use super::requests::Requests;
 use super::run_dir::{FindError, RunDir, StateDir};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use agentd::git::{Kept, Worktree};
+use agentd::git::{Checkpoint, Worktree};
 use agentd::sys::files;
 
 use super::Ground;
@@ -217,7 +217,7 @@ async fn a_checkpoint_of_written_files_is_the_one_that_git_would_make() {
     let tree = ground.prepare(7).await.unwrap().worktree;
     let name = |at: usize| format!("refs/agentd/checkpoints/r/{at}");
     let commit = tree.checkpoint(&name(0), "visit 0").await.unwrap();
-    let mut last = Kept { reference: name(0), commit };
+    let mut last = Checkpoint { reference: name(0), commit };
     // Paths, what is in them, and whether it can be told without a look at the rest.
     let rounds: &[(&[(&str, &str)], bool)] = &[
         (&[("a.txt", "one\n")], true),
@@ -237,7 +237,7 @@ async fn a_checkpoint_of_written_files_is_the_one_that_git_would_make() {
             Some(kept) => kept,
             None => {
                 let commit = tree.checkpoint(&name(at + 1), "visit").await.unwrap();
-                Kept { reference: name(at + 1), commit }
+                Checkpoint { reference: name(at + 1), commit }
             }
         };
         let kept = ground.git(&["rev-parse", &format!("{}^{{tree}}", last.commit)]).await;
@@ -356,7 +356,8 @@ async fn a_checkpoint_after_a_command_that_changed_nothing_is_the_one_before() {
     let head = ground.head("feature/issue-7").await;
     assert_eq!(ground.git(&["log", "-1", "--format=%P", moved.commit.as_str()]).await, head.as_str());
     // Somebody removed the last one.
-    let gone = Kept { commit: agentd::domain::name::CommitId::parse(&"0".repeat(40)).unwrap(), ..moved };
+    let gone =
+        Checkpoint { commit: agentd::domain::name::CommitId::parse(&"0".repeat(40)).unwrap(), ..moved };
     let made = tree.checkpoint_after(Some(&gone), &name(5), "visit 5").await.unwrap();
     assert_eq!(made.reference, name(5));
 }

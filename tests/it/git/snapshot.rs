@@ -1,7 +1,7 @@
 //! The present state: seen, recorded, committed, brought back; whatever an agent did to the index.
 
 use agentd::domain::name::CommitId;
-use agentd::git::{ChangedFile, ChangeKind, CommitMessage, GitError, Identity, Worktree};
+use agentd::git::{ChangeKind, ChangedFile, CommitMessage, GitError, Identity, Worktree};
 use agentd::sys::files;
 
 use super::{Ground, exists};

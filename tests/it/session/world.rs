@@ -218,7 +218,7 @@ impl World {
             stop: self.signal.clone(),
             clock,
             queues: Arc::new(Queues::new(&self.queues, 4)),
-            said: None,
+            new_remarks: None,
             schemas: ArgumentSchemas::default(),
             tool_catalogs: ToolCatalogs::default(),
             backoff: Backoff { first: self.backoff_first, ..Backoff::default() },

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::assignment_format::{AssignmentEnd, AssignmentRequest};
-use super::outcome::RunSummary;
-use super::run_progress::Progress;
-use super::snapshot::IssueRef;
-use super::supervise::RunHandle;
+use crate::daemon::outcome::RunSummary;
+use crate::daemon::run_progress::Progress;
+use crate::daemon::snapshot::IssueRef;
+use crate::daemon::supervise::RunHandle;
 use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{RunKey, SessionId};
 use crate::domain::run::RunId;
@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The ends of runs on other nodes that were read, until what follows from them is kept.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Read(Arc<Mutex<BTreeMap<IssueRef, (AssignmentId, RunKey)>>>);
+pub(in crate::daemon) struct Read(Arc<Mutex<BTreeMap<IssueRef, (AssignmentId, RunKey)>>>);
 
 impl Read {
     fn note(&self, issue: IssueRef, assignment: (AssignmentId, RunKey)) {
@@ -43,7 +43,7 @@ impl Read {
 }
 
 /// Does something with the store on a thread that may block.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(in crate::daemon) async fn blocking<T: Send + 'static>(
     assignments: &Arc<dyn Assignments>,
     work: impl FnOnce(&dyn Assignments) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -55,7 +55,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 /// A run that is to work on another node.
-pub(super) struct Placed {
+pub(in crate::daemon) struct Placed {
     pub assignments: Arc<dyn Assignments>,
     pub id: AssignmentId,
     pub issue: IssueRef,
@@ -80,7 +80,7 @@ enum Outcome {
 }
 
 /// Gives a run to a node and follows it to its end. Where nobody takes it, `here` has it if this node has room.
-pub(super) async fn run_elsewhere(
+pub(in crate::daemon) async fn run_elsewhere(
     mut placed: Placed,
     request: AssignmentRequest,
     here: impl Future<Output = RunSummary> + Send,
@@ -110,7 +110,7 @@ pub(super) async fn run_elsewhere(
 }
 
 /// Follows a run that an earlier poller gave to a node.
-pub(super) async fn follow_on(mut placed: Placed, assignment: AssignmentCell) -> RunSummary {
+pub(in crate::daemon) async fn follow_on(mut placed: Placed, assignment: AssignmentCell) -> RunSummary {
     match placed.follow(assignment).await {
         Outcome::Ended(summary) => summary,
         Outcome::NotTaken(why) => Stop::new(StopDetail::BranchBusy, why).into(),

@@ -7,7 +7,6 @@ use futures::future::BoxFuture;
 use super::abort::Abort;
 use super::session_trace::SessionTrace;
 use crate::domain::event::Event;
-use crate::domain::message::Message;
 use crate::domain::remark::RemarkId;
 use crate::domain::trace::ItemRole;
 
@@ -17,7 +16,7 @@ const MEANWHILE: &str = "While you worked, people wrote this. What trusted peopl
 
 /// A remark as a model is told it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct NewRemark {
     /// Which.
     pub id: RemarkId,
     /// Cleaned, fenced and redacted.
@@ -26,22 +25,22 @@ pub struct Said {
 
 /// Gives what people said since the last time, in the order in which it came, for a turn of a visit. What was given counts
 /// as told.
-pub type SaidSince = Arc<dyn Fn(u32, u32) -> BoxFuture<'static, Vec<Said>> + Send + Sync>;
+pub type RemarksSince = Arc<dyn Fn(u32, u32) -> BoxFuture<'static, Vec<NewRemark>> + Send + Sync>;
 
 /// Takes what was said and puts it on the record, before any request has it. `None` = nothing was said.
 pub(super) async fn take(
-    since: Option<&SaidSince>,
+    since: Option<&RemarksSince>,
     record: &SessionTrace,
     turn: u32,
 ) -> Result<Option<String>, Abort> {
     let Some(since) = since else { return Ok(None) };
     let visit = record.ids().visit;
-    let said = since(visit, turn).await;
-    if said.is_empty() {
+    let remarks = since(visit, turn).await;
+    if remarks.is_empty() {
         return Ok(None);
     }
     let mut message = MEANWHILE.to_owned();
-    for Said { id, text } in said {
+    for NewRemark { id, text } in remarks {
         message.push_str("\n\n");
         message.push_str(&text);
         record.note_with_next(Event::RemarkTold { id, visit, turn, text: Some(text) })?;

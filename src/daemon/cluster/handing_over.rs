@@ -1,11 +1,11 @@
 //! In a cluster: a repository that another node polls from now on. It gets what is remembered of it, and follows its runs where they work.
 
 use super::assigned_run::blocking;
-use super::main_loop::Daemon;
-use super::outcome::RunSummary;
-use super::poll::Watch;
-use super::snapshot::IssueRef;
-use super::supervise::{Live, RunHandle, UnfinishedRun};
+use crate::daemon::main_loop::Daemon;
+use crate::daemon::outcome::RunSummary;
+use crate::daemon::poll::Watch;
+use crate::daemon::snapshot::IssueRef;
+use crate::daemon::supervise::{Live, RunHandle, UnfinishedRun};
 use crate::domain::cluster::cells::{RunKey, SessionId};
 use crate::domain::cluster::poller;
 use crate::domain::name::RepoName;
@@ -16,7 +16,7 @@ use crate::store::assignments::{AssignmentId, NodeRoom};
 const MOST_FAILURES: u32 = 3;
 
 /// The node that is to poll a repository: of those that have it, and reach GitHub if any does, the first one by the hash.
-pub(super) fn next_poller<'a>(repo: &RepoName, nodes: &'a [NodeRoom]) -> Option<&'a NodeRoom> {
+pub(in crate::daemon) fn next_poller<'a>(repo: &RepoName, nodes: &'a [NodeRoom]) -> Option<&'a NodeRoom> {
     let name = repo.to_string().to_ascii_lowercase();
     let first_of = |fails: bool| {
         let able = nodes.iter().filter(|node| node.room.github_fails == fails && node.serves(repo));
@@ -28,8 +28,8 @@ pub(super) fn next_poller<'a>(repo: &RepoName, nodes: &'a [NodeRoom]) -> Option<
 
 impl Daemon {
     /// The living daemons, as far as they can be looked at.
-    pub(super) async fn living(&self) -> Vec<NodeRoom> {
-        let Some(assignments) = self.assignments.clone() else { return Vec::new() };
+    pub(in crate::daemon) async fn living(&self) -> Vec<NodeRoom> {
+        let Some(assignments) = self.cluster.assignments.clone() else { return Vec::new() };
         blocking(&assignments, |assignments| assignments.nodes()).await.unwrap_or_else(|error| {
             tracing::debug!("the other nodes cannot be looked at: {error}");
             Vec::new()
@@ -37,9 +37,9 @@ impl Daemon {
     }
 
     /// Looks whether this node is cut off from GitHub, and tells the others.
-    pub(super) async fn look_at_github(&mut self) {
+    pub(in crate::daemon) async fn look_at_github(&mut self) {
         let failed = |watch: &Watch| watch.health.has_failed(MOST_FAILURES);
-        let fails = match (self.github_fails, self.resting.first()) {
+        let fails = match (self.cluster.github_fails, self.cluster.resting.first()) {
             (false, _) | (true, None) => !self.watches.is_empty() && self.watches.iter().all(failed),
             // It has given its repositories away, and looks at one of them.
             (true, Some(watch)) => {
@@ -47,9 +47,9 @@ impl Daemon {
                 client.label_exists(&watch.watched.name, trigger).await.is_err()
             }
         };
-        let has_changed = std::mem::replace(&mut self.github_fails, fails) != fails;
+        let has_changed = std::mem::replace(&mut self.cluster.github_fails, fails) != fails;
         self.tell_room();
-        if let Some(assignments) = self.assignments.clone().filter(|_| has_changed) {
+        if let Some(assignments) = self.cluster.assignments.clone().filter(|_| has_changed) {
             tracing::info!(fails, "whether this node reaches GitHub has changed");
             // Before anybody decides by it who polls what.
             let told = blocking(&assignments, |assignments| assignments.announce()).await;
@@ -58,7 +58,7 @@ impl Daemon {
     }
 
     /// Gives the repositories away for which another node comes first.
-    pub(super) async fn hand_over(&mut self, nodes: &[NodeRoom]) {
+    pub(in crate::daemon) async fn hand_over(&mut self, nodes: &[NodeRoom]) {
         let names: Vec<RepoName> = self.watches.iter().map(|watch| watch.watched.name.clone()).collect();
         for repo in names {
             if let Some(next) = next_poller(&repo, nodes).filter(|next| !next.is_own) {
@@ -69,13 +69,13 @@ impl Daemon {
 
     /// This node is to end: its repositories are other nodes' from now on, as far as any has them. Another one may not have heard of that
     /// yet, and give it more; those go on to the next one.
-    pub(super) async fn leave_all(&mut self) {
+    pub(in crate::daemon) async fn leave_all(&mut self) {
         if self.deps.look_at_pollers.is_none() || !self.may_poll() {
             return;
         }
         let mut nodes = self.living().await;
         nodes.retain(|node| !node.is_own);
-        for repo in self.resting.iter().map(|watch| watch.watched.name.clone()).collect::<Vec<_>>() {
+        for repo in self.cluster.resting.iter().map(|watch| watch.watched.name.clone()).collect::<Vec<_>>() {
             if nodes.iter().any(|node| node.serves(&repo))
                 && let Ok((held, remembered)) = self.taken(&repo).await
             {
@@ -104,7 +104,7 @@ impl Daemon {
             return;
         };
         let watch = self.watches.remove(at);
-        self.resting.push(Watch::new(watch.watched, watch.state));
+        self.cluster.resting.push(Watch::new(watch.watched, watch.state));
         self.unfinished.retain(|left| left.issue.repo != *repo);
         self.waiting.retain(|(issue, _)| issue.repo != *repo);
         for (_, control, _) in &runs {
@@ -128,27 +128,32 @@ impl Daemon {
         control: &RunHandle,
         since: chrono::DateTime<chrono::Utc>,
     ) -> bool {
-        if self.assigned.has_handed_over(issue) {
+        if self.cluster.assigned.has_handed_over(issue) {
             return true;
         }
-        let (Some(assignments), Some(request)) = (self.assignments.clone(), control.request()) else {
+        let (Some(assignments), Some(request)) = (self.cluster.assignments.clone(), control.request()) else {
             return false;
         };
-        let Some(own) = self.own_name.clone() else { return false };
+        let Some(own) = self.cluster.own_name.clone() else { return false };
         let Ok(request) = serde_json::to_value(request) else { return false };
         let id = AssignmentId { node: own, repo: issue.repo.clone(), number: issue.number };
         let (key, run_id) = (RunKey::asked_once(), self.deps.progress.run_of(issue));
         // Before the cell is there: what is heard of it has to be known.
-        self.assigned.begin_to_hand_over(issue.clone(), control.clone(), since, (id.clone(), key.clone()));
+        self.cluster.assigned.begin_to_hand_over(
+            issue.clone(),
+            control.clone(),
+            since,
+            (id.clone(), key.clone()),
+        );
         let made =
             blocking(&assignments, move |assignments| assignments.hand_over(&id, &key, request, run_id));
         match made.await {
             Ok(()) => {
-                self.assigned.is_handed_over(issue);
+                self.cluster.assigned.is_handed_over(issue);
                 true
             }
             Err(error) => {
-                self.assigned.take_back(issue);
+                self.cluster.assigned.take_back(issue);
                 tracing::warn!(%issue, "the run cannot be left to another poller: {error}");
                 false
             }
@@ -156,8 +161,8 @@ impl Daemon {
     }
 
     /// What follows from the end of a run. One that ended so that another node goes on with it is looked at like one that was cut off.
-    pub(super) fn take_end(&mut self, (issue, live, mut summary): (IssueRef, Live, RunSummary)) {
-        if self.assigned.has_ended(&issue, &summary) {
+    pub(in crate::daemon) fn take_end(&mut self, (issue, live, mut summary): (IssueRef, Live, RunSummary)) {
+        if self.cluster.assigned.has_ended(&issue, &summary) {
             tracing::info!(%issue, detail = summary.stop.detail.as_str(), "a run for another node ended");
             return self.deps.progress.forget(&issue);
         }
@@ -171,7 +176,7 @@ impl Daemon {
         }
         match summary.other_definition {
             Some(run) => self.definition_differs(&issue, &live, run),
-            None if summary.run_id.is_some() => self.other_definitions.forget(&issue),
+            None if summary.run_id.is_some() => self.cluster.other_definitions.forget(&issue),
             None => {}
         }
         self.take_outcome((issue, summary));
@@ -184,19 +189,19 @@ impl Daemon {
         }
         let others = |node: &&NodeRoom| !node.is_own && !node.room.github_fails && node.serves(&issue.repo);
         match live.control.node() {
-            Some(node) => self.nodes.iter().any(|one| one.node == node && one.room.github_fails),
+            Some(node) => self.cluster.nodes.iter().any(|one| one.node == node && one.room.github_fails),
             None => {
                 let watch = self.watches.iter().find(|watch| watch.watched.name == issue.repo);
                 watch.is_some_and(|watch| watch.health.has_failed(1))
-                    && self.nodes.iter().any(|one| others(&one))
+                    && self.cluster.nodes.iter().any(|one| others(&one))
             }
         }
     }
 
     /// A run of this node that another one followed for a while is followed here again.
-    pub(super) async fn take_back(&self, issue: &IssueRef, id: AssignmentId, key: RunKey) {
-        let Some(assignments) = self.assignments.clone() else { return };
-        self.assigned.take_back(issue);
+    pub(in crate::daemon) async fn take_back(&self, issue: &IssueRef, id: AssignmentId, key: RunKey) {
+        let Some(assignments) = self.cluster.assignments.clone() else { return };
+        self.cluster.assigned.take_back(issue);
         let taken = blocking(&assignments, move |assignments| assignments.take_back(&id, &key)).await;
         tracing::debug!(%issue, ?taken, "the run is followed here again");
     }

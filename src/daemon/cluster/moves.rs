@@ -7,18 +7,18 @@ use std::sync::Arc;
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::watch;
 
-use super::draining::Draining;
 use super::open_requests::OpenRequests;
-use super::run_progress::Progress;
-use super::snapshot::IssueRef;
-use super::supervise::{Start, StartRequest};
+use crate::daemon::draining::Draining;
+use crate::daemon::run_progress::Progress;
+use crate::daemon::snapshot::IssueRef;
+use crate::daemon::supervise::{Start, StartRequest};
 use crate::domain::cluster::control::Move;
 use crate::domain::run::RunId;
 use crate::store::assignments::{Assignments, Control};
 
 /// The last move of each issue. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Moves(Arc<watch::Sender<BTreeMap<IssueRef, Move>>>);
+pub(in crate::daemon) struct Moves(Arc<watch::Sender<BTreeMap<IssueRef, Move>>>);
 
 impl Moves {
     /// The move of an issue's run, if that is its newest one.

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::snapshot::IssueRef;
+use crate::daemon::snapshot::IssueRef;
 use crate::domain::run::RunId;
 use crate::sys::clock::Stopwatch;
 
 /// What is known of such runs.
 #[derive(Debug, Default)]
-pub(super) struct OtherDefinitions(BTreeMap<IssueRef, Known>);
+pub(in crate::daemon) struct OtherDefinitions(BTreeMap<IssueRef, Known>);
 
 #[derive(Debug)]
 struct Known {

@@ -12,11 +12,11 @@ use tokio::task::JoinHandle;
 
 use super::assigned_run::blocking;
 use super::assignment_format::{AssignmentEnd, AssignmentRequest};
-use super::outcome::RunSummary;
 use super::own_slots::OwnSlots;
-use super::run_progress::Progress;
-use super::snapshot::IssueRef;
-use super::supervise::{RunHandle, Start, StartRequest, Supervisor};
+use crate::daemon::outcome::RunSummary;
+use crate::daemon::run_progress::Progress;
+use crate::daemon::snapshot::IssueRef;
+use crate::daemon::supervise::{RunHandle, Start, StartRequest, Supervisor};
 use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::RunKey;
 use crate::domain::stop::StopDetail;
@@ -29,7 +29,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 /// A run of another node's poller.
 #[derive(Debug, Clone)]
-pub(super) struct AssignedRun {
+pub(in crate::daemon) struct AssignedRun {
     pub since: DateTime<Utc>,
     pub control: RunHandle,
     id: AssignmentId,
@@ -45,7 +45,7 @@ pub(super) struct AssignedRun {
 
 /// Those at work, and how one is started. Clones are the same.
 #[derive(Clone, Default)]
-pub(super) struct AssignedRuns(Arc<Shared>);
+pub(in crate::daemon) struct AssignedRuns(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -130,7 +130,7 @@ impl AssignedRuns {
 }
 
 /// What is needed to take runs in.
-pub(super) struct Assignee {
+pub(in crate::daemon) struct Assignee {
     pub assignments: Arc<dyn Assignments>,
     pub assigned: AssignedRuns,
     pub own_slots: OwnSlots,

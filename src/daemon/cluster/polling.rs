@@ -7,7 +7,7 @@ use crate::store::port::Held;
 
 /// That this node polls a repository.
 #[derive(Debug)]
-pub(super) struct Polling {
+pub(in crate::daemon) struct Polling {
     /// `None` while what is remembered is written.
     pub held: Option<Box<dyn Held>>,
     /// What the others know.

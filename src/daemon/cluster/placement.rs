@@ -12,11 +12,12 @@ use tokio::task::JoinHandle;
 use super::assigned_run::{Placed, blocking, follow_on, run_elsewhere};
 use super::assignee::Assignee;
 use super::assignment_format::AssignmentRequest;
-use super::main_loop::Daemon;
-use super::outcome::RunSummary;
 use super::own_slots::OwnSlot;
-use super::snapshot::{IssueRef, Limits};
-use super::supervise::{Live, RunHandle, Start, StartRequest};
+use super::store_health::StoreHealth;
+use crate::daemon::main_loop::Daemon;
+use crate::daemon::outcome::RunSummary;
+use crate::daemon::snapshot::{IssueRef, Limits, Presence};
+use crate::daemon::supervise::{Live, RunHandle, Start, StartRequest};
 use crate::domain::cluster::lease::{Candidate, moved_to, preferred};
 use crate::domain::cluster::names::token;
 use crate::domain::name::RepoName;
@@ -28,19 +29,38 @@ use crate::store::assignments::{AssignmentId, Assignments, NodeRoom, Room};
 use crate::sys::shutdown::Shutdown;
 
 impl Daemon {
+    /// Looks how the store is, and tells it where this node begins nothing because of it.
+    pub(in crate::daemon) async fn look_at_store(&mut self) {
+        if self.cluster.store_health.look(&self.deps).await {
+            self.tell_room();
+        }
+    }
+
+    /// Whether this daemon begins runs.
+    pub(in crate::daemon) fn presence(&self) -> Presence {
+        match &self.cluster.store_health {
+            _ if self.deps.shutdown.stopping() && self.cluster.assignments.is_some() => Presence::Draining,
+            _ if self.deps.shutdown.stopping() => Presence::Stopping,
+            StoreHealth { skew: Some(skew), .. } => Presence::ClockSkew(skew.seconds),
+            StoreHealth { schema: Some(schema), .. } => Presence::SchemaUnknown(schema.in_force),
+            StoreHealth { full: Some(_), .. } => Presence::StoreFull,
+            StoreHealth { .. } => Presence::Works,
+        }
+    }
+
     /// How a run starts on this node.
     fn start_here(&self) -> Start {
-        self.moves.heeded(&self.deps.start, &self.deps.progress)
+        self.cluster.moves.heeded(&self.deps.start, &self.deps.progress)
     }
 
     /// Takes runs of other nodes in.
-    pub(super) fn open_assignee(&self) -> Option<(Shutdown, JoinHandle<()>)> {
+    pub(in crate::daemon) fn open_assignee(&self) -> Option<(Shutdown, JoinHandle<()>)> {
         let shutdown = self.deps.shutdown.child();
         let assignee = Assignee {
             runs: self.draining.runs.clone(),
-            assignments: self.assignments.clone()?,
-            assigned: self.assigned.clone(),
-            own_slots: self.own_slots.clone(),
+            assignments: self.cluster.assignments.clone()?,
+            assigned: self.cluster.assigned.clone(),
+            own_slots: self.cluster.own_slots.clone(),
             progress: self.deps.progress.clone(),
             clock: self.deps.clock.clone(),
             shutdown: shutdown.clone(),
@@ -49,8 +69,8 @@ impl Daemon {
     }
 
     /// Tells the others what there is room for, and looks at theirs.
-    pub(super) async fn look_at_nodes(&mut self) {
-        let Some(assignments) = self.assignments.clone() else { return };
+    pub(in crate::daemon) async fn look_at_nodes(&mut self) {
+        let Some(assignments) = self.cluster.assignments.clone() else { return };
         self.tell_room();
         // Where nothing could begin, nothing is asked.
         let mut candidates = self.watches.iter().flat_map(|watch| {
@@ -65,30 +85,38 @@ impl Daemon {
         let look = move |assignments: &dyn Assignments| {
             Ok((assignments.nodes()?, assignments.cap_of_all(&running)?))
         };
-        (self.nodes, self.cap_of_all) = blocking(&assignments, look).await.unwrap_or_else(|error| {
-            tracing::debug!("the other nodes cannot be looked at: {error}");
-            (Vec::new(), None)
-        });
+        (self.cluster.nodes, self.cluster.cap_of_all) =
+            blocking(&assignments, look).await.unwrap_or_else(|error| {
+                tracing::debug!("the other nodes cannot be looked at: {error}");
+                (Vec::new(), None)
+            });
     }
 
     /// What may run at a time, wherever it works.
-    pub(super) fn limits_now(&self) -> Limits {
+    pub(in crate::daemon) fn limits_now(&self) -> Limits {
         let all = self.room_for_runs();
-        let left = self.cap_of_all.map(|cap| (cap.most, cap.most.saturating_sub(cap.others)));
+        let left = self.cluster.cap_of_all.map(|cap| (cap.most, cap.most.saturating_sub(cap.others)));
         match left {
             Some((most, left)) if left < all => Limits { all: left, cluster: Some(most), ..self.deps.limits },
             _ => Limits { all, ..self.deps.limits },
         }
     }
 
-    pub(super) fn tell_room(&self) {
-        let Some(assignments) = &self.assignments else { return };
+    pub(in crate::daemon) fn tell_room(&self) {
+        let Some(assignments) = &self.cluster.assignments else { return };
         // What runs goes on.
-        self.own_slots.allow(if self.store_health.begins() { self.deps.limits.all } else { 0 });
-        self.assigned.start_by(&self.start_here());
-        let takes = self.assignee.is_some() && self.store_health.takes() && !self.deps.shutdown.stopping();
-        let (own_slots, most) = (self.own_slots.clone(), if takes { self.deps.limits.all } else { 0 });
-        let (drains, github_fails) = (self.deps.shutdown.stopping(), self.github_fails);
+        self.cluster.own_slots.allow(if self.cluster.store_health.begins() {
+            self.deps.limits.all
+        } else {
+            0
+        });
+        self.cluster.assigned.start_by(&self.start_here());
+        let takes = self.cluster.assignee.is_some()
+            && self.cluster.store_health.takes()
+            && !self.deps.shutdown.stopping();
+        let (own_slots, most) =
+            (self.cluster.own_slots.clone(), if takes { self.deps.limits.all } else { 0 });
+        let (drains, github_fails) = (self.deps.shutdown.stopping(), self.cluster.github_fails);
         let serves: Vec<RepoName> =
             self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -102,8 +130,8 @@ impl Daemon {
     }
 
     /// Says at once that this node takes nothing more. It is not waited for: the next sign of life says it again.
-    pub(super) fn announce(&self) {
-        let Some(assignments) = self.assignments.clone() else { return };
+    pub(in crate::daemon) fn announce(&self) {
+        let Some(assignments) = self.cluster.assignments.clone() else { return };
         tokio::spawn(async move {
             let told = blocking(&assignments, |assignments| assignments.announce()).await;
             tracing::debug!(?told, "the other nodes are told that this one takes nothing more");
@@ -112,23 +140,26 @@ impl Daemon {
 
     /// Runs that the nodes have room for, those of this poller among them.
     fn room_for_runs(&self) -> usize {
-        if self.assignments.is_none() {
+        if self.cluster.assignments.is_none() {
             return self.deps.limits.all;
         }
         let placed = self.placed();
         let elsewhere: usize = placed.values().sum();
         let here = self.supervisor.runs().count() - elsewhere;
         // What this node runs for other pollers takes its own room.
-        let own = self.deps.limits.all.saturating_sub(self.own_slots.taken().saturating_sub(here));
+        let own = self.deps.limits.all.saturating_sub(self.cluster.own_slots.taken().saturating_sub(here));
         let polled = |node: &&NodeRoom| self.watches.iter().any(|watch| node.serves(&watch.watched.name));
-        let others =
-            self.nodes.iter().filter(|node| !node.is_own && !node.room.github_fails).filter(polled).map(
-                |node| {
-                    let mine = placed.get(&node.node).copied().unwrap_or(0);
-                    let runs = mine.max(node.room.runs as usize);
-                    (node.room.capacity as usize).saturating_sub(runs)
-                },
-            );
+        let others = self
+            .cluster
+            .nodes
+            .iter()
+            .filter(|node| !node.is_own && !node.room.github_fails)
+            .filter(polled)
+            .map(|node| {
+                let mine = placed.get(&node.node).copied().unwrap_or(0);
+                let runs = mine.max(node.room.runs as usize);
+                (node.room.capacity as usize).saturating_sub(runs)
+            });
         own + elsewhere + others.sum::<usize>()
     }
 
@@ -145,16 +176,17 @@ impl Daemon {
 
     /// The other node that is to have a run; `None` = this one.
     async fn node_for(&self, issue: &IssueRef) -> Option<String> {
-        let assignments = self.assignments.clone()?;
-        let own = self.nodes.iter().find(|node| node.is_own)?.node.clone();
+        let assignments = self.cluster.assignments.clone()?;
+        let own = self.cluster.nodes.iter().find(|node| node.is_own)?.node.clone();
         let (repo, number) = (issue.repo.clone(), issue.number);
         let last =
             blocking(&assignments, move |assignments| assignments.last_holder(&repo, number)).await.ok()?;
         let newest = last.record.as_ref().and_then(mapping_of).map(|mapping| mapping.run_id);
-        let moved = self.moves.of(issue, newest);
+        let moved = self.cluster.moves.of(issue, newest);
         let has_worktree = |node: &str| last.node.as_deref().map(token) == Some(token(node));
         let placed = self.placed();
         let candidates: Vec<Candidate> = self
+            .cluster
             .nodes
             .iter()
             .filter(|node| node.is_own || node.serves(&issue.repo) && !node.room.github_fails)
@@ -163,7 +195,7 @@ impl Daemon {
                 node: node.node.clone(),
                 has_worktree: has_worktree(&node.node),
                 runs: match node.is_own {
-                    true => u32::try_from(self.own_slots.taken()).unwrap_or(u32::MAX),
+                    true => u32::try_from(self.cluster.own_slots.taken()).unwrap_or(u32::MAX),
                     false => node.room.runs.max(placed.get(&node.node).map_or(0, |mine| *mine as u32)),
                 },
                 capacity: match node.is_own {
@@ -180,13 +212,13 @@ impl Daemon {
     }
 
     /// A run, on this node or on another one.
-    pub(super) async fn placed_run(
+    pub(in crate::daemon) async fn placed_run(
         &self,
         request: StartRequest,
         unlabelled: bool,
     ) -> BoxFuture<'static, RunSummary> {
-        let Some(assignments) = self.assignments.clone() else { return (self.deps.start)(request) };
-        let (issue, own_slots) = (request.issue.clone(), self.own_slots.clone());
+        let Some(assignments) = self.cluster.assignments.clone() else { return (self.deps.start)(request) };
+        let (issue, own_slots) = (request.issue.clone(), self.cluster.own_slots.clone());
         let assigned = request.assigned(unlabelled);
         let (control, title) = (request.control.clone(), request.title.clone());
         control.started_with(assigned.clone());
@@ -227,13 +259,13 @@ impl Daemon {
             shutdown: self.deps.shutdown.clone(),
             progress: self.deps.progress.clone(),
             title,
-            read: self.read_ends.clone(),
+            read: self.cluster.read_ends.clone(),
         }
     }
 
     /// What an earlier poller of a repository gave to other nodes: what nobody has yet is decided anew, the rest is followed.
-    pub(super) async fn adopt(&mut self, repo: &RepoName) {
-        let Some(assignments) = self.assignments.clone() else { return };
+    pub(in crate::daemon) async fn adopt(&mut self, repo: &RepoName) {
+        let Some(assignments) = self.cluster.assignments.clone() else { return };
         let of = repo.clone();
         let found = match blocking(&assignments, move |assignments| assignments.of_repository(&of)).await {
             Ok(found) => found,
@@ -273,14 +305,14 @@ impl Daemon {
     }
 
     /// Forgets the ends that were read, now that what follows from them is kept.
-    pub(super) async fn forget_ends(&mut self) {
-        let Some(assignments) = self.assignments.clone() else { return };
-        for (id, key) in std::mem::take(&mut self.kept_ends) {
+    pub(in crate::daemon) async fn forget_ends(&mut self) {
+        let Some(assignments) = self.cluster.assignments.clone() else { return };
+        for (id, key) in std::mem::take(&mut self.cluster.kept_ends) {
             let (at, of) = (id.clone(), key.clone());
             if let Err(error) = blocking(&assignments, move |assignments| assignments.forget(&at, &of)).await
             {
                 tracing::debug!("an assignment stays: {error}");
-                self.kept_ends.push((id, key));
+                self.cluster.kept_ends.push((id, key));
             }
         }
     }
@@ -293,26 +325,26 @@ impl Daemon {
     }
 
     /// A node has not begun a run, because it is of another definition.
-    pub(super) fn definition_differs(&mut self, issue: &IssueRef, live: &Live, run: RunId) {
-        let own = self.nodes.iter().find(|node| node.is_own).map(|node| node.node.clone());
+    pub(in crate::daemon) fn definition_differs(&mut self, issue: &IssueRef, live: &Live, run: RunId) {
+        let own = self.cluster.nodes.iter().find(|node| node.is_own).map(|node| node.node.clone());
         if let Some(node) = live.control.node().or(own) {
             tracing::info!(%issue, node, %run, "the run is of another definition than that node's");
-            self.other_definitions.note(issue.clone(), run, node);
+            self.cluster.other_definitions.note(issue.clone(), run, node);
         }
     }
 
     /// Whether a node may have a run, as far as is known.
-    pub(super) fn may_have(&self, issue: &IssueRef, node: &str) -> bool {
-        self.other_definitions.may(issue, node, self.lease())
+    pub(in crate::daemon) fn may_have(&self, issue: &IssueRef, node: &str) -> bool {
+        self.cluster.other_definitions.may(issue, node, self.lease())
     }
 
     /// Whether an issue waits for a node with the definition of its run.
-    pub(super) fn waits_for_definition(&self, issue: &IssueRef) -> bool {
-        if self.other_definitions.is_waiting(issue, self.lease()) != Some(true) {
+    pub(in crate::daemon) fn waits_for_definition(&self, issue: &IssueRef) -> bool {
+        if self.cluster.other_definitions.is_waiting(issue, self.lease()) != Some(true) {
             return false;
         }
-        !self.nodes.iter().any(|node| {
-            let runs = if node.is_own { self.own_slots.taken() } else { node.room.runs as usize };
+        !self.cluster.nodes.iter().any(|node| {
+            let runs = if node.is_own { self.cluster.own_slots.taken() } else { node.room.runs as usize };
             let capacity = if node.is_own { self.deps.limits.all } else { node.room.capacity as usize };
             let serves = node.is_own || node.serves(&issue.repo) && !node.room.github_fails;
             serves && runs < capacity && self.may_have(issue, &node.node)
@@ -320,10 +352,10 @@ impl Daemon {
     }
 
     /// What becomes of a run that begins now, where what it would go on with is of another definition.
-    pub(super) fn other_definition(&self, issue: &IssueRef) -> OtherDefinition {
-        match self.other_definitions.is_waiting(issue, self.lease()) {
+    pub(in crate::daemon) fn other_definition(&self, issue: &IssueRef) -> OtherDefinition {
+        match self.cluster.other_definitions.is_waiting(issue, self.lease()) {
             // Nobody else decides where it goes on.
-            _ if self.assignments.is_none() => OtherDefinition::Waits,
+            _ if self.cluster.assignments.is_none() => OtherDefinition::Waits,
             Some(false) => OtherDefinition::BeginsAnew,
             Some(true) | None => OtherDefinition::IsRefused,
         }

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::draining::Draining;
-use super::hints::woken;
-use super::main_loop::{AbortOnDrop, Daemon};
-use super::snapshot::IssueRef;
+use crate::daemon::draining::Draining;
+use crate::daemon::hints::woken;
+use crate::daemon::main_loop::{AbortOnDrop, Daemon};
+use crate::daemon::snapshot::IssueRef;
 use crate::domain::cluster::person_request::PersonRequest;
 use crate::lifecycle::carry_out::{self, NotDone};
 use crate::lifecycle::decisions::Plans;
@@ -14,14 +14,14 @@ use crate::store::requests::Requests;
 
 impl Daemon {
     /// In a cluster: hears what operators ask of this node and of runs, and has the runs hear of a stop as that needs.
-    pub(super) fn hear_operators(&mut self) -> Option<[AbortOnDrop; 3]> {
-        let assignments = self.assignments.clone()?;
+    pub(in crate::daemon) fn hear_operators(&mut self) -> Option<[AbortOnDrop; 3]> {
+        let assignments = self.cluster.assignments.clone()?;
         self.draining = Draining::new(&self.deps.shutdown, Some(self.deps.drain_timeout));
         let serves = self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
         let passing_on = self.draining.clone().pass_on(Arc::clone(&assignments), serves);
         let woken = woken(Arc::clone(&assignments), self.hints());
-        let requests = self.requests.clone();
-        let listening = self.moves.clone().listen(assignments, self.draining.clone(), requests);
+        let requests = self.cluster.requests.clone();
+        let listening = self.cluster.moves.clone().listen(assignments, self.draining.clone(), requests);
         let passing_on = tokio::spawn(async move { match passing_on.await {} });
         let tasks = [passing_on.abort_handle(), tokio::spawn(listening).abort_handle()];
         let [passing_on, listening] = tasks.map(AbortOnDrop);
@@ -30,8 +30,9 @@ impl Daemon {
 
     /// Carries out what people ask of the repositories that this node polls. It may be left at any moment: a request stays open until it is
     /// said that it was heard, and carried out once more it changes nothing.
-    pub(super) async fn heed_requests(&mut self) {
+    pub(in crate::daemon) async fn heed_requests(&mut self) {
         let due = self
+            .cluster
             .requests
             .of(|request| self.watches.iter().any(|watch| watch.watched.name == request.repository));
         let Some(port) = self.deps.state.store().requests().filter(|_| !due.is_empty()) else { return };
@@ -80,7 +81,7 @@ impl Daemon {
         let (port, id) = (Arc::clone(port), request.id);
         let said = tokio::task::spawn_blocking(move || port.say_heard(&request, refused)).await;
         match said {
-            Ok(Ok(())) => self.requests.forget(id),
+            Ok(Ok(())) => self.cluster.requests.forget(id),
             Ok(Err(error)) => tracing::warn!("it is not said yet that a request was heard: {error}"),
             Err(panic) => tracing::error!(%panic, "it is not said yet that a request was heard"),
         }

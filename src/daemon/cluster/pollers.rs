@@ -6,18 +6,18 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::handing_over::next_poller;
-use super::hints::Hinted;
-use super::main_loop::Daemon;
-use super::poll::Watch;
 use super::polling::Polling;
-use super::state_format::RepositoryState;
+use crate::daemon::hints::Hinted;
+use crate::daemon::main_loop::Daemon;
+use crate::daemon::poll::Watch;
+use crate::daemon::state_format::RepositoryState;
 use crate::domain::name::RepoName;
 use crate::github::PageCache;
 use crate::store::port::{Held, LeaseKey, NotTaken, StoreError};
 use crate::store::run_dir::StateDir;
 
 /// A repository that was taken, and what is remembered of it.
-pub(super) type Taken = (Box<dyn Held>, Option<RepositoryState>);
+pub(in crate::daemon) type Taken = (Box<dyn Held>, Option<RepositoryState>);
 
 /// What is remembered of a repository, for other nodes: the pages of unchanged lists are each node's own.
 fn told(state: &RepositoryState) -> Value {
@@ -28,7 +28,7 @@ fn told(state: &RepositoryState) -> Value {
 impl Daemon {
     /// In a cluster: why this node may not take part in it; `None` = it may.
     pub fn refused(&self) -> Option<&str> {
-        self.refused.as_deref()
+        self.cluster.refused.as_deref()
     }
 
     /// The state directory that it works with.
@@ -37,7 +37,7 @@ impl Daemon {
     }
 
     /// In a cluster: takes over what the pollers of the repositories remember, for a look that is none of theirs. Blocks.
-    pub(super) fn read_pollers(&mut self) -> Result<(), StoreError> {
+    pub(in crate::daemon) fn read_pollers(&mut self) -> Result<(), StoreError> {
         if self.deps.state.shared().is_none() {
             return Ok(());
         }
@@ -51,36 +51,40 @@ impl Daemon {
     }
 
     /// Lets go of what another node may have, and takes what nobody polls.
-    pub(super) async fn look_at_pollers(&mut self) {
+    pub(in crate::daemon) async fn look_at_pollers(&mut self) {
         if self.deps.look_at_pollers.is_none() {
             return;
         }
         let lost = self.watches.extract_if(.., |watch| watch.polling.as_ref().is_none_or(Polling::is_lost));
         for watch in lost.collect::<Vec<_>>() {
             tracing::warn!(repo = %watch.watched.name, "another node may poll the repository now");
-            self.resting.push(Watch::new(watch.watched, watch.state));
+            self.cluster.resting.push(Watch::new(watch.watched, watch.state));
         }
         self.look_at_github().await;
         let nodes = self.living().await;
-        self.own_name =
-            nodes.iter().find(|node| node.is_own).map(|node| node.node.clone()).or(self.own_name.take());
+        self.cluster.own_name = nodes
+            .iter()
+            .find(|node| node.is_own)
+            .map(|node| node.node.clone())
+            .or(self.cluster.own_name.take());
         // Each works with the same credential, as a rule.
         self.deps.client.share_pace(nodes.len());
         self.hand_over(&nodes).await;
-        self.nodes.clone_from(&nodes);
-        if self.store_health.schema.is_some() {
+        self.cluster.nodes.clone_from(&nodes);
+        if self.cluster.store_health.schema.is_some() {
             // What nobody polls is for who knows the schema in force.
             return;
         }
         // A stop may end this at any moment: a repository is always in one of both lists.
-        let names: Vec<RepoName> = self.resting.iter().map(|watch| watch.watched.name.clone()).collect();
+        let names: Vec<RepoName> =
+            self.cluster.resting.iter().map(|watch| watch.watched.name.clone()).collect();
         for name in names {
             let comes_first = next_poller(&name, &nodes).is_none_or(|next| next.is_own);
             // Who comes first takes what nobody polls; where it does not, another one does at its next look.
-            if !comes_first && self.left_to_first.insert(name.clone()) {
+            if !comes_first && self.cluster.left_to_first.insert(name.clone()) {
                 continue;
             }
-            self.left_to_first.remove(&name);
+            self.cluster.left_to_first.remove(&name);
             match self.taken(&name).await {
                 Ok((held, remembered)) => {
                     tracing::info!(repo = %name, "this node polls the repository now");
@@ -92,11 +96,13 @@ impl Daemon {
                 }
                 Err(NotTaken::Busy(_) | NotTaken::Full { .. }) => {}
                 Err(NotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words))) => {
-                    self.refused = Some(words);
+                    self.cluster.refused = Some(words);
                 }
                 // Whose key is no node's never becomes one. A right that is taken from a node may be given back.
-                Err(NotTaken::Store(error)) if error.is_for_want_of_a_right() && self.own_name.is_none() => {
-                    self.refused = Some(error.to_string());
+                Err(NotTaken::Store(error))
+                    if error.is_for_want_of_a_right() && self.cluster.own_name.is_none() =>
+                {
+                    self.cluster.refused = Some(error.to_string());
                 }
                 Err(NotTaken::Store(error)) => {
                     if self.troubles.again(format!("polling {name}"), &error.to_string()) {
@@ -108,7 +114,7 @@ impl Daemon {
     }
 
     /// Takes a repository that nobody polls, or that was given to this node, with what is remembered of it.
-    pub(super) async fn taken(&self, repo: &RepoName) -> Result<Taken, NotTaken> {
+    pub(in crate::daemon) async fn taken(&self, repo: &RepoName) -> Result<Taken, NotTaken> {
         let (store, lease) = (self.deps.state.store().clone(), LeaseKey::Poller(repo.clone()));
         let taken = tokio::task::spawn_blocking(move || {
             let held = store.take(&lease, "daemon", Duration::ZERO)?;
@@ -122,21 +128,24 @@ impl Daemon {
     }
 
     /// This node polls a repository from now on.
-    pub(super) fn begin_to_poll(
+    pub(in crate::daemon) fn begin_to_poll(
         &mut self,
         repo: &RepoName,
         held: Box<dyn Held>,
         remembered: Option<RepositoryState>,
     ) {
-        let Some(place) = self.resting.iter().position(|watch| watch.watched.name == *repo) else { return };
-        let watch = begun(self.resting.remove(place), held, remembered);
+        let Some(place) = self.cluster.resting.iter().position(|watch| watch.watched.name == *repo) else {
+            return;
+        };
+        let watch = begun(self.cluster.resting.remove(place), held, remembered);
         self.watches.push(watch);
     }
 
     /// Deliveries, and people who ask to look now, may come to any node: those that poll what they mean are told.
-    pub(super) fn wake_pollers(&self, hinted: &Hinted) {
-        let Some(assignments) = &self.assignments else { return };
-        let resting = self.resting.iter().map(|watch| watch.watched.name.to_string().to_ascii_lowercase());
+    pub(in crate::daemon) fn wake_pollers(&self, hinted: &Hinted) {
+        let Some(assignments) = &self.cluster.assignments else { return };
+        let resting =
+            self.cluster.resting.iter().map(|watch| watch.watched.name.to_string().to_ascii_lowercase());
         let is_meant = |name: &String| hinted.now || hinted.somewhere || hinted.repositories.contains(name);
         let meant: Vec<String> = resting.filter(is_meant).collect();
         if !meant.is_empty() {
@@ -145,7 +154,7 @@ impl Daemon {
     }
 
     /// Whether this node may act for the repositories that it polls. In a cluster only while its session is acknowledged.
-    pub(super) fn may_poll(&mut self) -> bool {
+    pub(in crate::daemon) fn may_poll(&mut self) -> bool {
         self.watches.iter_mut().all(|watch| match &mut watch.polling {
             Some(Polling { held: Some(held), .. }) => held.renew(Duration::ZERO).is_ok(),
             Some(_) => false,
@@ -154,7 +163,7 @@ impl Daemon {
     }
 
     /// Gives what is remembered of the repositories to the next node that polls them. False: not all of it is there yet.
-    pub(super) async fn share(&mut self) -> bool {
+    pub(in crate::daemon) async fn share(&mut self) -> bool {
         let mut is_all = true;
         for watch in &mut self.watches {
             let Some(polling) = &mut watch.polling else { continue };
@@ -194,7 +203,7 @@ impl Daemon {
     }
 
     /// Leaves the repositories to other nodes.
-    pub(super) async fn give_back_all(&mut self) {
+    pub(in crate::daemon) async fn give_back_all(&mut self) {
         self.share().await;
         for watch in &mut self.watches {
             let Some(mut held) = watch.polling.take().and_then(|polling| polling.held) else { continue };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// At no moment are more taken than the node may have.
 #[derive(Debug, Clone, Default)]
-pub(super) struct OwnSlots(Arc<Counts>);
+pub(in crate::daemon) struct OwnSlots(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -15,7 +15,7 @@ struct Counts {
 
 /// One of them. Dropped, it is free again.
 #[derive(Debug)]
-pub(super) struct OwnSlot(Arc<Counts>);
+pub(in crate::daemon) struct OwnSlot(Arc<Counts>);
 
 impl OwnSlots {
     /// So many there may be; those that are taken stay.

@@ -16,7 +16,7 @@ use crate::domain::redaction::Redactor;
 use crate::domain::remark::{RemarkId, ReviewState};
 use crate::domain::stop::StopDetail;
 use crate::domain::untrusted::{fence, incoming};
-use crate::engine::said::{Said, SaidSince};
+use crate::engine::new_remarks::{NewRemark, RemarksSince};
 use crate::engine::session_trace::WITHHELD;
 use crate::github::Client;
 use crate::record::run_journal::RunJournal;
@@ -48,11 +48,11 @@ pub async fn open(run: &Run<'_>) {
 }
 
 /// Gives what is said from now on to the sessions of the run.
-pub fn since(run: &Run<'_>) -> Option<SaidSince> {
+pub fn since(run: &Run<'_>) -> Option<RemarksSince> {
     if let Some(recorded) = &run.context.replay {
         let recorded = Arc::clone(recorded);
         return Some(Arc::new(move |visit, turn| {
-            let said = recorded.said(visit, turn);
+            let said = recorded.new_remarks(visit, turn);
             async move { said }.boxed()
         }));
     }
@@ -137,7 +137,7 @@ struct Listener {
 
 impl Listener {
     /// What came since the last time. What does not fit into one message comes the next time.
-    async fn take(&self) -> Vec<Said> {
+    async fn take(&self) -> Vec<NewRemark> {
         let mut given = self.given.lock().await;
         match self.waiting(&given).await {
             Ok(waiting) => {
@@ -152,7 +152,7 @@ impl Listener {
                     left = left.saturating_sub(text.chars().count());
                     self.note(Event::RemarkHeard { id: heard.remark.id });
                     given.insert(heard.remark.id, Some(heard.version.clone()));
-                    said.push(Said { id: heard.remark.id, text });
+                    said.push(NewRemark { id: heard.remark.id, text });
                 }
                 said
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::status_format::{IssueStatus, NodeStatus, RepositoryStatus, RunningStatus, Status};
+use crate::daemon::status_format::{IssueStatus, NodeStatus, RepositoryStatus, RunningStatus, Status};
 use crate::domain::name::RepoName;
 
 /// What one node last said.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::loading::{DaemonError, DaemonFiles, StateError};
-use super::status_format::{LimitsStatus, SCHEMA, Status};
-use super::told::Told;
+use crate::daemon::loading::{DaemonError, DaemonFiles, StateError};
+use crate::daemon::published_status::PublishedStatus;
+use crate::daemon::status_format::{LimitsStatus, SCHEMA, Status};
 use crate::store::port::Held;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
@@ -15,7 +15,7 @@ use crate::sys::host::Host;
 /// It waits. Dropped, it gives the state directory back.
 #[derive(Debug)]
 pub struct Waiting {
-    told: Told,
+    published: PublishedStatus,
     clock: Clock,
     _lease: Box<dyn Held>,
 }
@@ -34,10 +34,10 @@ impl Waiting {
     ) -> Result<Self, DaemonError> {
         let files = DaemonFiles::of(state);
         let lease = files.take()?;
-        let waiting = Self { told: Told::new(Some(files)), clock, _lease: lease };
+        let waiting = Self { published: PublishedStatus::new(Some(files)), clock, _lease: lease };
         let now = waiting.clock.now();
-        waiting.told.found(Some(error.to_owned()), now)?;
-        waiting.told.say(Status {
+        waiting.published.set_store_error(Some(error.to_owned()), now)?;
+        waiting.published.publish(Status {
             schema_version: SCHEMA.to_owned(),
             pid: Host::current().pid,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -64,7 +64,7 @@ impl Waiting {
 
     /// What it says of itself, each time that it changes.
     pub fn statuses(&self) -> watch::Receiver<Option<Arc<Status>>> {
-        self.told.statuses()
+        self.published.statuses()
     }
 
     /// Says why the store cannot be used now; `None` = it can. Blocks.
@@ -72,6 +72,6 @@ impl Waiting {
     /// # Errors
     /// It cannot be written.
     pub fn found(&self, error: Option<String>) -> Result<(), StateError> {
-        self.told.found(error, self.clock.now()).map(drop)
+        self.published.set_store_error(error, self.clock.now()).map(drop)
     }
 }

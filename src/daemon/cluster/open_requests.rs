@@ -10,7 +10,7 @@ use crate::domain::cluster::person_request::{PersonRequest, RequestMessage};
 
 /// The requests that nobody has carried out yet, of all repositories. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(super) struct OpenRequests(Arc<Open>);
+pub(in crate::daemon) struct OpenRequests(Arc<Open>);
 
 #[derive(Debug, Default)]
 struct Open {
