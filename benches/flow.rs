@@ -27,7 +27,7 @@ use agentd::domain::event::Event;
 use agentd::domain::message::{Message, ToolCall};
 use agentd::domain::redaction::Redactor;
 use agentd::domain::report::ReportFormat;
-use agentd::engine::flow::{FlowRun, Progress};
+use agentd::engine::flow::{FlowMove, FlowRun};
 use agentd::engine::journal::Journal;
 use agentd::engine::model::{ModelReply, ModelRequest};
 use agentd::engine::task_text::TaskText;
@@ -184,14 +184,14 @@ async fn run(
     let mut made = 0;
     loop {
         match flow.advance().await.unwrap() {
-            Progress::Visited(visit) => {
+            FlowMove::Visited(visit) => {
                 made += 1;
                 journal.append(Event::VisitFinished(visit)).unwrap();
                 if synced {
                     journal.flush().await.unwrap();
                 }
             }
-            Progress::Ended(end) => {
+            FlowMove::Ended(end) => {
                 assert!(end.stop.success(), "{end:?}");
                 assert_eq!(made, visits);
                 return;

@@ -17,7 +17,7 @@ use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::issue::IssueKey;
 use crate::domain::plan::ProposedPlan;
 use crate::domain::run::RunId;
-use crate::lifecycle::carry_out::{NotDone, With, carry_out};
+use crate::lifecycle::carry_out::{NotCarriedOut, With, carry_out};
 use crate::lifecycle::decisions::{NotDecided, Plans};
 use crate::repository::context::RepositoryContext;
 use crate::sys::shutdown::Shutdown;
@@ -65,7 +65,7 @@ fn decide(
         let with = With { plans, ..With::default() };
         let carried = carry_out(&site.state, &asking::request(&site.repo, &key, what), with).await;
         carried.map_err(|error| match error {
-            NotDone::NotDecided(NotDecided::GitHub(error)) => failed(error),
+            NotCarriedOut::NotDecided(NotDecided::GitHub(error)) => failed(error),
             error => asking::not_done(&error),
         })?;
         told(context, &site, issue.number, (done, run_id)).map(|()| true)

@@ -9,7 +9,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::output::Tone;
-use super::runs::Decided;
+use super::runs::DecisionOutcome;
 use super::{approvals_text, runs};
 use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::facts::RunFacts;
@@ -159,9 +159,9 @@ fn deny(context: &Context, left: &Left, asked: &str) -> Result<(), CommandError>
             PersonAsks::Deny { run_id, proposal, instead_of }
         })?;
     let (denial, proposal) = match decided {
-        Decided::Here(Done::Denied(denied)) => *denied,
-        Decided::Here(_) => return Ok(()),
-        Decided::Asked { heard_by, call } => {
+        DecisionOutcome::Here(Done::Denied(denied)) => *denied,
+        DecisionOutcome::Here(_) => return Ok(()),
+        DecisionOutcome::Asked { heard_by, call } => {
             return runs::told_of_call(context, &left.dir, "denied", (heard_by, &call));
         }
     };

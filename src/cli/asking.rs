@@ -19,7 +19,7 @@ use crate::domain::cluster::person_request::{
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
-use crate::lifecycle::carry_out::NotDone;
+use crate::lifecycle::carry_out::NotCarriedOut;
 use crate::store::requests::Requests;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::{Clock, Stopwatch};
@@ -135,9 +135,9 @@ pub fn nobody_yet(repo: &RepoName) -> String {
 }
 
 /// Why nothing was done of what was asked.
-pub fn not_done(error: &NotDone) -> CommandError {
+pub fn not_done(error: &NotCarriedOut) -> CommandError {
     match error {
-        NotDone::Store(error) => CommandError::of_store(error),
+        NotCarriedOut::Store(error) => CommandError::of_store(error),
         error if error.is_transient() => CommandError::failed(error.to_string()),
         error => CommandError::invalid(error.to_string()),
     }

@@ -14,7 +14,7 @@ use super::output::Tone;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::daemon::DaemonFiles;
-use crate::daemon::cluster::status::{Word, of_all};
+use crate::daemon::cluster::status::{NodeWord, of_all};
 use crate::daemon::status_format::Status;
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::run::RunId;
@@ -89,7 +89,7 @@ pub fn other_nodes(context: &Context) -> Result<Option<Arc<OtherNodes>>, Command
 }
 
 /// A run that was found, and from when that is.
-pub struct Found {
+pub struct FoundRun {
     /// Its directory here.
     pub dir: RunDir,
     /// Its node, and the age of what is known of it: `node`, `as_of`, `age_ms`, and `stale`, `stale_since` without the store.
@@ -253,12 +253,12 @@ fn chosen<'s>(shown: &'s Shown<KnownRow>, asked: &str) -> Result<&'s KnownRow, C
 }
 
 /// Finds a run and has its directory brought here.
-pub fn find(context: &Context, mirror: &Mirror, asked: &str) -> Result<Found, CommandError> {
+pub fn find(context: &Context, mirror: &Mirror, asked: &str) -> Result<FoundRun, CommandError> {
     let shown = of_repository(context, mirror)?;
     tell_stale(context, &shown);
     let known = chosen(&shown, asked)?;
     let dir = mirror.directory(&known.row).map_err(refused)?;
-    Ok(Found { dir, seen: age(&known.row.node, known.as_of, &shown) })
+    Ok(FoundRun { dir, seen: age(&known.row.node, known.as_of, &shown) })
 }
 
 /// Every run of the cluster that can be brought here, newest first.
@@ -311,7 +311,7 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
         (Err(error), None) => return Err(error),
     };
     tell_stale(context, &nodes);
-    let words: Vec<Word> = nodes.items.iter().map(word).collect();
+    let words: Vec<NodeWord> = nodes.items.iter().map(word).collect();
     let newest = words.iter().filter(|word| word.status.is_some()).max_by_key(|word| word.as_of);
     let all = newest.and_then(|word| word.status.clone()).map(|status| of_all(status, &words));
     let works: Vec<&KnownRow> = runs.items.iter().filter(|known| !known.row.ended()).collect();

@@ -9,7 +9,7 @@ use super::known_daemon::{KnownDaemon, NodeAnswer};
 use super::repositories::{self, OpenOptions};
 use crate::conversation::parked::ParkedCell;
 use crate::daemon::status_format::RunningStatus;
-use crate::daemon::{Holder, Outlook, Surroundings, Verdict, WaitsForPerson, explain, gather, outlook};
+use crate::daemon::{Outlook, Surroundings, Verdict, WaitsForPerson, WorkedOnBy, explain, gather, outlook};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
@@ -49,7 +49,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let holder = lease
             .as_ref()
             .and_then(|lease| lease.holder.as_ref())
-            .map(|holder| if here(holder.pid) { Holder::Here } else { Holder::Elsewhere(holder.to_string()) });
+            .map(|holder| if here(holder.pid) { WorkedOnBy::Here } else { WorkedOnBy::Elsewhere(holder.to_string()) });
         let around = Surroundings {
             watched: watched(&site).await,
             labels: config.github.labels.clone(),

@@ -2,7 +2,7 @@
 
 use super::known_daemon::{NodeAnswer, OFFERED};
 use crate::daemon::status_format::Status;
-use crate::domain::cluster::assignment::{Answer, AssignmentCell};
+use crate::domain::cluster::assignment::{AssignmentAnswer, AssignmentCell};
 use crate::domain::cluster::cells::{NodeCell, NodeState};
 use crate::domain::cluster::names::{BESIDE, token};
 use crate::domain::name::RepoName;
@@ -41,9 +41,11 @@ fn room(cell: &NodeCell) -> String {
 /// A run that the node was given and that is not at work yet.
 fn offered(given: &AssignmentCell) -> Option<(&'static str, String)> {
     let told = match &given.answer {
-        Answer::Open => "the run was given to it, and it has not answered yet",
-        Answer::Taken { run_id: None, .. } => "it was given the run, and begins it",
-        Answer::Taken { .. } | Answer::Declined { .. } | Answer::Ended { .. } => return None,
+        AssignmentAnswer::Open => "the run was given to it, and it has not answered yet",
+        AssignmentAnswer::Taken { run_id: None, .. } => "it was given the run, and begins it",
+        AssignmentAnswer::Taken { .. }
+        | AssignmentAnswer::Declined { .. }
+        | AssignmentAnswer::Ended { .. } => return None,
     };
     Some((OFFERED, told.to_owned()))
 }
@@ -123,7 +125,8 @@ mod tests {
         };
         assert_eq!(codes(&[(id(7), open.clone())]), rest("offered"));
         assert_eq!(codes(&[(id(8), open.clone())]), rest("ok"), "another issue");
-        let taken = AssignmentCell { answer: Answer::Taken { by, run_id: Some("r".into()) }, ..open };
+        let taken =
+            AssignmentCell { answer: AssignmentAnswer::Taken { by, run_id: Some("r".into()) }, ..open };
         assert_eq!(codes(&[(id(7), taken)]), rest("ok"), "it is at work");
     }
 }

@@ -11,7 +11,7 @@ use super::repositories::{self, OpenOptions};
 use crate::git::prune::{PruneOutcome, Pruned};
 use crate::lifecycle::taken;
 use crate::record::summary_text::counted;
-use crate::repository::clean_up::{self, Known};
+use crate::repository::clean_up::{self, KnownWorktree};
 use crate::repository::context::RepositoryContext;
 
 /// `agentd worktrees list`.
@@ -42,7 +42,7 @@ pub fn list(context: &Context) -> Result<(), CommandError> {
     })?
 }
 
-fn document(one: &Known) -> serde_json::Value {
+fn document(one: &KnownWorktree) -> serde_json::Value {
     let listed = &one.listed;
     json!({
         "name": listed.name,
@@ -60,7 +60,7 @@ fn document(one: &Known) -> serde_json::Value {
     })
 }
 
-fn state(one: &Known) -> String {
+fn state(one: &KnownWorktree) -> String {
     let listed = &one.listed;
     if let Some(holder) = &one.holder {
         return format!("in use by {holder}");

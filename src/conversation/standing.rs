@@ -24,7 +24,7 @@ pub struct People<'a> {
 
 /// A standing and the permission that it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judged {
+pub struct JudgedStanding {
     /// The standing.
     pub standing: Standing,
     /// What the author may do in the repository; `None` = it was not asked for, or could not be read.
@@ -86,11 +86,11 @@ impl<'a> People<'a> {
     }
 
     /// How an account stands. Whoever's permission cannot be read is an outsider.
-    pub async fn account(&mut self, login: Option<&str>, bot: bool) -> Judged {
-        let outsider = Judged { standing: Standing::Outsider, permission: None };
+    pub async fn account(&mut self, login: Option<&str>, bot: bool) -> JudgedStanding {
+        let outsider = JudgedStanding { standing: Standing::Outsider, permission: None };
         let Some(login) = login.filter(|login| !login.is_empty()) else { return outsider };
         if bot || is_bot(login) {
-            return Judged { standing: Standing::Bot, permission: None };
+            return JudgedStanding { standing: Standing::Bot, permission: None };
         }
         let key = login.to_ascii_lowercase();
         let permission = match self.known.get(&key) {
@@ -111,13 +111,13 @@ impl<'a> People<'a> {
             Some(_) if self.issue_author.as_deref() == Some(&key) => Standing::Author,
             Some(_) => Standing::Outsider,
         };
-        Judged { standing, permission }
+        JudgedStanding { standing, permission }
     }
 
     /// How a remark stands: as its author, or as its editor where that is less.
-    pub async fn remark(&mut self, remark: &Remark) -> Judged {
+    pub async fn remark(&mut self, remark: &Remark) -> JudgedStanding {
         if self.wrote_itself(remark).await {
-            return Judged { standing: Standing::Own, permission: None };
+            return JudgedStanding { standing: Standing::Own, permission: None };
         }
         let author = self.account(remark.login.as_deref(), remark.bot).await;
         let edited_by_other = remark.edited.is_some()
@@ -126,7 +126,7 @@ impl<'a> People<'a> {
             return author;
         }
         let editor = self.account(remark.editor.as_deref(), remark.edited_by_bot).await;
-        Judged { standing: author.standing.min(editor.standing), ..author }
+        JudgedStanding { standing: author.standing.min(editor.standing), ..author }
     }
 
     /// Whether agentd wrote it: its account, which may be the operator's own, and one of its markers at the beginning.

@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use super::outcome::RunSummary;
 use super::snapshot;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Extend, FindLeft, Gift, GiveBack, Given, RunHandle, Start,
+    Abandon, Approve, Approved, CleanUp, Extend, FindLeft, Gift, GiveBack, MoneyGiven, RunHandle, Start,
     StartRequest, Take, TakeAsAsked, UnfinishedRun,
 };
 use crate::domain::issue::IssueKey;
@@ -122,7 +122,7 @@ pub fn extends(repositories: &[RepositoryContext]) -> Extend {
             let key = IssueKey::Number(issue.number);
             let given = spending::extend(&repository, &key, gift.asked, gift.extension).await;
             match given.map_err(|refusal| refusal.stop.message)? {
-                Ok(spending) => Ok(Given {
+                Ok(spending) => Ok(MoneyGiven {
                     stands: spending::stands(&repository, &spending),
                     ended: spending::ended_by_cost(&repository, &key).await,
                 }),

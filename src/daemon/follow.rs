@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::main_loop::{Daemon, POLLED_AT_ONCE};
 use super::poll::Watch;
-use super::pulls::{Cause, Looked, Wanted, issue_of};
+use super::pulls::{Cause, PullLook, Wanted, issue_of};
 use super::rounds::{NEEDS_WORK, base_changed};
 use super::snapshot::IssueRef;
 use super::state_format::Followed;
@@ -29,13 +29,13 @@ const WHOLE_LIST: Duration = Duration::from_secs(600);
 
 /// What is wrong with a pull request, in words that name it, and the text for the next run.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(super) struct PullFindings {
     named: Vec<String>,
     pub(super) told: String,
     pub(super) conflicts: bool,
 }
 
-impl Findings {
+impl PullFindings {
     /// Of what is wrong; empty = nothing is.
     pub(super) fn fingerprint(&self) -> String {
         if self.named.is_empty() { String::new() } else { sha256_hex(self.named.join("\n").as_bytes()) }
@@ -133,7 +133,7 @@ impl Watch {
         for (issue, number) in gone {
             let over = match client.pull(&self.watched.name, number).await {
                 Ok(pull) if pull.open => {
-                    self.pulls.looked.insert(number, Looked::nothing(now));
+                    self.pulls.looked.insert(number, PullLook::nothing(now));
                     continue;
                 }
                 Ok(pull) => pull.merged,
@@ -171,7 +171,7 @@ impl Watch {
             return self.look_at_heads(client, &due, looks.pause, now).await;
         }
         for pull in due {
-            let looked = self.pulls.looked.entry(pull.number).or_insert_with(|| Looked::nothing(now));
+            let looked = self.pulls.looked.entry(pull.number).or_insert_with(|| PullLook::nothing(now));
             looked.at = now;
             if client.look_at_pull(&self.watched.name, &pull, &mut looked.state).await? {
                 looked.answered = false;
@@ -331,17 +331,17 @@ impl Daemon {
         }
         tracing::info!(%issue, pull = pull.number, findings = findings.named.join("; "), "a follow-up run");
         watch.recover(fresh);
-        let Findings { told, conflicts, .. } = findings;
+        let PullFindings { told, conflicts, .. } = findings;
         let wanted = Wanted { told, fingerprint, conflicts, cause: Cause::Checks, remarks: Vec::new() };
         watch.pulls.wanted.insert(issue.number, wanted);
         Ok(true)
     }
 
     /// What is wrong with a pull request, as it was looked at last; `checks` = the failed ones that want a run.
-    pub(super) fn findings(&mut self, pull: &Pull, issue: &IssueRef, checks: &[String]) -> Findings {
+    pub(super) fn findings(&mut self, pull: &Pull, issue: &IssueRef, checks: &[String]) -> PullFindings {
         let looked = self.watch_of(&issue.repo).and_then(|watch| watch.pulls.looked_mut(pull.number));
-        let Some(state) = looked.map(|looked| looked.state.clone()) else { return Findings::default() };
-        let mut found = Findings::default();
+        let Some(state) = looked.map(|looked| looked.state.clone()) else { return PullFindings::default() };
+        let mut found = PullFindings::default();
         // The run reads them itself.
         found.named.extend(checks.iter().map(|name| format!("check {name} failed at {}", pull.head_sha)));
         if state.mergeable() == Some(false) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::poll::Watch;
-use super::pulls::Looked;
+use super::pulls::PullLook;
 use crate::github::{Client, Error, HEADS_AT_ONCE, Pull};
 
 /// The longest time that a pull request is left alone.
@@ -25,7 +25,7 @@ impl Watch {
             let numbers: Vec<u64> = some.iter().map(|pull| pull.number).collect();
             let heads = client.heads(&self.watched.name, &numbers).await?;
             for pull in some {
-                let looked = self.pulls.looked.entry(pull.number).or_insert_with(|| Looked::nothing(now));
+                let looked = self.pulls.looked.entry(pull.number).or_insert_with(|| PullLook::nothing(now));
                 looked.at = now;
                 let changed = heads.get(&pull.number).is_some_and(|head| looked.state.take(head));
                 if changed {

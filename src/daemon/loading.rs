@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::state_format::{DaemonState, SCHEMA};
 use super::status_format::{self, Status};
-use crate::store::port::{Cell, Held, LeaseKey, NotTaken, StoreError};
+use crate::store::port::{Cell, HeldLease, LeaseKey, LeaseNotTaken, StoreError};
 use crate::store::run_dir::StateDir;
 use crate::sys::files::{self, FileError};
 use crate::sys::holder_format::Holder;
@@ -64,13 +64,13 @@ impl DaemonFiles {
     }
 
     /// Takes the lease. Blocks.
-    pub fn take(&self) -> Result<Box<dyn Held>, DaemonError> {
+    pub fn take(&self) -> Result<Box<dyn HeldLease>, DaemonError> {
         self.state.store().take(&LeaseKey::Daemon, "daemon", LASTS).map_err(|error| match error {
-            NotTaken::Busy(holder) => DaemonError::Busy(
+            LeaseNotTaken::Busy(holder) => DaemonError::Busy(
                 holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
             ),
-            NotTaken::Full { .. } => DaemonError::Busy(error.to_string()),
-            NotTaken::Store(error) => error.into(),
+            LeaseNotTaken::Full { .. } => DaemonError::Busy(error.to_string()),
+            LeaseNotTaken::Store(error) => error.into(),
         })
     }
 

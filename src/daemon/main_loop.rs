@@ -21,7 +21,7 @@ use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
 use super::published_status::{PublishedStatus, watch_store};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
-use super::snapshot::{Facts, IssueRef, Running, Snapshot};
+use super::snapshot::{Facts, IssueRef, Running, SchedulerSnapshot};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
@@ -33,7 +33,7 @@ use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
 use crate::repository::shared_limits;
-use crate::store::port::Held;
+use crate::store::port::HeldLease;
 use crate::sys::memory;
 
 /// Repositories polled at the same time.
@@ -89,7 +89,7 @@ pub struct Daemon {
     pub(super) draining: Draining,
     pub(super) cluster: Cluster,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
-    lease: Option<Box<dyn Held>>,
+    lease: Option<Box<dyn HeldLease>>,
 }
 
 /// How many times `part` goes into `all`, rounded up.
@@ -144,7 +144,7 @@ impl Daemon {
     fn with(
         deps: Dependencies,
         files: DaemonFiles,
-        lease: Option<Box<dyn Held>>,
+        lease: Option<Box<dyn HeldLease>>,
     ) -> Result<Self, DaemonError> {
         let saved = files.load()?;
         let watches = deps.repositories.iter().map(|watched| {
@@ -509,7 +509,7 @@ impl Daemon {
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> SchedulerSnapshot {
         let frame = Frame {
             labels: &self.deps.labels,
             min_permission: self.deps.min_permission,
@@ -517,7 +517,7 @@ impl Daemon {
             now: self.deps.clock.now(),
         };
         let issues = self.supervisor.issues();
-        Snapshot {
+        SchedulerSnapshot {
             candidates: self
                 .watches
                 .iter()

@@ -60,12 +60,12 @@ pub use outcome::{Afterwards, RunSummary, afterwards};
 pub use run_progress::{Progress, shown_line};
 pub use schedule::{Action, schedule};
 pub use snapshot::{
-    Asked, Facts, Holder, IssueRef, Limits, Poll, Presence, Running, Seen, Selection, Snapshot,
-    WaitsForPerson,
+    Facts, IssueRef, Limits, Lookup, Poll, Presence, Running, SchedulerSnapshot, Seen, Selection,
+    WaitsForPerson, WorkedOnBy,
 };
 pub use start_rules::{Outlook, Reason, Verdict, explain, in_one_sentence, outlook, refusal};
 pub use supervise::{
-    Abandon, CleanUp, Extend, FindLeft, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun,
+    Abandon, CleanUp, Extend, FindLeft, Gift, MoneyGiven, RunHandle, Start, StartRequest, UnfinishedRun,
 };
 pub use sweep::Previewed;
 pub use why::{Surroundings, gather};

@@ -3,7 +3,7 @@
 use super::main_loop::Daemon;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, OutOfMoney};
-use super::supervise::{Gift, Given};
+use super::supervise::{Gift, MoneyGiven};
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
 use crate::domain::remark::RemarkId;
@@ -100,7 +100,7 @@ impl Daemon {
         let at = by.at.unwrap_or_else(|| self.deps.clock.now());
         let extension = Extension { by: login.clone(), amount, at, by_comment: true };
         let gift = Gift { asked: comment.to_string(), extension };
-        let Given { stands: (spent, cap), ended } = match (self.deps.extend)(issue.clone(), gift).await {
+        let MoneyGiven { stands: (spent, cap), ended } = match (self.deps.extend)(issue.clone(), gift).await {
             Ok(given) => given,
             Err(refused) => return refused,
         };

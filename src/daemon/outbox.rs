@@ -5,7 +5,7 @@ use super::outbox_writer::write_outcome;
 use super::outcome::{Afterwards, RunSummary, afterwards};
 use super::snapshot::{IssueRef, Selection};
 use super::start_rules::Reason;
-use super::state_format::{BackOff, OutOfMoney, Parked, PendingOutcome};
+use super::state_format::{BackOff, OutOfMoney, ParkedLabel, PendingOutcome};
 use crate::domain::issue_state::IssueState;
 use crate::domain::stop::StopDetail;
 use crate::github::ErrorKind;
@@ -106,7 +106,7 @@ impl Daemon {
         disk.is_some_and(|(free, needs)| free < needs)
     }
 
-    fn parked(&mut self, issue: &IssueRef) -> Option<&mut Parked> {
+    fn parked(&mut self, issue: &IssueRef) -> Option<&mut ParkedLabel> {
         self.watch_of(&issue.repo)?.state.issues.get_mut(&issue.number)?.parked.as_mut()
     }
 
@@ -124,7 +124,7 @@ impl Daemon {
         let memory = watch.state.issues.entry(issue.number).or_default();
         if matches!(state, IssueState::Attention | IssueState::NeedsInput) {
             let text = refusal.clone().unwrap_or_default();
-            memory.parked = Some(Parked { code: code.to_owned(), text, at: now, requester: None });
+            memory.parked = Some(ParkedLabel { code: code.to_owned(), text, at: now, requester: None });
         }
         let answers = memory.answers.take().or(labelled);
         memory.pending_outcome = Some(PendingOutcome { state, refusal, answers });

@@ -9,7 +9,7 @@ use crate::config::questions_file::OnTimeout;
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
 use crate::conversation::parked::ParkedCell;
 use crate::conversation::parked::parked_format::{
-    Answer, Over, Parked, ParkedIssue, PostedComment, WaitsFor,
+    Over, Parked, ParkedAnswer, ParkedIssue, PostedComment, WaitsFor,
 };
 use crate::conversation::standing::People;
 use crate::domain::command::Command;
@@ -69,7 +69,7 @@ impl Daemon {
         let mut watches = self.watches.iter().filter(|watch| watch.watched.name == issue.repo);
         watches.any(|watch| {
             let parked = watch.state.issues.get(&issue.number).and_then(|memory| memory.parked.as_ref());
-            let known = parked.is_some_and(super::state_format::Parked::waits_for_person);
+            let known = parked.is_some_and(super::state_format::ParkedLabel::waits_for_person);
             known || watch.candidate(issue.number).is_some()
         })
     }
@@ -141,9 +141,9 @@ impl Daemon {
         &mut self,
         issue: &IssueRef,
         parked: &mut Parked,
-        answer: Option<Answer>,
+        answer: Option<ParkedAnswer>,
         cell: &ParkedCell,
-    ) -> Result<Option<Answer>, NotHeeded> {
+    ) -> Result<Option<ParkedAnswer>, NotHeeded> {
         let rejects = answer.as_ref().is_some_and(|answer| answer.plan == Some(PlanVerdict::Rejected));
         let most = self.deps.plan.max_rounds;
         if rejects && cell.read().await?.rejected >= most {
@@ -211,7 +211,7 @@ impl Daemon {
         issue: &IssueRef,
         parked: &Parked,
         now: DateTime<Utc>,
-    ) -> Result<Option<Answer>, NotHeeded> {
+    ) -> Result<Option<ParkedAnswer>, NotHeeded> {
         let (WaitsFor::Answer { question, .. }, Some(told)) = (&parked.waits_for, &parked.comment) else {
             return Ok(None);
         };
@@ -253,7 +253,7 @@ impl Daemon {
                 continue;
             }
             let by = remark.login.clone().unwrap_or_default();
-            return Ok(Some(Answer {
+            return Ok(Some(ParkedAnswer {
                 text,
                 by,
                 permission: judged.permission,
@@ -271,7 +271,7 @@ impl Daemon {
         parked: &mut Parked,
         now: DateTime<Utc>,
         cell: &ParkedCell,
-    ) -> Result<Option<Answer>, NotHeeded> {
+    ) -> Result<Option<ParkedAnswer>, NotHeeded> {
         let key = parked.waits_for.key();
         let table = self.deps.questions.clone();
         let remind = TimeDelta::from_std(table.remind.0).unwrap_or(TimeDelta::MAX);
@@ -292,7 +292,7 @@ impl Daemon {
                 OnTimeout::Default,
             ) => {
                 let (text, by) = (default.clone(), "agentd".to_owned());
-                return Ok(Some(Answer { text, by, permission: None, at: now, plan: None }));
+                return Ok(Some(ParkedAnswer { text, by, permission: None, at: now, plan: None }));
             }
             (WaitsFor::Plan { .. }, _) => {
                 "Nobody decided on the agent's plan in time; it is not waited for any more."
@@ -372,7 +372,7 @@ impl Daemon {
     }
 }
 
-fn take_answer(issue: &mut ParkedIssue, answer: Option<&Answer>, rejects: bool) {
+fn take_answer(issue: &mut ParkedIssue, answer: Option<&ParkedAnswer>, rejects: bool) {
     let Some(parked) = issue.parked.as_mut().filter(|parked| parked.over.is_none()) else { return };
     // What the machine's user answered meanwhile stays.
     if parked.answer.is_none() || parked.answer.as_ref().is_some_and(|known| known.plan.is_some()) {

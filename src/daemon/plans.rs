@@ -7,9 +7,11 @@ use super::parked::{NotHeeded, written_since};
 use super::plan_reactions::Reactions;
 use super::snapshot::IssueRef;
 use crate::conversation::inbox::inbox_format::{Fate, Heard};
-use crate::conversation::parked::parked_format::{Answer, Parked, ParkedIssue, PostedComment, WaitsFor};
+use crate::conversation::parked::parked_format::{
+    Parked, ParkedAnswer, ParkedIssue, PostedComment, WaitsFor,
+};
 use crate::conversation::parked::{ParkedCell, plan_in, plan_shown};
-use crate::conversation::standing::{Judged, People};
+use crate::conversation::standing::{JudgedStanding, People};
 use crate::domain::command::Command;
 use crate::domain::issue::IssueKey;
 use crate::domain::plan::{PlanVerdict, ProposedPlan};
@@ -36,7 +38,7 @@ struct Void {
 enum Decided {
     Nothing,
     Void(Void),
-    Holds(Answer),
+    Holds(ParkedAnswer),
 }
 
 impl Daemon {
@@ -47,7 +49,7 @@ impl Daemon {
         parked: &Parked,
         now: DateTime<Utc>,
         cell: &ParkedCell,
-    ) -> Result<Option<Answer>, NotHeeded> {
+    ) -> Result<Option<ParkedAnswer>, NotHeeded> {
         let (WaitsFor::Plan { plan, void_told, .. }, Some(told)) = (&parked.waits_for, &parked.comment)
         else {
             return Ok(None);
@@ -146,7 +148,7 @@ impl Daemon {
         for Said { at, login, bot, rejects } in said {
             // The user of this machine counts.
             let judged = match is_local(&login) {
-                true => Judged { standing: Standing::Trusted, permission: None },
+                true => JudgedStanding { standing: Standing::Trusted, permission: None },
                 false => people.account(Some(&login), bot).await,
             };
             if judged.standing != Standing::Trusted {
@@ -154,7 +156,7 @@ impl Daemon {
             }
             let answer = |text, verdict| {
                 let (by, permission) = (login.clone(), judged.permission);
-                Decided::Holds(Answer { text, by, permission, at, plan: Some(verdict) })
+                Decided::Holds(ParkedAnswer { text, by, permission, at, plan: Some(verdict) })
             };
             if let Some(why) = rejects {
                 return Ok(answer(why, PlanVerdict::Rejected));
@@ -285,7 +287,7 @@ fn is_local(login: &str) -> bool {
 }
 
 /// An approval by the user of this machine, which an edit may still make void.
-fn by_local_user(answer: &Answer) -> Option<Said> {
+fn by_local_user(answer: &ParkedAnswer) -> Option<Said> {
     let approves = matches!(answer.plan, Some(PlanVerdict::Approved | PlanVerdict::Edited));
     let local = approves && is_local(&answer.by);
     local.then(|| Said { at: answer.at, login: answer.by.clone(), bot: false, rejects: None })

@@ -12,7 +12,9 @@ use super::cluster::polling::Polling;
 use super::dependencies::Watched;
 use super::plan_reactions::KnownReactions;
 use super::pulls::Pulls;
-use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, WaitsForPerson, priority_of};
+use super::snapshot::{
+    Facts, IssueRef, Lookup, Poll, Seen, Selection, WaitsForPerson, WorkedOnBy, priority_of,
+};
 use super::state_format::{AskedBy, RepositoryState};
 
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
@@ -133,8 +135,8 @@ impl Health {
 #[derive(Debug)]
 struct Known {
     of: IssueSnapshot,
-    admission: Asked<Admission>,
-    dependencies: Asked<Vec<Dependency>>,
+    admission: Lookup<Admission>,
+    dependencies: Lookup<Vec<Dependency>>,
     asked_at: DateTime<Utc>,
 }
 
@@ -332,10 +334,10 @@ impl Watch {
                 selection,
                 labels: frame.labels.clone(),
                 outcome_pending: memory.pending_outcome.is_some(),
-                holder: running.contains(&issue).then_some(Holder::Here),
-                admission: known.map_or(Asked::NotYet, |known| known.admission.clone()),
+                holder: running.contains(&issue).then_some(WorkedOnBy::Here),
+                admission: known.map_or(Lookup::NotYet, |known| known.admission.clone()),
                 min_permission: frame.min_permission,
-                dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
+                dependencies: known.map_or(Lookup::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
                 waits_for_definition: false,
                 parked: memory.parked,
@@ -364,16 +366,16 @@ impl Watch {
             None => Admission::ask(client, &of, label).await,
         };
         let admission = match admission {
-            Ok(admission) => Asked::Known(admission),
-            Err(error) => Asked::Failed(error.to_string()),
+            Ok(admission) => Lookup::Known(admission),
+            Err(error) => Lookup::Failed(error.to_string()),
         };
         let dependencies = if self.watched.depends {
             match client.waits_for(&of).await {
-                Ok(found) => Asked::Known(found),
-                Err(error) => Asked::Failed(error.to_string()),
+                Ok(found) => Lookup::Known(found),
+                Err(error) => Lookup::Failed(error.to_string()),
             }
         } else {
-            Asked::Known(Vec::new())
+            Lookup::Known(Vec::new())
         };
         self.known.insert(wanted, Known { of, admission, dependencies, asked_at: now });
     }
@@ -381,7 +383,7 @@ impl Watch {
     /// Who asks for an issue, if that was found out.
     pub fn admission(&self, wanted: u64) -> Option<&Admission> {
         match self.known.get(&wanted)?.admission {
-            Asked::Known(ref admission) => Some(admission),
+            Lookup::Known(ref admission) => Some(admission),
             _ => None,
         }
     }
@@ -425,7 +427,7 @@ impl Watch {
 impl Known {
     fn holds(&self, snapshot: &IssueSnapshot, now: DateTime<Utc>) -> bool {
         let failed =
-            matches!(self.admission, Asked::Failed(_)) || matches!(self.dependencies, Asked::Failed(_));
+            matches!(self.admission, Lookup::Failed(_)) || matches!(self.dependencies, Lookup::Failed(_));
         self.is_about(snapshot) && !(failed && now > self.asked_at + ASK_AGAIN)
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Pulls {
     /// The open ones of issues, as last listed.
     pub open: Vec<Pull>,
     /// By number.
-    pub looked: BTreeMap<u64, Looked>,
+    pub looked: BTreeMap<u64, PullLook>,
     /// By issue: merged (true) or closed without it.
     pub over: BTreeMap<u64, bool>,
     /// By issue: what its next run is for.
@@ -61,7 +61,7 @@ pub(super) enum Cause {
 
 /// A pull request at its last look.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(super) struct PullLook {
     /// When.
     pub at: DateTime<Utc>,
     /// How long it is left alone after that, where there are many; zero = it is looked at anew.
@@ -101,7 +101,7 @@ impl Pulls {
     }
 
     /// A pull request's last look.
-    pub fn looked_mut(&mut self, pull: u64) -> Option<&mut Looked> {
+    pub fn looked_mut(&mut self, pull: u64) -> Option<&mut PullLook> {
         self.looked.get_mut(&pull)
     }
 
@@ -143,7 +143,7 @@ impl Pulls {
     }
 }
 
-impl Looked {
+impl PullLook {
     /// Nothing is known yet, and nothing waits for an answer.
     pub fn nothing(at: DateTime<Utc>) -> Self {
         Self { at, rest: Duration::ZERO, state: PullState::default(), answered: true, issue_tag: None }

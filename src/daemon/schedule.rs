@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::snapshot::{Facts, IssueRef, Selection, Snapshot};
+use super::snapshot::{Facts, IssueRef, SchedulerSnapshot, Selection};
 use super::start_rules::{Reason, refusal};
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
@@ -25,7 +25,7 @@ pub enum Action {
 
 /// Decides about every running run and every candidate. Starts are shared out evenly: the repository with the fewest runs
 /// comes first, in it the highest priority, then the oldest.
-pub fn schedule(snapshot: &Snapshot) -> Vec<Action> {
+pub fn schedule(snapshot: &SchedulerSnapshot) -> Vec<Action> {
     let mut actions: Vec<Action> = snapshot
         .running
         .iter()
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::daemon::admission::Admission;
     use crate::daemon::snapshot::Presence;
-    use crate::daemon::snapshot::{Asked, Holder, Limits, Poll, Running, Seen};
+    use crate::daemon::snapshot::{Limits, Lookup, Poll, Running, Seen, WorkedOnBy};
     use crate::daemon::state_format::BackOff;
     use crate::domain::issue_state::LabelsTable;
     use crate::domain::policy::ActorPermission;
@@ -113,7 +113,7 @@ mod tests {
             labels: LabelsTable::default(),
             outcome_pending: false,
             holder: None,
-            admission: Asked::Known(Admission {
+            admission: Lookup::Known(Admission {
                 actor: Some(actor),
                 permission: ActorPermission::Write,
                 labelled: None,
@@ -124,7 +124,7 @@ mod tests {
                 },
             }),
             min_permission: ActorPermission::Write,
-            dependencies: Asked::Known(vec![]),
+            dependencies: Lookup::Known(vec![]),
             back_off: None,
             waits_for_definition: false,
             parked: None,
@@ -136,9 +136,14 @@ mod tests {
         }
     }
 
-    fn snapshot(candidates: Vec<Facts>, running: &[IssueRef], all: usize, per_repository: usize) -> Snapshot {
+    fn snapshot(
+        candidates: Vec<Facts>,
+        running: &[IssueRef],
+        all: usize,
+        per_repository: usize,
+    ) -> SchedulerSnapshot {
         let running = running.iter().map(|issue| Running { issue: issue.clone(), gone: None }).collect();
-        Snapshot {
+        SchedulerSnapshot {
             candidates,
             running,
             limits: Limits { all, per_repository, cluster: None },
@@ -165,14 +170,14 @@ mod tests {
     }
 
     fn who(facts: &mut Facts, permission: ActorPermission) {
-        if let Asked::Known(admission) = &mut facts.admission {
+        if let Lookup::Known(admission) = &mut facts.admission {
             admission.permission = permission;
         }
     }
 
     #[test]
     fn i49_every_rule_has_its_own_reason() {
-        let blocker = |sub_issue| Asked::Known(vec![Dependency { name: "#2".into(), sub_issue }]);
+        let blocker = |sub_issue| Lookup::Known(vec![Dependency { name: "#2".into(), sub_issue }]);
         let pause = |seconds| {
             Some(BackOff {
                 attempts: 1,
@@ -189,16 +194,19 @@ mod tests {
         assert_eq!(verdict(|facts| relabel(facts, true, &["bug"])), "wait no_trigger");
         assert_eq!(verdict(|facts| facts.labels.trigger = " ".into()), "wait no_trigger");
         assert_eq!(verdict(|facts| facts.outcome_pending = true), "wait settling");
-        assert_eq!(verdict(|facts| facts.holder = Some(Holder::Here)), "wait running");
+        assert_eq!(verdict(|facts| facts.holder = Some(WorkedOnBy::Here)), "wait running");
         assert_eq!(
-            verdict(|facts| facts.holder = Some(Holder::Elsewhere("h".into()))),
+            verdict(|facts| facts.holder = Some(WorkedOnBy::Elsewhere("h".into()))),
             "wait running_elsewhere"
         );
         assert_eq!(verdict(|facts| facts.back_off = pause(1)), "wait backing_off");
         assert_eq!(verdict(|facts| facts.back_off = pause(0)), "start");
         assert_eq!(verdict(|facts| facts.waits_for_definition = true), "wait definition_changed");
-        assert_eq!(verdict(|facts| facts.admission = Asked::NotYet), "ask");
-        assert_eq!(verdict(|facts| facts.admission = Asked::Failed("x".into())), "wait admission_unreadable");
+        assert_eq!(verdict(|facts| facts.admission = Lookup::NotYet), "ask");
+        assert_eq!(
+            verdict(|facts| facts.admission = Lookup::Failed("x".into())),
+            "wait admission_unreadable"
+        );
         assert_eq!(verdict(|facts| who(facts, ActorPermission::Triage)), "refuse permission_too_low");
         assert_eq!(verdict(|facts| who(facts, ActorPermission::Maintain)), "start");
         let money = crate::domain::money::Money::from_micros;
@@ -214,9 +222,9 @@ mod tests {
             "start",
             "what a killed run left is brought to its end"
         );
-        assert_eq!(verdict(|facts| facts.dependencies = Asked::NotYet), "ask");
+        assert_eq!(verdict(|facts| facts.dependencies = Lookup::NotYet), "ask");
         assert_eq!(
-            verdict(|facts| facts.dependencies = Asked::Failed("x".into())),
+            verdict(|facts| facts.dependencies = Lookup::Failed("x".into())),
             "wait dependencies_unreadable"
         );
         assert_eq!(verdict(|facts| facts.dependencies = blocker(false)), "wait blocked_by_open");

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
-use super::state_format::{BackOff, Parked};
+use super::state_format::{BackOff, ParkedLabel};
 use crate::config::settings::Daemon;
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
 use crate::domain::issue_state::LabelsTable;
@@ -30,7 +30,7 @@ impl std::fmt::Display for IssueRef {
 
 /// What is and what is allowed: the scheduler's whole input.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
+pub struct SchedulerSnapshot {
     /// Every issue that something asks for.
     pub candidates: Vec<Facts>,
     /// What runs here.
@@ -95,7 +95,7 @@ pub struct Running {
 
 /// A fact that costs requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked<T> {
+pub enum Lookup<T> {
     /// Not asked yet; the scheduler says when it has to be.
     NotYet,
     /// Asked in vain; public text.
@@ -146,7 +146,7 @@ pub enum Selection {
 
 /// Who works on the issue already.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holder {
+pub enum WorkedOnBy {
     /// A run of this daemon.
     Here,
     /// Somebody else, in words: instance, host, process, since.
@@ -191,19 +191,19 @@ pub struct Facts {
     /// Whether an ended run's labels are still being written.
     pub outcome_pending: bool,
     /// Who works on it.
-    pub holder: Option<Holder>,
+    pub holder: Option<WorkedOnBy>,
     /// Who asks, and what they may (D7).
-    pub admission: Asked<Admission>,
+    pub admission: Lookup<Admission>,
     /// What they have to be allowed at least.
     pub min_permission: ActorPermission,
     /// The open issues that it waits for; empty if the repository has `depends = false`.
-    pub dependencies: Asked<Vec<Dependency>>,
+    pub dependencies: Lookup<Vec<Dependency>>,
     /// When a start that failed may be tried again.
     pub back_off: Option<BackOff>,
     /// Whether a node with the definition of its run is waited for.
     pub waits_for_definition: bool,
     /// What a person had to look at last.
-    pub parked: Option<Parked>,
+    pub parked: Option<ParkedLabel>,
     /// What a person has to do before anything goes on.
     pub waits_for: Option<WaitsForPerson>,
     /// Whether its pull request asks for the run.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::snapshot::{Asked, Facts, Holder, Poll, Presence, Seen, Selection, WaitsForPerson};
+use super::snapshot::{Facts, Lookup, Poll, Presence, Seen, Selection, WaitsForPerson, WorkedOnBy};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::record::summary_text::counted;
@@ -448,8 +448,8 @@ pub fn outlook(facts: &Facts, all: (usize, usize), repository: (usize, usize), d
     // Whatever labels say meanwhile: what runs, runs.
     if let Some(holder) = &facts.holder {
         return Outlook::Runs(match holder {
-            Holder::Here => "a run works on it".to_owned(),
-            Holder::Elsewhere(holder) => format!("{holder} works on it"),
+            WorkedOnBy::Here => "a run works on it".to_owned(),
+            WorkedOnBy::Elsewhere(holder) => format!("{holder} works on it"),
         });
     }
     // Whatever its labels say: a person has the work.
@@ -529,8 +529,8 @@ fn nothing_pending(facts: &Facts, _: Slots) -> Result<String, Reason> {
 
 fn not_running(facts: &Facts, _: Slots) -> Result<String, Reason> {
     match &facts.holder {
-        Some(Holder::Here) => Err(Reason::Running),
-        Some(Holder::Elsewhere(holder)) => Err(Reason::RunningElsewhere(holder.clone())),
+        Some(WorkedOnBy::Here) => Err(Reason::Running),
+        Some(WorkedOnBy::Elsewhere(holder)) => Err(Reason::RunningElsewhere(holder.clone())),
         None => Ok("no run works on it".to_owned()),
     }
 }
@@ -581,9 +581,9 @@ fn has_money(facts: &Facts, _: Slots) -> Result<String, Reason> {
 
 fn admitted(facts: &Facts, _: Slots) -> Result<String, Reason> {
     let admission = match &facts.admission {
-        Asked::NotYet => return Err(Reason::AdmissionPending),
-        Asked::Failed(why) => return Err(Reason::AdmissionUnreadable(why.clone())),
-        Asked::Known(admission) => admission,
+        Lookup::NotYet => return Err(Reason::AdmissionPending),
+        Lookup::Failed(why) => return Err(Reason::AdmissionUnreadable(why.clone())),
+        Lookup::Known(admission) => admission,
     };
     let Some(actor) = &admission.actor else { return Err(Reason::ActorUnknown) };
     if admission.permission < facts.min_permission {
@@ -598,9 +598,9 @@ fn admitted(facts: &Facts, _: Slots) -> Result<String, Reason> {
 
 fn free_of_dependencies(facts: &Facts, _: Slots) -> Result<String, Reason> {
     let found = match &facts.dependencies {
-        Asked::NotYet => return Err(Reason::DependenciesPending),
-        Asked::Failed(why) => return Err(Reason::DependenciesUnreadable(why.clone())),
-        Asked::Known(found) => found,
+        Lookup::NotYet => return Err(Reason::DependenciesPending),
+        Lookup::Failed(why) => return Err(Reason::DependenciesUnreadable(why.clone())),
+        Lookup::Known(found) => found,
     };
     let names = |sub_issue: bool| -> Vec<String> {
         found.iter().filter(|one| one.sub_issue == sub_issue).map(|one| one.name.clone()).collect()

@@ -95,7 +95,7 @@ pub struct IssueMemory {
     pub checks: Option<ChecksMemory>,
     /// A person is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parked: Option<Parked>,
+    pub parked: Option<ParkedLabel>,
     /// Its last run ended because its money was used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_money: Option<OutOfMoney>,
@@ -250,7 +250,7 @@ pub struct PendingOutcome {
 
 /// An issue that a person has to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parked {
+pub struct ParkedLabel {
     /// Reason code, or stop detail.
     pub code: String,
     /// Public text.
@@ -262,7 +262,7 @@ pub struct Parked {
     pub requester: Option<AskedBy>,
 }
 
-impl Parked {
+impl ParkedLabel {
     /// Whether the issue is a person's until that person says so: no run starts for what others write meanwhile.
     pub fn waits_for_person(&self) -> bool {
         StopDetail::ALL.iter().any(|detail| detail.parks() && detail.as_str() == self.code)

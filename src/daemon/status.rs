@@ -9,7 +9,7 @@ use super::status_format::{
 };
 use super::supervise::RunHandle;
 use crate::conversation::parked::parked_format::{Parked, WaitsFor};
-use crate::github::Snapshot;
+use crate::github::BreakerState;
 
 fn asked(parked: &Parked) -> AskedStatus {
     let (question, options) = match &parked.waits_for {
@@ -25,7 +25,7 @@ fn asked(parked: &Parked) -> AskedStatus {
     }
 }
 
-fn limits_status(limits: Snapshot) -> LimitsStatus {
+fn limits_status(limits: BreakerState) -> LimitsStatus {
     LimitsStatus {
         held_by: limits.held.as_ref().map(|held| held.limit.to_owned()),
         held_until: limits.held.and_then(|held| held.until),

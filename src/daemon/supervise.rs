@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::assignment_format::{AssignmentAsked, AssignmentRequest};
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
-use crate::conversation::parked::parked_format::{Asked as AskedOfRun, GivingBack};
+use crate::conversation::parked::parked_format::{GivingBack, HandOverRequest};
 use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
@@ -46,14 +46,14 @@ pub type Approve =
 
 /// Gives an issue more money. Gives what it may cost then, or why nothing was changed, both for people. The command line
 /// provides it.
-pub type Extend = Arc<dyn Fn(IssueRef, Gift) -> BoxFuture<'static, Result<Given, String>> + Send + Sync>;
+pub type Extend = Arc<dyn Fn(IssueRef, Gift) -> BoxFuture<'static, Result<MoneyGiven, String>> + Send + Sync>;
 
 /// Takes the work on an issue over for somebody, or asks its run. The command line provides it.
 pub type Take = Arc<dyn Fn(IssueRef, TakenOver) -> BoxFuture<'static, Result<Took, Refusal>> + Send + Sync>;
 
 /// Does what was asked of a run that ended otherwise; `None` = there is nothing to do. The command line provides it.
 pub type TakeAsAsked =
-    Arc<dyn Fn(IssueRef, AskedOfRun) -> BoxFuture<'static, Result<Option<Took>, Refusal>> + Send + Sync>;
+    Arc<dyn Fn(IssueRef, HandOverRequest) -> BoxFuture<'static, Result<Option<Took>, Refusal>> + Send + Sync>;
 
 /// Gives the work on an issue back. The command line provides it.
 pub type GiveBack =
@@ -70,7 +70,7 @@ pub struct Gift {
 
 /// What became of a gift.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
+pub struct MoneyGiven {
     /// Spent so far, and all that may be spent now; no cap where the configuration has none.
     pub stands: (Money, Option<Money>),
     /// The newest run of the issue, if a cap of money ended it, and what people had given when it ran.

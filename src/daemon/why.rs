@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use super::admission::Admission;
 use super::dependencies::Watched;
 use super::poll::{HEADROOM, asking_label, seen};
-use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, WaitsForPerson};
+use super::snapshot::{Facts, IssueRef, Lookup, Poll, Seen, Selection, WaitsForPerson, WorkedOnBy};
 use super::state_format::DaemonState;
 use super::status_format::Status;
 use crate::domain::issue_state::LabelsTable;
@@ -24,7 +24,7 @@ pub struct Surroundings {
     /// `github.min_permission`.
     pub min_permission: ActorPermission,
     /// Who holds the issue's lease, if somebody does.
-    pub holder: Option<Holder>,
+    pub holder: Option<WorkedOnBy>,
     /// What a person has to do before anything goes on.
     pub waits_for: Option<WaitsForPerson>,
     /// What is spent of the issue's budget and how much that is, where it is used up.
@@ -57,9 +57,9 @@ pub async fn gather(
         labels: around.labels,
         outcome_pending: memory.pending_outcome.is_some(),
         holder: around.holder,
-        admission: Asked::NotYet,
+        admission: Lookup::NotYet,
         min_permission: around.min_permission,
-        dependencies: Asked::NotYet,
+        dependencies: Lookup::NotYet,
         back_off: memory.back_off,
         // Its poller knows, and says it.
         waits_for_definition: false,
@@ -97,16 +97,16 @@ pub async fn gather(
         asking_label(&snapshot, &facts.selection, &facts.labels.trigger, &around.watched.sweep.labels)
             .map(str::to_owned);
     facts.admission = match Admission::ask(client, &snapshot, label.as_deref()).await {
-        Ok(admission) => Asked::Known(admission),
-        Err(error) => Asked::Failed(error.to_string()),
+        Ok(admission) => Lookup::Known(admission),
+        Err(error) => Lookup::Failed(error.to_string()),
     };
     facts.dependencies = if around.watched.depends {
         match client.waits_for(&snapshot).await {
-            Ok(found) => Asked::Known(found),
-            Err(error) => Asked::Failed(error.to_string()),
+            Ok(found) => Lookup::Known(found),
+            Err(error) => Lookup::Failed(error.to_string()),
         }
     } else {
-        Asked::Known(Vec::new())
+        Lookup::Known(Vec::new())
     };
     Ok(facts)
 }

@@ -16,14 +16,14 @@ use crate::domain::step_check::StepCheck;
 
 /// Steps that a run can reach.
 #[derive(Debug, Clone, Default)]
-pub struct Reach {
+pub struct ReachableSteps {
     /// From the selected entry.
     pub selected: BTreeSet<String>,
     /// From any entry.
     pub any: BTreeSet<String>,
 }
 
-impl Reach {
+impl ReachableSteps {
     /// Follows every way from the entries.
     pub fn of(registry: &ReadRegistry) -> Self {
         let from = |entries: &[String]| {
@@ -130,7 +130,12 @@ fn jump_targets(step: &Step) -> Vec<String> {
 }
 
 /// Adds what is wrong with gates and transitions.
-pub fn check(registry: &ReadRegistry, agent: &AgentParts, reach: &Reach, findings: &mut Findings<'_>) {
+pub fn check(
+    registry: &ReadRegistry,
+    agent: &AgentParts,
+    reach: &ReachableSteps,
+    findings: &mut Findings<'_>,
+) {
     let completion = agent.completion.as_ref();
     gates(registry, completion, reach, findings);
     waits_in_vain(registry, agent, findings);
@@ -163,7 +168,7 @@ fn waits_in_vain(registry: &ReadRegistry, agent: &AgentParts, findings: &mut Fin
 fn gates(
     registry: &ReadRegistry,
     completion: Option<&Completion>,
-    reach: &Reach,
+    reach: &ReachableSteps,
     findings: &mut Findings<'_>,
 ) {
     let gated = registry.steps.iter().any(|read| read.step.gate.is_some());
@@ -230,7 +235,7 @@ fn gates(
     }
 }
 
-fn transitions(flow: &Flow, read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
+fn transitions(flow: &Flow, read: &ReadStep, reach: &ReachableSteps, findings: &mut Findings<'_>) {
     let step = &read.step;
     let severity = reach.severity(&step.id);
     for target in step.check.iter().flat_map(StepCheck::targets).filter(|target| flow.step(target).is_none())
@@ -374,7 +379,7 @@ fn crossings(flow: &Flow, read: &ReadStep, findings: &mut Findings<'_>) {
     }
 }
 
-fn orphans(registry: &ReadRegistry, reach: &Reach, findings: &mut Findings<'_>) {
+fn orphans(registry: &ReadRegistry, reach: &ReachableSteps, findings: &mut Findings<'_>) {
     for read in &registry.steps {
         if read.step.gate.is_some() && !reach.any.contains(&read.step.id) {
             findings.add(
@@ -392,7 +397,7 @@ fn orphans(registry: &ReadRegistry, reach: &Reach, findings: &mut Findings<'_>) 
 fn endless(
     registry: &ReadRegistry,
     completion: Option<&Completion>,
-    reach: &Reach,
+    reach: &ReachableSteps,
     findings: &mut Findings<'_>,
 ) {
     let flow = &registry.flow;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use super::agent_file::{self, AgentParts};
 use super::diagnostic::{Diagnostic, Refused, Severity};
 use super::generations::{Newest, OlderForm, newest_agent, newest_registry_of};
-use super::graph::{self, Reach};
+use super::graph::{self, ReachableSteps};
 use super::loaded::{Loaded, check_key, library_of};
 use super::output_check;
 use super::position::Position;
@@ -128,7 +128,7 @@ impl Loader<'_> {
         let schemas = SchemaFolder { folder: &schemas_folder, shown: &schemas_shown, files: &self.files };
         let registry = registry::read(&newest_registry.value, agent.as_ref(), &schemas, &mut findings);
         let found = registry.as_ref().zip(agent.as_ref()).map(|(registry, agent)| {
-            let reach = Reach::of(registry);
+            let reach = ReachableSteps::of(registry);
             graph::check(registry, agent, &reach, &mut findings);
             output_check::check(registry, &reach, &mut findings);
             unused::check(&registry.flow, agent.completion.as_ref(), &mut findings);
@@ -327,7 +327,7 @@ impl Loader<'_> {
         registry: &ReadRegistry,
         agent: &AgentParts,
         supplied: &BTreeSet<String>,
-        reach: &Reach,
+        reach: &ReachableSteps,
         findings: &mut Findings<'_>,
     ) -> Option<(PromptRoot, PromptLibrary, BTreeMap<String, Result<Template, PromptError>>)> {
         let (root, library) = match library_of(self.project, self.folder, &agent.name, &registry.flow.c1) {
@@ -447,7 +447,7 @@ fn duplicates(code: &'static str, source: &JsonSource, findings: &mut Findings<'
 }
 
 /// Schemas that could not be resolved, and files that are not JSON Schemas.
-fn check_schemas(registry: &ReadRegistry, reach: &Reach, findings: &mut Findings<'_>) {
+fn check_schemas(registry: &ReadRegistry, reach: &ReachableSteps, findings: &mut Findings<'_>) {
     for read in &registry.steps {
         let severity = reach.severity(&read.step.id);
         if let Some((pointer, code, message, fix)) = &read.broken_schema {

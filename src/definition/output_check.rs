@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::diagnostic::Severity;
-use super::graph::{Reach, after};
+use super::graph::{ReachableSteps, after};
 use super::position::child;
 use super::registry::ReadRegistry;
 use super::source::Findings;
@@ -38,7 +38,7 @@ impl Asked {
 }
 
 /// Adds every finding.
-pub fn check(registry: &ReadRegistry, reach: &Reach, findings: &mut Findings<'_>) {
+pub fn check(registry: &ReadRegistry, reach: &ReachableSteps, findings: &mut Findings<'_>) {
     for read in &registry.steps {
         gate(read, reach, findings);
         conditions(read, reach, findings);
@@ -71,7 +71,7 @@ fn asked(step: &Step, path: &str) -> Asked {
     Asked::Yes
 }
 
-fn gate(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
+fn gate(read: &ReadStep, reach: &ReachableSteps, findings: &mut Findings<'_>) {
     let step = &read.step;
     let Some(gate) = &step.gate else { return };
     let at = format!("{}/structuredGate", read.at);
@@ -116,7 +116,7 @@ fn gate(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
 }
 
 /// Transitions that depend on a value of the output.
-fn conditions(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
+fn conditions(read: &ReadStep, reach: &ReachableSteps, findings: &mut Findings<'_>) {
     let step = &read.step;
     for (intent, rule) in &step.transitions {
         let Transition::Conditional { condition, targets, default } = rule else { continue };
@@ -159,7 +159,7 @@ fn values(step: &Step, path: &str) -> Vec<String> {
 }
 
 /// A plan that people approve stands in the output.
-fn plan(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
+fn plan(read: &ReadStep, reach: &ReachableSteps, findings: &mut Findings<'_>) {
     if read.step.gates_plan
         && let Some(severity) = asked(&read.step, "plan").severity(reach.severity(&read.step.id))
     {
@@ -177,7 +177,7 @@ fn plan(read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
 }
 
 /// What a step must have from a step that cannot come before it.
-fn order(flow: &Flow, read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
+fn order(flow: &Flow, read: &ReadStep, reach: &ReachableSteps, findings: &mut Findings<'_>) {
     let mut told = BTreeSet::new();
     for input in read.step.inputs.inputs.iter().filter(|input| input.required && !input.may_be_absent()) {
         let Some(from) = flow.step(&input.step).filter(|from| from.id != read.step.id) else { continue };

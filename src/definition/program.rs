@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::diagnostic::Severity;
-use super::graph::Reach;
+use super::graph::ReachableSteps;
 use super::position::child;
 use super::registry::ReadRegistry;
 use super::source::{Files, Findings, below};
@@ -37,7 +37,7 @@ impl AgentPrograms<'_> {
     }
 
     /// Programs of custom validators, and of steps that name a program in the agent's folder.
-    pub fn of_registry(&self, registry: &ReadRegistry, reach: &Reach, findings: &mut Findings<'_>) {
+    pub fn of_registry(&self, registry: &ReadRegistry, reach: &ReachableSteps, findings: &mut Findings<'_>) {
         for (name, validator) in &registry.flow.validators {
             let ValidatorKind::Custom(program) = &validator.kind else { continue };
             if let Some((_, why)) = self.problem(program) {

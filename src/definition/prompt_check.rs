@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agent_file::AgentParts;
 use super::diagnostic::{Diagnostic, Severity};
-use super::graph::Reach;
+use super::graph::ReachableSteps;
 use super::loaded::{address_of, check_address, check_key};
 use super::position::Position;
 use super::registry::ReadRegistry;
@@ -15,7 +15,7 @@ use crate::domain::flow::{GithubSettings, Step, Subprocess};
 use crate::domain::step_check::StepCheck;
 use crate::prompt::address::PromptAddress;
 use crate::prompt::breakdown::PromptRoot;
-use crate::prompt::library::{AbsentAdaptation, Found, PromptLibrary};
+use crate::prompt::library::{AbsentAdaptation, FoundTemplate, PromptLibrary};
 use crate::prompt::template::{Placeholder, RESERVED, Template, is_variable_name};
 use crate::prompt::{PromptError, retry};
 
@@ -34,7 +34,7 @@ pub struct PromptCheck<'a> {
     /// Names given on the command line.
     pub supplied: &'a BTreeSet<String>,
     /// What a run can reach.
-    pub reach: &'a Reach,
+    pub reach: &'a ReachableSteps,
 }
 
 /// A finding in a prompt file.
@@ -281,7 +281,7 @@ impl PromptCheck<'_> {
     fn fallback(
         &self,
         read: &ReadStep,
-        found: &Found<'_>,
+        found: &FoundTemplate<'_>,
         github: &GithubSettings,
         findings: &mut Findings<'_>,
     ) {

@@ -71,7 +71,7 @@ pub enum CompositeMode {
 
 /// What a run looks like at the end of a visit.
 #[derive(Debug, Clone, Copy)]
-pub struct Snapshot<'a> {
+pub struct VisitEnd<'a> {
     /// Finished visits, the one just ended included.
     pub visits: u32,
     /// Completion checks asked, this one included.
@@ -210,7 +210,7 @@ impl Completion {
     ///
     /// `met` has the parts of an `and` that have held in some visit so far. A part that held once stays. The parts of
     /// this visit are added.
-    pub fn check(&self, run: &Snapshot<'_>, met: &mut BTreeSet<String>) -> CompletionResult {
+    pub fn check(&self, run: &VisitEnd<'_>, met: &mut BTreeSet<String>) -> CompletionResult {
         if run.closing {
             return CompletionResult::done("the flow reached its end");
         }
@@ -235,7 +235,7 @@ impl Completion {
         }
     }
 
-    fn holds(&self, run: &Snapshot<'_>, place: &str, met: &mut BTreeSet<String>) -> CompletionResult {
+    fn holds(&self, run: &VisitEnd<'_>, place: &str, met: &mut BTreeSet<String>) -> CompletionResult {
         match self {
             Self::IterationBudget { iterations } => counted(run.visits, *iterations, "iterations"),
             Self::CheckBudget { checks } => counted(run.checks, *checks, "completion checks"),
@@ -270,7 +270,7 @@ fn counted(used: u32, wanted: u32, what: &str) -> CompletionResult {
 }
 
 fn composite(
-    run: &Snapshot<'_>,
+    run: &VisitEnd<'_>,
     mode: CompositeMode,
     conditions: &[Completion],
     place: &str,
@@ -306,7 +306,7 @@ fn composite(
 const SPOKEN: [&str; 7] =
     ["completion_signal", "signal", "status", "result", "summary", "message", "next_action.reason"];
 
-fn says(run: &Snapshot<'_>, keyword: &str) -> bool {
+fn says(run: &VisitEnd<'_>, keyword: &str) -> bool {
     match run.last_output {
         Some(output) => SPOKEN
             .iter()
@@ -349,7 +349,7 @@ fn uses_word(line: &str, keyword: &str) -> bool {
         })
 }
 
-fn structured(run: &Snapshot<'_>, signal: &str, required: &RequiredFields) -> CompletionResult {
+fn structured(run: &VisitEnd<'_>, signal: &str, required: &RequiredFields) -> CompletionResult {
     let parsed;
     let output = match run.last_output {
         Some(output) => output,
@@ -404,8 +404,8 @@ mod tests {
 
     use super::*;
 
-    fn snapshot(visits: u32, text: &str) -> Snapshot<'_> {
-        Snapshot {
+    fn snapshot(visits: u32, text: &str) -> VisitEnd<'_> {
+        VisitEnd {
             visits,
             checks: visits,
             closing: false,

@@ -567,7 +567,7 @@ pub struct RunStarted {
     pub longest_inline: usize,
     /// What a run that continues this one asks for again.
     #[serde(default)]
-    pub asked: Asked,
+    pub asked: RequestOptions,
     /// What went wrong in earlier runs of the issue. This run is told of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prior_failures: Vec<super::run_output::FailureRecord>,
@@ -579,7 +579,7 @@ fn usual_inline() -> usize {
 
 /// The part of a request that no configuration knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Asked {
+pub struct RequestOptions {
     /// `--agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,

@@ -65,7 +65,7 @@ pub struct RunFacts {
     /// The flow's end.
     pub flow_end: Option<FlowEnd>,
     /// The state of the branch after the commit stage.
-    pub committed: Option<Committed>,
+    pub committed: Option<CommittedWork>,
     /// agentd's own verification.
     pub verification: Vec<VerifyCommand>,
     /// Effects: the last word on each.
@@ -93,7 +93,7 @@ pub struct FlowEnd {
 
 /// See [`RunFacts::committed`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedWork {
     /// Head of the branch.
     pub head: CommitId,
     /// Its tree.
@@ -211,7 +211,7 @@ impl RunFacts {
                 self.flow_end = Some(FlowEnd { stop, completion_reason });
             }
             Event::Committed { head, tree, change, .. } => {
-                self.committed = Some(Committed { head, tree, change });
+                self.committed = Some(CommittedWork { head, tree, change });
             }
             Event::Verified(command) => self.verification.push(command),
             Event::EffectPlanned { effect } => self.effect(effect, EffectState::Planned),

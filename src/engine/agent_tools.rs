@@ -11,7 +11,7 @@ use super::abort::Abort;
 use super::agent_output::AgentProgress;
 use super::arguments::{self, Scope};
 use super::context_guard::ContextGuard;
-use super::envelope::{Answer, Refusal};
+use super::envelope::{CallAnswer, CallRefusal};
 use super::execution::Execution;
 use super::gate::{Gate, Permission, Phase, Proposal, ReportCall, Ruling};
 use super::interrupt::{Interrupt, Interrupts};
@@ -225,16 +225,16 @@ impl<'a> ToolHandler<'a> {
             Some(Ruling::Protocol) if proposal.report == ReportCall::Captured => {
                 self.reported = true;
                 self.progress.tell(|said| said.report = Some(arguments));
-                Answer::success("The final report is captured. End now.".to_owned())
+                CallAnswer::success("The final report is captured. End now.".to_owned())
             }
             Some(Ruling::Protocol) if proposal.call.name == ASK => {
                 let step_id = self.record.ids().step_id.clone();
-                let answer = Answer::success("People are asked. End now.".to_owned());
+                let answer = CallAnswer::success("People are asked. End now.".to_owned());
                 self.record.answer_item(TURN, &proposal.call.id, &answer).await?;
                 let asked = question::read(&arguments, self.visit, &step_id).map_err(Abort::internal)?;
                 return Err(self.record.ask_people(asked)?);
             }
-            Some(Ruling::Protocol) => Answer::success("Noted.".to_owned()),
+            Some(Ruling::Protocol) => CallAnswer::success("Noted.".to_owned()),
             None => return Err(Abort::internal("a call was left without a ruling")),
         };
         self.record.answer_item(TURN, &proposal.call.id, &answer).await?;
@@ -244,7 +244,7 @@ impl<'a> ToolHandler<'a> {
         Ok(AgentAnswer { text: answer.text().to_owned(), failed: !worked, call_id: proposal.call.id })
     }
 
-    async fn run(&mut self, ready: super::gate::ReadyCall) -> Result<Answer, Abort> {
+    async fn run(&mut self, ready: super::gate::ReadyCall) -> Result<CallAnswer, Abort> {
         let execution = Execution {
             gate: &mut self.gate,
             record: &self.record,
@@ -265,7 +265,7 @@ impl<'a> ToolHandler<'a> {
             touched: &self.world.touched,
         };
         let mut answers = execution.run(vec![ready]).await?;
-        Ok(answers.pop().unwrap_or_else(|| Answer::refused(&Refusal::Stopping)))
+        Ok(answers.pop().unwrap_or_else(|| CallAnswer::refused(&CallRefusal::Stopping)))
     }
 
     /// Checks a report. One whose claims do not hold is sent back once, as in a session.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::abort::Abort;
-use super::budget::{Held, Meter};
+use super::budget::{Meter, ReservedMoney};
 use super::journal::Journal;
 use super::session::{Session, SessionWorld};
 use super::shared_caps::Reservations;
@@ -82,7 +82,7 @@ pub(super) struct Allowance {
     /// Limit on the reply.
     pub(super) max_output_tokens: u64,
     /// Set aside of the run's money until the reply is charged; `None` = the target has no price.
-    pub(super) run: Option<Held>,
+    pub(super) run: Option<ReservedMoney>,
     /// Set aside of the money that the run shares with others.
     pub(super) shared: Reservations,
 }
@@ -187,7 +187,7 @@ impl SessionWorld {
         &self,
         worst: WorstCase,
         kept_back: Money,
-    ) -> Result<(Result<(u64, Held), Short>, Reservations), Abort> {
+    ) -> Result<(Result<(u64, ReservedMoney), Short>, Reservations), Abort> {
         self.wait_confirmed().await?;
         let heeds = self.heeds();
         let decide = move |shared: Option<Money>, news| {

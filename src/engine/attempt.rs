@@ -31,7 +31,7 @@ use crate::domain::run::ForcedFinal;
 use crate::domain::trace::{ContextGuardEvaluated, PromptSnapshot, RequestPrepared};
 
 /// How an attempt came back.
-pub(super) enum Answered {
+pub(super) enum AttemptEnd {
     /// A reply that can be used.
     Accepted {
         /// The reply, its calls named.
@@ -265,7 +265,7 @@ impl Session<'_> {
         attempt: u32,
         tail: &[Message],
         allowance: Allowance,
-    ) -> Result<Answered, Abort> {
+    ) -> Result<AttemptEnd, Abort> {
         // The run's money stays set aside until the reply is charged; what it shares, until it is confirmed.
         let Allowance { max_output_tokens, run: _held_of_run, shared: held } = allowance;
         let mut held = Some(held);
@@ -303,7 +303,7 @@ impl Session<'_> {
                 self.account(&line, None, Some("cancelled".to_owned()), None)?;
                 match interrupt {
                     Interrupt::End(abort) => Err(abort),
-                    Interrupt::GraceOver => Ok(Answered::GraceOver),
+                    Interrupt::GraceOver => Ok(AttemptEnd::GraceOver),
                 }
             }
             Ok(Err(error)) => {
@@ -311,7 +311,7 @@ impl Session<'_> {
                 if was_refused(error.class) {
                     self.charge(held.take(), Money::ZERO);
                 }
-                Ok(Answered::Failed(error))
+                Ok(AttemptEnd::Failed(error))
             }
             Ok(Ok(mut reply)) => {
                 let taken =
@@ -337,8 +337,8 @@ impl Session<'_> {
                 self.checkpoint()?;
                 let reply = Box::new(reply);
                 Ok(match read {
-                    Ok(valid) => Answered::Accepted { reply, valid: Box::new(valid), phase, sent, started },
-                    Err(rejection) => Answered::Rejected { reply, rejection },
+                    Ok(valid) => AttemptEnd::Accepted { reply, valid: Box::new(valid), phase, sent, started },
+                    Err(rejection) => AttemptEnd::Rejected { reply, rejection },
                 })
             }
         }

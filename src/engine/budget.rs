@@ -40,19 +40,19 @@ struct Used {
 /// Money of a run that is reserved for one request until this value is dropped.
 #[derive(Debug)]
 #[must_use = "it is set aside as long as this is kept"]
-pub struct Held {
+pub struct ReservedMoney {
     meter: Arc<Meter>,
     amount: Money,
 }
 
-impl Held {
+impl ReservedMoney {
     /// How much.
     pub fn amount(&self) -> Money {
         self.amount
     }
 }
 
-impl Drop for Held {
+impl Drop for ReservedMoney {
     fn drop(&mut self) {
         let mut used = self.meter.used();
         used.held = used.held.saturating_sub(self.amount);
@@ -182,13 +182,13 @@ impl Meter {
     pub fn hold<T>(
         self: &Arc<Self>,
         choose: impl FnOnce(Money) -> Option<(T, Money)>,
-    ) -> Result<(T, Held), Money> {
+    ) -> Result<(T, ReservedMoney), Money> {
         let mut used = self.used();
         let left = used.caps.max_cost.saturating_sub(used.cost + used.estimated + used.held);
         let (chosen, amount) = choose(left).ok_or(left)?;
         used.held += amount;
         drop(used);
-        Ok((chosen, Held { meter: Arc::clone(self), amount }))
+        Ok((chosen, ReservedMoney { meter: Arc::clone(self), amount }))
     }
 
     /// Says that the money does not cover what the run needs. Then it is too late to raise the cap.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::interrupt::Interrupts;
 use super::not_done::NotDone;
-use super::reader::{Judged, Question};
+use super::reader::{Question, ReaderAnswer};
 use super::session_trace::SessionTrace;
 use super::visit::{FlowPlan, FlowWorld};
 use super::workplace::{Program, Ran};
@@ -277,7 +277,7 @@ fn file_answer(plan: &FlowPlan, name: &str, path: &str, params: &[(String, Strin
     answer
 }
 
-fn semantic_answer(name: &str, judged: Judged) -> Answer {
+fn semantic_answer(name: &str, judged: ReaderAnswer) -> Answer {
     let mut answer = held(name, &judged.summary);
     answer.held = judged.holds;
     answer.run.held = judged.holds;

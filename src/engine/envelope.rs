@@ -15,7 +15,7 @@ pub const CONTEXT_EXCEEDED: &str = "context window budget exceeded";
 
 /// An envelope and its rendering. Only this file can make one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct CallAnswer {
     envelope: ToolResultEnvelope,
     text: String,
     by_policy: bool,
@@ -23,7 +23,7 @@ pub struct Answer {
 
 /// Why a proposal does not run although no policy denies it: the closed list (P-018).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CallRefusal {
     /// No such tool in this session (X-034).
     UnknownTool(String),
     /// Its server offered the tool earlier in the session, and no longer does.
@@ -51,7 +51,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl CallRefusal {
     /// The envelope's code.
     pub fn code(&self) -> &str {
         match self {
@@ -91,7 +91,7 @@ impl Refusal {
     }
 }
 
-impl Answer {
+impl CallAnswer {
     /// Ran and gave text.
     pub(in crate::engine) fn success(text: String) -> Self {
         Self::ran(json!({ "status": "success", "result": text }), text)
@@ -114,7 +114,7 @@ impl Answer {
     pub(in crate::engine) fn error(error: &ToolError) -> Self {
         match error {
             ToolError::Refused { code, message } => {
-                Self::refused(&Refusal::ByTool { code: code.clone(), message: message.clone() })
+                Self::refused(&CallRefusal::ByTool { code: code.clone(), message: message.clone() })
             }
             ToolError::ForModel { error_type, message } => Self::failed(error_type, message),
             ToolError::Timeout => Self::failed("Timeout", "timeout"),
@@ -151,7 +151,7 @@ impl Answer {
     }
 
     /// Not run, for a reason of the runtime.
-    pub(in crate::engine) fn refused(refusal: &Refusal) -> Self {
+    pub(in crate::engine) fn refused(refusal: &CallRefusal) -> Self {
         let reason = refusal.reason();
         Self {
             text: failure_text(&reason),
@@ -234,16 +234,19 @@ mod tests {
     fn p_018_every_row_has_the_four_keys_and_its_text() {
         let soft = PolicyResult::deny("no_rm", DenyMode::ToolResult);
         let rows = [
-            (Answer::success("hi".into()), "hi"),
-            (Answer::failed("ToolExecutionError", "boom"), "(tool failed: boom)"),
-            (Answer::error(&ToolError::Timeout), "(tool failed: timeout)"),
-            (Answer::context_exceeded(), "(tool failed: context window budget exceeded)"),
+            (CallAnswer::success("hi".into()), "hi"),
+            (CallAnswer::failed("ToolExecutionError", "boom"), "(tool failed: boom)"),
+            (CallAnswer::error(&ToolError::Timeout), "(tool failed: timeout)"),
+            (CallAnswer::context_exceeded(), "(tool failed: context window budget exceeded)"),
             (
-                Answer::denied(&soft),
+                CallAnswer::denied(&soft),
                 r#"{"status":"denied","code":"no_rm","publicReason":"Action not allowed.","data":null}"#,
             ),
-            (Answer::refused(&Refusal::TooManyCalls), "(tool failed: per-turn tool limit exceeded)"),
-            (Answer::refused(&Refusal::UnknownTool("nope".into())), "(tool failed: Unknown tool: nope)"),
+            (CallAnswer::refused(&CallRefusal::TooManyCalls), "(tool failed: per-turn tool limit exceeded)"),
+            (
+                CallAnswer::refused(&CallRefusal::UnknownTool("nope".into())),
+                "(tool failed: Unknown tool: nope)",
+            ),
         ];
         for (answer, text) in rows {
             assert_eq!(answer.text(), text);
@@ -256,7 +259,7 @@ mod tests {
 
     #[test]
     fn p_020_the_model_reads_the_denied_envelope_itself() {
-        let denial = Answer::denied(&PolicyResult::deny("r", DenyMode::ToolResult));
+        let denial = CallAnswer::denied(&PolicyResult::deny("r", DenyMode::ToolResult));
         let read: ToolResultEnvelope = serde_json::from_str(denial.text()).unwrap();
         assert_eq!(&read, denial.envelope());
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::abort::Abort;
 use super::context_guard::ContextGuard;
-use super::envelope::{Answer, CONTEXT_EXCEEDED, Refusal};
+use super::envelope::{CONTEXT_EXCEEDED, CallAnswer, CallRefusal};
 use super::gate::{Gate, ReadyCall};
 use super::interrupt::{GRACE, Interrupt, Interrupts};
 use super::nearest_rules::NearestRules;
@@ -78,7 +78,7 @@ type Ended = Option<Result<ToolOutput, ToolError>>;
 impl Execution<'_> {
     /// Runs the calls and gives their answers in the same order. A stop or the end of the wall time cancels running
     /// calls. Every call that was started has its ledger line.
-    pub async fn run(mut self, ready: Vec<ReadyCall>) -> Result<Vec<Answer>, Abort> {
+    pub async fn run(mut self, ready: Vec<ReadyCall>) -> Result<Vec<CallAnswer>, Abort> {
         self.interrupts.check()?;
         let mut seats = Vec::with_capacity(ready.len());
         for ready in ready {
@@ -90,7 +90,7 @@ impl Execution<'_> {
         if seats.iter().any(|seat| seat.tool.risk() != Risk::Read) {
             self.record.flush().await?;
         }
-        let mut answers: Vec<Option<Answer>> = vec![None; seats.len()];
+        let mut answers: Vec<Option<CallAnswer>> = vec![None; seats.len()];
         let interrupts = self.interrupts;
         let ended = interrupts.watch(Some(GRACE), self.drive(&seats, &mut answers)).await;
         let interrupt = match ended {
@@ -110,7 +110,7 @@ impl Execution<'_> {
         }
     }
 
-    async fn drive(&mut self, seats: &[Seat], answers: &mut [Option<Answer>]) -> Result<(), Abort> {
+    async fn drive(&mut self, seats: &[Seat], answers: &mut [Option<CallAnswer>]) -> Result<(), Abort> {
         let worst = self.guard.estimate().bytes(self.limits.max_inline_bytes.max(LONGEST_FAILURE as u64))
             + MESSAGE_TOKENS;
         let mut waiting = seats.iter().enumerate().peekable();
@@ -125,7 +125,7 @@ impl Execution<'_> {
                 waiting.next();
                 let protocol = PROTOCOL_TOOLS.contains(&seat.ready.call.name.as_str());
                 if self.gate.context_spent() && !protocol {
-                    answers[place] = Some(Answer::refused(&Refusal::ContextBudget));
+                    answers[place] = Some(CallAnswer::refused(&CallRefusal::ContextBudget));
                     continue;
                 }
                 let (record, queues, interrupts) = (self.record, self.queues, self.interrupts);
@@ -143,24 +143,28 @@ impl Execution<'_> {
                     return Err(Abort::new(StopDetail::Internal, "ToolFatal", message, technical));
                 }
                 Some(result) => answers[place] = Some(self.finish(&seats[place], result).await?),
-                None => answers[place] = Some(Answer::refused(&Refusal::Stopping)),
+                None => answers[place] = Some(CallAnswer::refused(&CallRefusal::Stopping)),
             }
         }
     }
 
-    fn fatal(&self, seat: &Seat, technical: &str) -> Result<Answer, Abort> {
-        let answer = Answer::error(&ToolError::Fatal(technical.to_owned()));
+    fn fatal(&self, seat: &Seat, technical: &str) -> Result<CallAnswer, Abort> {
+        let answer = CallAnswer::error(&ToolError::Fatal(technical.to_owned()));
         self.account(seat, Costs { error: Some(technical.to_owned()), ..Costs::default() }, answer.text())?;
         Ok(answer)
     }
 
     /// Redact → size → context guard → envelope → journal.
-    async fn finish(&mut self, seat: &Seat, result: Result<ToolOutput, ToolError>) -> Result<Answer, Abort> {
+    async fn finish(
+        &mut self,
+        seat: &Seat,
+        result: Result<ToolOutput, ToolError>,
+    ) -> Result<CallAnswer, Abort> {
         let call_id = &seat.ready.call.id;
         let (output, error) = match result {
             Ok(output) => (output, None),
             Err(error @ ToolError::Refused { .. }) => {
-                let answer = Answer::error(&self.redacted(error));
+                let answer = CallAnswer::error(&self.redacted(error));
                 let code = answer.envelope().code.clone().unwrap_or_default();
                 self.gate.finished(&seat.ready, format!("refused:{code}"), false);
                 return Ok(answer);
@@ -196,12 +200,12 @@ impl Execution<'_> {
         };
         self.gate.finished(&seat.ready, costs.error.clone().unwrap_or(sha256), error.is_none());
         let answer = match &error {
-            Some(error) => self.fit(Answer::error(error), None, &mut costs, call_id).await?,
+            Some(error) => self.fit(CallAnswer::error(error), None, &mut costs, call_id).await?,
             None if costs.bytes_out > self.limits.max_inline_bytes => {
                 let answer = self.store(text, StoreReason::SizeCap, &mut costs).await?;
                 self.fit(answer, None, &mut costs, call_id).await?
             }
-            None => self.fit(Answer::success(text.clone()), Some(text), &mut costs, call_id).await?,
+            None => self.fit(CallAnswer::success(text.clone()), Some(text), &mut costs, call_id).await?,
         };
         let answer = if error.is_none() { self.with_rules(answer, &seat.ready)? } else { answer };
         self.account(seat, costs, answer.text())?;
@@ -209,7 +213,7 @@ impl Execution<'_> {
     }
 
     /// Adds the rules of the folders that a call is about, the first time, where they fit.
-    fn with_rules(&mut self, answer: Answer, ready: &ReadyCall) -> Result<Answer, Abort> {
+    fn with_rules(&mut self, answer: CallAnswer, ready: &ReadyCall) -> Result<CallAnswer, Abort> {
         let Some(rules) = &self.nearest_rules else { return Ok(answer) };
         let Some((places, text)) = rules.of_call(&ready.arguments) else { return Ok(answer) };
         // A replayed answer may hold them already.
@@ -238,11 +242,11 @@ impl Execution<'_> {
     /// Lets the context guard decide about an answer: as it is, by handle, or dropped.
     async fn fit(
         &mut self,
-        answer: Answer,
+        answer: CallAnswer,
         text: Option<String>,
         costs: &mut Costs,
         call_id: &str,
-    ) -> Result<Answer, Abort> {
+    ) -> Result<CallAnswer, Abort> {
         if self.fits(answer.text())? {
             self.guard.append_tokens(self.tokens(answer.text()));
             return Ok(answer);
@@ -255,7 +259,7 @@ impl Execution<'_> {
                 return Ok(by_handle);
             }
         }
-        let stub = Answer::context_exceeded();
+        let stub = CallAnswer::context_exceeded();
         costs.error = Some(CONTEXT_EXCEEDED.to_owned());
         let reference = costs.handle.clone().unwrap_or_else(|| call_id.to_owned());
         self.exclusions.retain(|exclusion| exclusion.reference != reference);
@@ -287,22 +291,27 @@ impl Execution<'_> {
         Ok(false)
     }
 
-    async fn store(&mut self, text: String, reason: StoreReason, costs: &mut Costs) -> Result<Answer, Abort> {
+    async fn store(
+        &mut self,
+        text: String,
+        reason: StoreReason,
+        costs: &mut Costs,
+    ) -> Result<CallAnswer, Abort> {
         let tokens = self.guard.estimate().text(&text);
         let stored = self.outputs.store(text, tokens, reason).await?;
         let why = reason.as_str().to_owned();
         self.exclusions.push(Exclusion { reference: stored.handle.clone(), why });
-        let answer = Answer::stored(&stored.object, &stored.hint());
+        let answer = CallAnswer::stored(&stored.object, &stored.hint());
         costs.handle = Some(stored.handle);
         Ok(answer)
     }
 
     /// A call that was cut off by a stop or by the end of the wall time, or that never started.
-    fn give_up(&mut self, seat: &Seat) -> Result<Answer, Abort> {
+    fn give_up(&mut self, seat: &Seat) -> Result<CallAnswer, Abort> {
         if seat.started.get().is_none() {
-            return Ok(Answer::refused(&Refusal::Stopping));
+            return Ok(CallAnswer::refused(&CallRefusal::Stopping));
         }
-        let answer = Answer::failed("Cancelled", "cancelled, because the run is stopping");
+        let answer = CallAnswer::failed("Cancelled", "cancelled, because the run is stopping");
         self.account(seat, Costs { error: Some("cancelled".to_owned()), ..Costs::default() }, answer.text())?;
         Ok(answer)
     }

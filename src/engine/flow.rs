@@ -19,7 +19,7 @@ use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use super::visits_made::VisitsMade;
 use crate::domain::action_block::actions;
 use crate::domain::canonical::canonical_sha256;
-use crate::domain::completion::{CompletionResult, Snapshot};
+use crate::domain::completion::{CompletionResult, VisitEnd};
 use crate::domain::count::counted;
 use crate::domain::event::Event;
 use crate::domain::flow::{OnFailure, Step, StepId, ValidationStep};
@@ -39,7 +39,7 @@ const MOST_DENIALS: u32 = 3;
 
 /// One move of a flow.
 #[derive(Debug)]
-pub enum Progress {
+pub enum FlowMove {
     /// A visit ended. The caller keeps it (checkpoint, journal) before it asks for the next one.
     Visited(Box<VisitRecord>),
     /// The flow ended; asking again gives the same answer.
@@ -98,10 +98,10 @@ impl<'a> FlowRun<'a> {
     }
 
     /// Makes the next visit, or says how the flow ended.
-    pub async fn advance(&mut self) -> Result<Progress, JournalError> {
+    pub async fn advance(&mut self) -> Result<FlowMove, JournalError> {
         let step_id = loop {
             match &self.position {
-                Position::Ended(end) => return Ok(Progress::Ended(end.clone())),
+                Position::Ended(end) => return Ok(FlowMove::Ended(end.clone())),
                 Position::At(step_id) => break step_id.clone(),
                 Position::Held(last) => {
                     let last = last.clone();
@@ -144,12 +144,12 @@ impl<'a> FlowRun<'a> {
             Some(pending) => Position::Ended(FlowEnd::failed(pending)),
             None => decided.position,
         };
-        Ok(Progress::Visited(Box::new(record)))
+        Ok(FlowMove::Visited(Box::new(record)))
     }
 
-    fn end(&mut self, end: FlowEnd) -> Progress {
+    fn end(&mut self, end: FlowEnd) -> FlowMove {
         self.position = Position::Ended(end.clone());
-        Progress::Ended(end)
+        FlowMove::Ended(end)
     }
 
     /// Stop requests and budgets, before a visit (C-08, C-12, D24).
@@ -488,7 +488,7 @@ impl<'a> FlowRun<'a> {
         met: &mut BTreeSet<String>,
     ) -> CompletionResult {
         let definition = self.plan.definition();
-        let snapshot = Snapshot {
+        let snapshot = VisitEnd {
             visits: visit,
             checks: visit,
             closing,

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::abort::Abort;
 use super::arguments::{self, Scope};
-use super::envelope::{Answer, Refusal};
+use super::envelope::{CallAnswer, CallRefusal};
 use super::loop_guard::{LoopGuard, LoopVerdict};
 use super::policy::{Policy, PolicyVerdict};
 use super::question::{self, ASK};
@@ -122,7 +122,7 @@ pub enum Ruling {
     /// It may run.
     Run(Box<ReadyCall>),
     /// It may not; the model reads why.
-    Answered(Answer),
+    Answered(CallAnswer),
     /// It is a protocol call that the session itself acts on.
     Protocol,
 }
@@ -133,9 +133,9 @@ pub enum SingleRuling {
     /// It may run.
     Run(Box<ReadyCall>),
     /// It cannot run as proposed.
-    Refused(Answer),
+    Refused(CallAnswer),
     /// The policy denies it, softly or hard.
-    Denied(Answer),
+    Denied(CallAnswer),
 }
 
 /// The policy's answer to a permission request of a program.
@@ -170,9 +170,9 @@ pub struct ReadyCall {
 #[derive(Debug, Clone, PartialEq)]
 pub enum HandoffRuling {
     /// The flow may go there.
-    Accepted(Answer),
+    Accepted(CallAnswer),
     /// It is denied softly, and the flow may choose another way.
-    Denied(Answer),
+    Denied(CallAnswer),
 }
 
 /// A tool that the gate cannot accept: its configuration or its schema is wrong.
@@ -381,47 +381,47 @@ impl Gate {
         phase: Phase,
         captured: bool,
         seats: &mut u32,
-    ) -> Option<Refusal> {
+    ) -> Option<CallRefusal> {
         if let Err(problem) = &proposal.arguments {
-            return Some(Refusal::InvalidArguments(problem.clone()));
+            return Some(CallRefusal::InvalidArguments(problem.clone()));
         }
         match &proposal.report {
             ReportCall::Captured => return None,
-            ReportCall::Invalid(problem) => return Some(Refusal::InvalidArguments(problem.clone())),
-            ReportCall::TooLate => return Some(Refusal::ReportCaptured),
-            ReportCall::No if captured => return Some(Refusal::ReportCaptured),
+            ReportCall::Invalid(problem) => return Some(CallRefusal::InvalidArguments(problem.clone())),
+            ReportCall::TooLate => return Some(CallRefusal::ReportCaptured),
+            ReportCall::No if captured => return Some(CallRefusal::ReportCaptured),
             ReportCall::No => {}
         }
         match phase {
-            Phase::Final => return Some(Refusal::FinalTurn),
-            Phase::Stopping => return Some(Refusal::Stopping),
+            Phase::Final => return Some(CallRefusal::FinalTurn),
+            Phase::Stopping => return Some(CallRefusal::Stopping),
             Phase::Open => {}
         }
         let name = proposal.call.name.as_str();
         if self.protocol && name == TASK_STATUS {
             let problem = proposal.arguments.as_ref().ok().and_then(task_status::problem);
-            return problem.map(Refusal::InvalidArguments);
+            return problem.map(CallRefusal::InvalidArguments);
         }
         if self.protocol && self.asks && name == ASK {
             let arguments = proposal.arguments.as_ref().ok();
             let problem = arguments.and_then(|arguments| question::read(arguments, 0, "").err());
-            return problem.map(Refusal::InvalidArguments);
+            return problem.map(CallRefusal::InvalidArguments);
         }
         if *seats == 0 {
-            return Some(Refusal::TooManyCalls);
+            return Some(CallRefusal::TooManyCalls);
         }
         *seats -= 1;
         if !self.tools.contains_key(name) {
             return Some(self.absent(name));
         }
         if self.context_spent && !PROTOCOL_TOOLS.contains(&name) {
-            return Some(Refusal::ContextBudget);
+            return Some(CallRefusal::ContextBudget);
         }
         None
     }
 
-    fn absent(&self, name: &str) -> Refusal {
-        let refusal = if self.gone.contains(name) { Refusal::ToolGone } else { Refusal::UnknownTool };
+    fn absent(&self, name: &str) -> CallRefusal {
+        let refusal = if self.gone.contains(name) { CallRefusal::ToolGone } else { CallRefusal::UnknownTool };
         refusal(name.to_owned())
     }
 
@@ -439,7 +439,7 @@ impl Gate {
         }
         let arguments = Value::Object(arguments);
         if let Err(problem) = arguments::check(&door.validator, &arguments) {
-            return self.refuse(turn, proposal, Refusal::InvalidArguments(problem));
+            return self.refuse(turn, proposal, CallRefusal::InvalidArguments(problem));
         }
         let kind = (door.tool.risk(), door.tool.only_reads());
         let (verdict, input) = self.decide(turn, call, arguments, kind).await?;
@@ -449,16 +449,16 @@ impl Gate {
         let guarded = self.guard_loop(&action, turn)?;
         if verdict.decision == Decision::Deny {
             let answer = match guarded {
-                Some(refusal) => Answer::refused(&refusal),
+                Some(refusal) => CallAnswer::refused(&refusal),
                 None => {
                     self.loop_guard.finished(action, format!("denied:{}", verdict.reason));
-                    Answer::denied(&verdict)
+                    CallAnswer::denied(&verdict)
                 }
             };
             return Ok(Ruling::Answered(answer));
         }
         if let Some(refusal) = guarded {
-            return Ok(Ruling::Answered(Answer::refused(&refusal)));
+            return Ok(Ruling::Answered(CallAnswer::refused(&refusal)));
         }
         Ok(Ruling::Run(Box::new(ReadyCall {
             call: call.clone(),
@@ -471,31 +471,33 @@ impl Gate {
     }
 
     /// A refusal by the runtime. A model that goes on proposing what cannot run is in a loop too.
-    fn refuse(&mut self, turn: u32, proposal: &Proposal, refusal: Refusal) -> Result<Ruling, Denied> {
-        let repeatable =
-            matches!(refusal, Refusal::UnknownTool(_) | Refusal::ToolGone(_) | Refusal::InvalidArguments(_));
+    fn refuse(&mut self, turn: u32, proposal: &Proposal, refusal: CallRefusal) -> Result<Ruling, Denied> {
+        let repeatable = matches!(
+            refusal,
+            CallRefusal::UnknownTool(_) | CallRefusal::ToolGone(_) | CallRefusal::InvalidArguments(_)
+        );
         if !repeatable || proposal.report != ReportCall::No {
-            return Ok(Ruling::Answered(Answer::refused(&refusal)));
+            return Ok(Ruling::Answered(CallAnswer::refused(&refusal)));
         }
         let action = sha256_hex(format!("{}\0{}", proposal.call.name, proposal.call.arguments).as_bytes());
         let answer = match self.guard_loop(&action, turn)? {
-            Some(guarded) => Answer::refused(&guarded),
+            Some(guarded) => CallAnswer::refused(&guarded),
             None => {
                 self.loop_guard.finished(action, format!("refused:{}", refusal.code()));
-                Answer::refused(&refusal)
+                CallAnswer::refused(&refusal)
             }
         };
         Ok(Ruling::Answered(answer))
     }
 
-    fn guard_loop(&mut self, action: &str, turn: u32) -> Result<Option<Refusal>, Denied> {
+    fn guard_loop(&mut self, action: &str, turn: u32) -> Result<Option<CallRefusal>, Denied> {
         match self.loop_guard.judge(action, turn) {
             LoopVerdict::Free => Ok(None),
             LoopVerdict::Refuse(set) => {
                 if let Some(constraint) = set {
                     self.record.note(Event::ConstraintSet { constraint })?;
                 }
-                Ok(Some(Refusal::Loop))
+                Ok(Some(CallRefusal::Loop))
             }
             LoopVerdict::End => Err(Denied::Session(Abort::new(
                 StopDetail::LoopDetected,
@@ -561,16 +563,22 @@ impl Gate {
         self.give_back_unless(|_| matches!(&verdict, Ok(result) if result.decision == Decision::Allow)).await;
         let ruling = match verdict.map_err(Denied::into_abort)? {
             result if result.decision == Decision::Allow => {
-                HandoffRuling::Accepted(Answer::handed_over(to, &self.record.redact_json(payload)))
+                HandoffRuling::Accepted(CallAnswer::handed_over(to, &self.record.redact_json(payload)))
             }
-            result => HandoffRuling::Denied(Answer::denied(&result)),
+            result => HandoffRuling::Denied(CallAnswer::denied(&result)),
         };
         let (HandoffRuling::Accepted(answer) | HandoffRuling::Denied(answer)) = &ruling;
         self.handoff_item(&call_id, from, to, answer).await?;
         Ok(ruling)
     }
 
-    async fn handoff_item(&self, call_id: &str, from: &str, to: &str, answer: &Answer) -> Result<(), Abort> {
+    async fn handoff_item(
+        &self,
+        call_id: &str,
+        from: &str,
+        to: &str,
+        answer: &CallAnswer,
+    ) -> Result<(), Abort> {
         let output = self.record.envelope(answer).await?;
         let (call_id, from, to) = (call_id.to_owned(), from.to_owned(), to.to_owned());
         self.record.item(0, Item::HandoffItem { call_id, from, to, output })
@@ -658,7 +666,7 @@ impl Gate {
         if result.deny_mode == Some(DenyMode::ToolResult) {
             return Ok(result);
         }
-        let answer = Answer::denied(&result);
+        let answer = CallAnswer::denied(&result);
         match (&input.from, &input.to) {
             (Some(from), Some(to)) => self.handoff_item(call_id, from, to, &answer).await?,
             _ => self.record.answer_item(input.turn, call_id, &answer).await?,
@@ -675,7 +683,7 @@ enum Denied {
     /// The session ends when all calls of the reply are judged.
     Session(Abort),
     /// The same, by a hard denial; its answer is on the record.
-    ByPolicy(Box<Answer>, Abort),
+    ByPolicy(Box<CallAnswer>, Abort),
     /// It ends at once: the record cannot be written.
     Broken(Abort),
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::journal::JournalError;
-use super::reader::Asked;
+use super::reader::ReaderRequest;
 use super::visit::{FlowPlan, FlowWorld};
 use crate::domain::answer::{ReportedOutcome, reported};
 use crate::domain::canonical::sha256_hex;
@@ -45,7 +45,7 @@ impl FlowWorld {
             template_sha256: template.sha256,
             template_blob: template.blob,
         };
-        let asked = Asked { step, visit, name: "threads", prompt, schema: schema(missing) };
+        let asked = ReaderRequest { step, visit, name: "threads", prompt, schema: schema(missing) };
         match Box::pin(self.ask_reader(plan, asked)).await {
             Ok(answer) => Ok(reported(&answer)),
             Err(not_done) => {

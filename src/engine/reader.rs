@@ -36,7 +36,7 @@ pub(super) struct Question<'a> {
 }
 
 /// The answer.
-pub(super) struct Judged {
+pub(super) struct ReaderAnswer {
     /// Whether the change passes.
     pub holds: bool,
     /// Why, in the judge's words.
@@ -46,7 +46,7 @@ pub(super) struct Judged {
 }
 
 /// One question to a reader.
-pub(super) struct Asked<'a> {
+pub(super) struct ReaderRequest<'a> {
     /// The step that it is about.
     pub step: &'a Step,
     /// 1-based visit of the run.
@@ -77,7 +77,11 @@ fn question(check: &str) -> String {
 
 impl FlowWorld {
     /// Asks a semantic validator's question. Where it ends otherwise, the session failed, and with it the run.
-    pub(super) async fn judge(&self, plan: &FlowPlan, asked: Question<'_>) -> Result<Judged, NotDone<Stop>> {
+    pub(super) async fn judge(
+        &self,
+        plan: &FlowPlan,
+        asked: Question<'_>,
+    ) -> Result<ReaderAnswer, NotDone<Stop>> {
         let said = asked.output.and_then(|output| output.get("summary")).and_then(Value::as_str);
         let values: Values =
             [("question", question(asked.check)), ("summary", said.unwrap_or("(nothing yet)").to_owned())]
@@ -100,9 +104,10 @@ impl FlowWorld {
             template_blob: template.blob,
         };
         let schema = judgement_schema();
-        let asked = Asked { step: asked.step, visit: asked.visit, name: asked.validator, prompt, schema };
+        let asked =
+            ReaderRequest { step: asked.step, visit: asked.visit, name: asked.validator, prompt, schema };
         let said = self.ask_reader(plan, asked).await?;
-        Ok(Judged {
+        Ok(ReaderAnswer {
             holds: said.get("holds") == Some(&Value::Bool(true)),
             summary: said.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned(),
             said,
@@ -134,7 +139,7 @@ impl FlowWorld {
             "required": ["result"],
             "additionalProperties": false
         });
-        let asked = Asked { step, visit, name: "check", prompt, schema };
+        let asked = ReaderRequest { step, visit, name: "check", prompt, schema };
         let answer = self.ask_reader(plan, asked).await?;
         let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok((text("result") == "ok", text("reason")))
@@ -143,7 +148,7 @@ impl FlowWorld {
     pub(super) async fn ask_reader(
         &self,
         plan: &FlowPlan,
-        asked: Asked<'_>,
+        asked: ReaderRequest<'_>,
     ) -> Result<Map<String, Value>, NotDone<Stop>> {
         let shape = match ReportShape::new(plan.format, Some(asked.schema)) {
             Ok(shape) => shape,

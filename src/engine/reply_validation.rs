@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::arguments;
-use super::envelope::{Answer, Refusal};
+use super::envelope::{CallAnswer, CallRefusal};
 use super::gate::{Phase, Proposal, ReportCall};
 use super::model::{ModelReply, ReplyStop};
 use super::report::{FINAL_REPORT, ModelReport, ReportProblem, ReportShape};
@@ -44,7 +44,7 @@ pub struct Rejection {
     /// What the model is told. It is sent with the next attempt and not kept in the conversation (A-045).
     pub guidance: String,
     /// Calls of the reply that are answered by a refusal.
-    pub refused: Vec<(Proposal, Refusal)>,
+    pub refused: Vec<(Proposal, CallRefusal)>,
     /// The reply tried a report (A-070).
     pub report_tried: bool,
     /// How a schema was broken (A-043).
@@ -73,7 +73,7 @@ impl Rejection {
              call such a claim unverified, and call {FINAL_REPORT} again.",
             problems.join("\n- ")
         );
-        let refusal = Refusal::InvalidArguments("a claim is not backed by what it cites".to_owned());
+        let refusal = CallRefusal::InvalidArguments("a claim is not backed by what it cites".to_owned());
         let refused = proposals.into_iter().map(|proposal| (proposal, refusal.clone())).collect();
         Self { refused, ..Self::new("claims_unbacked", guidance) }
     }
@@ -95,7 +95,7 @@ impl Rejection {
                 tail.push(Message::Assistant { content: reply.text.clone(), reasoning, tool_calls });
                 tail.extend(self.refused.iter().map(|(proposal, refusal)| Message::Tool {
                     tool_call_id: proposal.call.id.clone(),
-                    content: Answer::refused(refusal).text().to_owned(),
+                    content: CallAnswer::refused(refusal).text().to_owned(),
                 }));
             }
         }
@@ -231,12 +231,12 @@ fn read_calls(
     Err(rejection)
 }
 
-fn refusal_of(proposal: Proposal, phase: Phase) -> (Proposal, Refusal) {
+fn refusal_of(proposal: Proposal, phase: Phase) -> (Proposal, CallRefusal) {
     let refusal = match (&proposal.report, &proposal.arguments) {
-        (ReportCall::Invalid(problem), _) => Refusal::InvalidArguments(problem.clone()),
-        (_, Err(problem)) => Refusal::InvalidArguments(problem.clone()),
-        _ if phase == Phase::Stopping => Refusal::Stopping,
-        _ => Refusal::FinalTurn,
+        (ReportCall::Invalid(problem), _) => CallRefusal::InvalidArguments(problem.clone()),
+        (_, Err(problem)) => CallRefusal::InvalidArguments(problem.clone()),
+        _ if phase == Phase::Stopping => CallRefusal::Stopping,
+        _ => CallRefusal::FinalTurn,
     };
     (proposal, refusal)
 }

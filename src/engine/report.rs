@@ -18,11 +18,11 @@ pub const FINAL_REPORT: &str = "agent__final_report";
 
 /// Puts the output of a step in order before its schema is checked: aliases, letter case, defaults (D21, D74). The
 /// error says why it cannot be used, whatever the schema says.
-pub type Prepare = Arc<dyn Fn(&mut Map<String, Value>) -> Result<Prepared, String> + Send + Sync>;
+pub type Prepare = Arc<dyn Fn(&mut Map<String, Value>) -> Result<PreparedOutput, String> + Send + Sync>;
 
 /// What a prepared output still has to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prepared {
+pub enum PreparedOutput {
     /// Its schema.
     ForSchema,
     /// Nothing: a model that gives up need not fit the schema (E10).
@@ -232,7 +232,7 @@ impl ReportShape {
         if let Some(validator) = &self.validator {
             let mut prepared = object.clone();
             if let Some(prepare) = &self.prepare
-                && prepare(&mut prepared).map_err(ReportProblem::shape)? == Prepared::GivenUp
+                && prepare(&mut prepared).map_err(ReportProblem::shape)? == PreparedOutput::GivenUp
             {
                 return Ok(());
             }
@@ -511,7 +511,7 @@ mod tests {
             if let Some(Value::String(intent)) = output.get_mut("intent") {
                 intent.make_ascii_lowercase();
             }
-            Ok(Prepared::ForSchema)
+            Ok(PreparedOutput::ForSchema)
         });
         let shape = ReportShape::new(ReportFormat::Markdown, Some(schema)).unwrap();
         let call = arguments(json!({ "content_json": { "intent": "NEXT" } }));

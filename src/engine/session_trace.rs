@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::abort::Abort;
 use super::clock::RunClock;
-use super::envelope::Answer;
+use super::envelope::CallAnswer;
 use super::journal::Journal;
 use super::redaction_program::RedactionProgram;
 use crate::domain::artifact::Artifact;
@@ -301,7 +301,7 @@ impl SessionTrace {
     }
 
     /// What came of a call.
-    pub async fn answer_item(&self, turn: u32, call_id: &str, answer: &Answer) -> Result<(), Abort> {
+    pub async fn answer_item(&self, turn: u32, call_id: &str, answer: &CallAnswer) -> Result<(), Abort> {
         let output = self.envelope(answer).await?;
         let item =
             Item::ToolCallOutputItem { call_id: call_id.to_owned(), output, rendered: answer.rendered() };
@@ -309,7 +309,7 @@ impl SessionTrace {
     }
 
     /// An answer's envelope as a record holds it.
-    pub async fn envelope(&self, answer: &Answer) -> Result<ToolResultEnvelope, Abort> {
+    pub async fn envelope(&self, answer: &CallAnswer) -> Result<ToolResultEnvelope, Abort> {
         let Some(data) = &answer.envelope().data else {
             return Ok(answer.envelope().clone());
         };

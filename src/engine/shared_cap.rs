@@ -16,7 +16,7 @@ use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::store::Store;
-use crate::store::port::{Cell, CellChange, Committed, Revision, StoreError};
+use crate::store::port::{Cell, CellChange, CommitOutcome, Revision, StoreError};
 
 /// A cap and where the spending under it is kept.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub struct Reservation {
 }
 
 /// What a cell said when it was looked at.
-pub(super) struct Looked {
+pub(super) struct CapLook {
     cell: Cell,
     after: Revision,
     pub spending: Spending,
@@ -242,10 +242,10 @@ impl SharedCap {
     }
 
     /// What a cell says, and which value that is. Blocks.
-    pub(super) fn look(&self, cell: Cell) -> Result<Looked, SharedCapError> {
+    pub(super) fn look(&self, cell: Cell) -> Result<CapLook, SharedCapError> {
         let (after, value) = self.store.get(&cell).map_err(|error| unknown(when(&cell), error))?;
         let spending = read(&self.store, &cell, value)?;
-        Ok(Looked { cell, after, spending })
+        Ok(CapLook { cell, after, spending })
     }
 
     /// The cap, with what people gave beyond it.
@@ -273,8 +273,8 @@ impl SharedCap {
     }
 
     /// The same of what a look has just seen: the cell is read again only where somebody came in between. Blocks.
-    pub(super) fn reserve_of(&self, looked: Looked, worst: Money) -> Result<Reservation, SharedCapError> {
-        let Looked { cell, after, mut spending } = looked;
+    pub(super) fn reserve_of(&self, looked: CapLook, worst: Money) -> Result<Reservation, SharedCapError> {
+        let CapLook { cell, after, mut spending } = looked;
         let reservation = Reservation { cell: cell.clone(), id: Uuid::new_v4() };
         if worst == Money::ZERO {
             return Ok(reservation);
@@ -283,8 +283,8 @@ impl SharedCap {
         let value = Some(written(&cell, &spending)?);
         let changed = self.store.commit(&[CellChange { cell: cell.clone(), after, value }]);
         match changed.map_err(|error| unknown(when(&cell), error))? {
-            Committed::Done => {}
-            Committed::Overtaken => {
+            CommitOutcome::Done => {}
+            CommitOutcome::Overtaken => {
                 change_cell(&self.store, &cell, |spending| self.set_aside(spending, reservation.id, worst))?;
             }
         }

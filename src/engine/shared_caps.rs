@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::task::{JoinError, JoinHandle};
 
-use super::shared_cap::{Lasts, Looked, Reservation, SharedCap, SharedCapError, WHEN_DAY, unknown, when};
+use super::shared_cap::{CapLook, Lasts, Reservation, SharedCap, SharedCapError, WHEN_DAY, unknown, when};
 use crate::domain::budget::IssueBudget;
 use crate::domain::money::Money;
 use crate::store::port::Cell;
@@ -231,11 +231,11 @@ fn looked_at(
     Ok(told(caps, &looks(caps, now)?))
 }
 
-fn looks(caps: &[SharedCap], now: DateTime<Utc>) -> Result<Vec<Looked>, SharedCapError> {
+fn looks(caps: &[SharedCap], now: DateTime<Utc>) -> Result<Vec<CapLook>, SharedCapError> {
     caps.iter().map(|cap| cap.look(cap.cell(now))).collect()
 }
 
-fn told(caps: &[SharedCap], looked: &[Looked]) -> (Option<Money>, Vec<IssueBudget>) {
+fn told(caps: &[SharedCap], looked: &[CapLook]) -> (Option<Money>, Vec<IssueBudget>) {
     let seen = || caps.iter().zip(looked);
     let left = seen().map(|(cap, looked)| cap.left_of(&looked.spending)).min();
     (left, seen().flat_map(|(cap, looked)| cap.news(&looked.spending)).collect())

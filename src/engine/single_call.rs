@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::abort::Abort;
 use super::arguments::{self, Scope};
 use super::context_guard::ContextGuard;
-use super::envelope::Answer;
+use super::envelope::CallAnswer;
 use super::execution::Execution;
 use super::gate::{Proposal, ReportCall, SingleRuling};
 use super::interrupt::{Interrupt, Interrupts};
@@ -22,16 +22,16 @@ const TURN: u32 = 1;
 #[derive(Debug, Clone, PartialEq)]
 pub enum SingleCall {
     /// It ran, well or not.
-    Ran(Answer),
+    Ran(CallAnswer),
     /// It could not run as proposed.
-    Refused(Answer),
+    Refused(CallAnswer),
     /// The policy denied it, softly or hard.
-    Denied(Answer),
+    Denied(CallAnswer),
 }
 
 impl SingleCall {
     /// Envelope and text.
-    pub fn answer(&self) -> &Answer {
+    pub fn answer(&self) -> &CallAnswer {
         match self {
             Self::Ran(answer) | Self::Refused(answer) | Self::Denied(answer) => answer,
         }

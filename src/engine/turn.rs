@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::abort::Abort;
-use super::attempt::{Answered, assistant, name_of};
+use super::attempt::{AttemptEnd, assistant, name_of};
 use super::context_guard::widest_limit;
-use super::envelope::Answer;
+use super::envelope::CallAnswer;
 use super::execution::Execution;
 use super::gate::{Phase, ReportCall, Ruling};
 use super::interrupt::Interrupt;
@@ -96,7 +96,7 @@ impl Session<'_> {
             }
             let allowance = self.allow(target, &state.tail).await?;
             match self.ask(target, attempt, &state.tail, allowance).await? {
-                Answered::Accepted { reply, valid, phase, sent, started } => {
+                AttemptEnd::Accepted { reply, valid, phase, sent, started } => {
                     let mut reply = *reply;
                     let mut valid = *valid;
                     let last = attempt == self.request.settings.max_retries;
@@ -111,7 +111,7 @@ impl Session<'_> {
                     }
                     return self.accept(reply, valid, phase, sent, started).await;
                 }
-                Answered::Rejected { reply, rejection } => {
+                AttemptEnd::Rejected { reply, rejection } => {
                     if let Some(thought) = reply.reasoning.clone() {
                         state.thought = Some((target, thought));
                     }
@@ -127,11 +127,11 @@ impl Session<'_> {
                         }
                     }
                 }
-                Answered::Failed(error) if error.class == ModelErrorClass::InvalidReply => {
+                AttemptEnd::Failed(error) if error.class == ModelErrorClass::InvalidReply => {
                     self.rejected(&mut state, attempt, None, &Rejection::invalid_reply()).await?;
                 }
-                Answered::Failed(error) => self.failed(&mut state, target, error)?,
-                Answered::GraceOver => return Ok(TurnEnd::StopAsked),
+                AttemptEnd::Failed(error) => self.failed(&mut state, target, error)?,
+                AttemptEnd::GraceOver => return Ok(TurnEnd::StopAsked),
             }
         }
         match state.last {
@@ -200,7 +200,7 @@ impl Session<'_> {
         for (proposal, refusal) in &rejection.refused {
             let parsed = super::reply_validation::shown_arguments(proposal);
             self.record.call_item(self.turn, &proposal.call, parsed.as_ref()).await?;
-            self.record.answer_item(self.turn, &proposal.call.id, &Answer::refused(refusal)).await?;
+            self.record.answer_item(self.turn, &proposal.call.id, &CallAnswer::refused(refusal)).await?;
         }
         state.tail = rejection.tail(reply);
         state.last = Some(Fault::Model { schema: rejection.schema.clone() });
@@ -325,7 +325,7 @@ impl Session<'_> {
     }
 
     /// A question to people ends the session.
-    fn end_with_question(&self, valid: &ValidReply, answers: &[Answer]) -> Result<(), Abort> {
+    fn end_with_question(&self, valid: &ValidReply, answers: &[CallAnswer]) -> Result<(), Abort> {
         let asked = valid.proposals.iter().zip(answers).find(|(proposal, answer)| {
             proposal.call.name == ASK && answer.envelope().status == EnvelopeStatus::Ok
         });
@@ -344,9 +344,9 @@ impl Session<'_> {
         rulings: Vec<Ruling>,
         valid: &ValidReply,
         started: Instant,
-    ) -> Result<Vec<Answer>, Abort> {
+    ) -> Result<Vec<CallAnswer>, Abort> {
         let mut ready = Vec::new();
-        let mut answers: Vec<Option<Answer>> = Vec::with_capacity(rulings.len());
+        let mut answers: Vec<Option<CallAnswer>> = Vec::with_capacity(rulings.len());
         for (ruling, proposal) in rulings.into_iter().zip(&valid.proposals) {
             let answer = match ruling {
                 Ruling::Run(call) => {
@@ -355,9 +355,9 @@ impl Session<'_> {
                 }
                 Ruling::Answered(answer) => Some(answer),
                 Ruling::Protocol if proposal.report == ReportCall::Captured => {
-                    Some(Answer::success("The final report is captured.".to_owned()))
+                    Some(CallAnswer::success("The final report is captured.".to_owned()))
                 }
-                Ruling::Protocol => Some(Answer::success("Noted.".to_owned())),
+                Ruling::Protocol => Some(CallAnswer::success("Noted.".to_owned())),
             };
             if let Some(answer) = &answer {
                 let message = Message::Tool {
@@ -375,7 +375,7 @@ impl Session<'_> {
                 *answer = ran.next();
             }
         }
-        let whole: Option<Vec<Answer>> = answers.into_iter().collect();
+        let whole: Option<Vec<CallAnswer>> = answers.into_iter().collect();
         whole.ok_or_else(|| Abort::internal("a call was left without an answer"))
     }
 
@@ -383,7 +383,7 @@ impl Session<'_> {
         &mut self,
         ready: Vec<super::gate::ReadyCall>,
         started: Instant,
-    ) -> Result<Vec<Answer>, Abort> {
+    ) -> Result<Vec<CallAnswer>, Abort> {
         let settings = &self.request.settings;
         let mut timeout = settings.tool_timeout;
         if let Some(turn_timeout) = self.request.turn_timeout {

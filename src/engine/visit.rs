@@ -14,7 +14,7 @@ use super::gate::HandoffRuling;
 use super::journal::JournalError;
 use super::nearest_rules::Background;
 use super::not_done::NotDone;
-use super::report::{Prepared, ReportShape};
+use super::report::{PreparedOutput, ReportShape};
 use super::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_unconfirmed};
 use super::session_outcome::SessionOutcome;
 use super::session_trace::{SessionIds, SessionTrace};
@@ -371,11 +371,11 @@ fn shape(plan: &FlowPlan, step: &Step, notes: &Notes) -> Result<ReportShape, Sto
             // The message of the gate says more than the enum of the schema (E05).
             match flow.interpret(step, output) {
                 Err(error @ GateError::NotAllowed { .. }) => return Err(error.to_string()),
-                Ok(Interpreted { intent: Intent::Abort, .. }) => return Ok(Prepared::GivenUp),
+                Ok(Interpreted { intent: Intent::Abort, .. }) => return Ok(PreparedOutput::GivenUp),
                 _ => {}
             }
         }
-        Ok(Prepared::ForSchema)
+        Ok(PreparedOutput::ForSchema)
     })))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::differences::ReadIndex;
-use super::not_taken::NotTaken;
+use super::not_taken::NotInSnapshot;
 use crate::domain::name::CommitId;
 use crate::sys::files::Stamp;
 
@@ -16,7 +16,7 @@ pub(super) struct Snapshot {
     /// The tree of it.
     pub tree: String,
     /// Files that are in no tree.
-    pub not_taken: Vec<(String, NotTaken)>,
+    pub not_taken: Vec<(String, NotInSnapshot)>,
 }
 
 /// What agentd's index of a worktree describes: files are compared with it.

@@ -8,7 +8,7 @@ use super::blob::LARGEST_FILE;
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
 use super::last_snapshot::{Base, INDEX, Snapshot};
-use super::not_taken::{NotTaken, may_be_named};
+use super::not_taken::{NotInSnapshot, may_be_named};
 use super::output;
 use super::plain_head::commit_in;
 use super::program::Identity;
@@ -150,7 +150,7 @@ impl Worktree {
         &self,
         own: &AbsPath,
         work: &AbsPath,
-    ) -> Result<(Base, Vec<(String, NotTaken)>, Vec<CommitId>), GitError> {
+    ) -> Result<(Base, Vec<(String, NotInSnapshot)>, Vec<CommitId>), GitError> {
         let known = copy(own, work).await?;
         if !known {
             let base = match self.head().await? {
@@ -223,32 +223,32 @@ impl Worktree {
 
     /// Files that no tree gets: those larger than agentd reads (a file under Git LFS is small in git), and those with a
     /// name that git refuses.
-    async fn not_taken(&self, files: Vec<String>) -> Result<Vec<(String, NotTaken)>, GitError> {
+    async fn not_taken(&self, files: Vec<String>) -> Result<Vec<(String, NotInSnapshot)>, GitError> {
         let root = self.path().clone();
         let look = move || {
             let why = |path: &String| {
                 let meta = root.join(path).as_path().symlink_metadata().ok()?;
                 if !may_be_named(path, meta.is_symlink()) {
-                    return Some(NotTaken::Name);
+                    return Some(NotInSnapshot::Name);
                 }
-                (meta.is_file() && meta.len() > LARGEST_FILE).then_some(NotTaken::Large(meta.len()))
+                (meta.is_file() && meta.len() > LARGEST_FILE).then_some(NotInSnapshot::Large(meta.len()))
             };
             files.into_iter().filter_map(|path| why(&path).map(|why| (path, why))).collect()
         };
-        let mut found: Vec<(String, NotTaken)> =
+        let mut found: Vec<(String, NotInSnapshot)> =
             tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))?;
         if self.lfs() && !found.is_empty() {
             let paths: String = found.iter().map(|(path, _)| format!("{path}\0")).collect();
             let asked =
                 self.call(["check-attr", "-z", "--stdin", "filter"]).await?.stdin(paths).text().await?;
             let under = output::under_lfs(&asked);
-            found.retain(|(path, why)| *why == NotTaken::Name || !under.contains(path.as_str()));
+            found.retain(|(path, why)| *why == NotInSnapshot::Name || !under.contains(path.as_str()));
         }
         Ok(found)
     }
 
     /// Changed files that cannot be added. No snapshot and no commit has them.
-    pub async fn left_out(&self) -> Result<Vec<(String, NotTaken)>, GitError> {
+    pub async fn left_out(&self) -> Result<Vec<(String, NotInSnapshot)>, GitError> {
         let found = self.snapshot(false).await?.not_taken;
         if found.is_empty() {
             return Ok(found);
@@ -267,8 +267,8 @@ impl Worktree {
         let found = self.left_out().await?.into_iter();
         let found: Vec<(String, u64)> = found
             .filter_map(|(path, why)| match why {
-                NotTaken::Large(bytes) => Some((path, bytes)),
-                NotTaken::Name => None,
+                NotInSnapshot::Large(bytes) => Some((path, bytes)),
+                NotInSnapshot::Name => None,
             })
             .collect();
         let Some(head) = self.head().await?.filter(|_| !found.is_empty()) else { return Ok(Vec::new()) };

@@ -25,12 +25,12 @@ pub struct TreeFile {
     /// Its path.
     pub path: String,
     /// What is there.
-    pub found: Found,
+    pub found: TreeEntry,
 }
 
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum TreeEntry {
     /// A text; `at` is the path at which it stands, behind all links.
     Text {
         /// The path.
@@ -94,7 +94,7 @@ fn file(repository: &Repository, root: &Tree<'_>, path: String) -> Result<Option
     let mut at = path.clone();
     for _ in 0..MOST_LINKS {
         let Some((id, mode)) = entry(root, &at)? else {
-            let found = Found::LeadsOut { target: at };
+            let found = TreeEntry::LeadsOut { target: at };
             return Ok(Some(TreeFile { path, found }));
         };
         if mode == FOLDER || mode == SUBMODULE {
@@ -110,15 +110,15 @@ fn file(repository: &Repository, root: &Tree<'_>, path: String) -> Result<Option
                 return Ok(None);
             }
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]).into_owned();
-            return Ok(Some(TreeFile { path, found: Found::Text { at, text } }));
+            return Ok(Some(TreeFile { path, found: TreeEntry::Text { at, text } }));
         }
         let target = String::from_utf8_lossy(&bytes).into_owned();
         match followed(&at, &target) {
             Some(next) => at = next,
-            None => return Ok(Some(TreeFile { path, found: Found::LeadsOut { target } })),
+            None => return Ok(Some(TreeFile { path, found: TreeEntry::LeadsOut { target } })),
         }
     }
-    Ok(Some(TreeFile { path, found: Found::LeadsOut { target: at } }))
+    Ok(Some(TreeFile { path, found: TreeEntry::LeadsOut { target: at } }))
 }
 
 fn entry(root: &Tree<'_>, path: &str) -> Result<Option<(Oid, i32)>, GitError> {

@@ -45,11 +45,11 @@ pub struct Budget {
 
 /// The breaker's state, for `status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct BreakerState {
     /// Primary budgets by resource.
     pub budgets: Vec<Budget>,
     /// Until when requests are held back, and by which limit.
-    pub held: Option<Held>,
+    pub held: Option<LimitInForce>,
     /// Requests that GitHub counted.
     pub counted: u64,
     /// Requests answered with 304, which cost nothing.
@@ -58,7 +58,7 @@ pub struct Snapshot {
 
 /// A limit that holds now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct LimitInForce {
     /// `primary` or `secondary`.
     pub limit: &'static str,
     /// How long still.
@@ -237,7 +237,7 @@ impl Breaker {
     }
 
     /// For `status`.
-    pub fn snapshot(&self, now: Instant) -> Snapshot {
+    pub fn snapshot(&self, now: Instant) -> BreakerState {
         let state = self.lock();
         let budgets = state.primary.iter().map(|(resource, primary)| Budget {
             resource: resource.clone(),
@@ -246,7 +246,7 @@ impl Breaker {
             reset: primary.reset,
         });
         let held = |limit, gate: Option<Gate>| {
-            gate.and_then(|gate| gate.pause(now)).map(|pause| Held {
+            gate.and_then(|gate| gate.pause(now)).map(|pause| LimitInForce {
                 limit,
                 wait: pause.wait,
                 until: pause.until,
@@ -257,7 +257,7 @@ impl Breaker {
             .values()
             .filter_map(|primary| held("primary", primary.closed))
             .max_by_key(|held| held.wait);
-        Snapshot {
+        BreakerState {
             budgets: budgets.collect(),
             held: held("secondary", state.secondary).or(primary),
             counted: state.counted,
@@ -272,7 +272,7 @@ impl Breaker {
 
 /// Reads several answers and gives what is known afterwards. For tests with answers that GitHub does not send.
 #[doc(hidden)]
-pub fn read_limits<'a>(answers: impl IntoIterator<Item = (u16, &'a HeaderMap, &'a str)>) -> Snapshot {
+pub fn read_limits<'a>(answers: impl IntoIterator<Item = (u16, &'a HeaderMap, &'a str)>) -> BreakerState {
     let (breaker, now) = (Breaker::default(), Instant::now());
     for (status, headers, message) in answers {
         breaker.note("core", status, headers, message, now);

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::auth::{Auth, GitToken, Minted};
-use super::breaker::{Breaker, Snapshot};
+use super::breaker::{Breaker, BreakerState};
 use super::clipped_body::{self, BodyError};
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
@@ -170,7 +170,7 @@ impl Client {
     }
 
     /// Budgets, limits that hold, and what was asked so far.
-    pub fn limits(&self) -> Snapshot {
+    pub fn limits(&self) -> BreakerState {
         self.shared.breaker.snapshot(Instant::now())
     }
 

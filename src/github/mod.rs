@@ -43,7 +43,7 @@ pub mod listing_format;
 pub use account::{Actor, Association, Viewer};
 pub use attachments::TextOf;
 pub use auth::GitToken;
-pub use breaker::{Budget, Snapshot, read_limits};
+pub use breaker::{BreakerState, Budget, read_limits};
 pub use checks::{Annotation, CheckedHead, HEADS_AT_ONCE, HeadState, Job, Step};
 pub use client::{Client, Settings};
 pub use comments::{Comment, Reaction};

@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
 use super::run_index::{Row, Rows};
-use crate::daemon::cluster::status::{Word, of_all};
+use crate::daemon::cluster::status::{NodeWord, of_all};
 use crate::daemon::status_format::{LogLine, Status};
 use crate::daemon::{IssueRef, shown_line};
 use crate::domain::cluster::names::token;
@@ -78,9 +78,10 @@ impl OtherNodes {
         let Some(shown) = self.words(away.is_none()).await else {
             return Status { stale_since: away, ..own };
         };
-        let mut words: Vec<Word> = shown.items.iter().map(word).collect();
+        let mut words: Vec<NodeWord> = shown.items.iter().map(word).collect();
         words.retain(|word| token(&word.node) != self.node);
-        let here = Word { node: self.node.clone(), lives: true, as_of: own.at, status: Some(own.clone()) };
+        let here =
+            NodeWord { node: self.node.clone(), lives: true, as_of: own.at, status: Some(own.clone()) };
         words.push(here);
         words.sort_by(|a, b| a.node.cmp(&b.node));
         let stale_since = away.or(shown.stale.as_ref().map(|(since, _)| *since));
@@ -237,10 +238,10 @@ impl Table {
 }
 
 /// A node's word; without a status where that is of a version that cannot be read here.
-pub fn word(known: &KnownStatus) -> Word {
+pub fn word(known: &KnownStatus) -> NodeWord {
     let status = serde_json::from_value(known.status.clone());
     let as_of = known.as_of.trunc_subsecs(3);
-    Word { node: known.node.clone(), lives: known.lives, as_of, status: status.ok() }
+    NodeWord { node: known.node.clone(), lives: known.lives, as_of, status: status.ok() }
 }
 
 /// A run's row with the members that one of this state directory has.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::issue_budget::{self, Given};
+use super::issue_budget::{self, IssueExtension};
 use super::run::Run;
 use crate::domain::budget::{BudgetKind, Budgets};
 use crate::domain::event::Event;
@@ -17,7 +17,7 @@ use crate::record::rendering;
 
 /// The caps of a run: as planned, and at least what a person gave the run that it continues. What people gave the issue
 /// since that run comes on top.
-pub(super) fn caps(run: &Run<'_>, given: &Given) -> Result<Budgets, JournalError> {
+pub(super) fn caps(run: &Run<'_>, given: &IssueExtension) -> Result<Budgets, JournalError> {
     let planned = &run.plan.budgets;
     let before = run.lease.predecessor.as_ref();
     let extended = before.and_then(|before| before.facts.extensions.last());

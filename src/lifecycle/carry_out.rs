@@ -52,7 +52,7 @@ pub enum Done {
 
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
-pub enum NotDone {
+pub enum NotCarriedOut {
     /// The store failed: the same again may succeed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -88,13 +88,13 @@ impl From<Decided> for Done {
     }
 }
 
-impl From<JournalError> for NotDone {
+impl From<JournalError> for NotCarriedOut {
     fn from(error: JournalError) -> Self {
         Self::Journal(error)
     }
 }
 
-impl NotDone {
+impl NotCarriedOut {
     /// Whether the same may be done later.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -122,7 +122,11 @@ pub struct With<'a> {
 ///
 /// # Errors
 /// Nothing was done; with a store that fails, it may have been.
-pub async fn carry_out(state: &StateDir, request: &PersonRequest, with: With<'_>) -> Result<Done, NotDone> {
+pub async fn carry_out(
+    state: &StateDir,
+    request: &PersonRequest,
+    with: With<'_>,
+) -> Result<Done, NotCarriedOut> {
     let With { left, plans } = with;
     let PersonRequest { id, repository, issue, by, at, what } = request.clone();
     let login = by.login(&Host::current().name);
@@ -151,13 +155,13 @@ pub async fn carry_out(state: &StateDir, request: &PersonRequest, with: With<'_>
             let given = move || {
                 let of = (&repository, &issue);
                 let given = shared_cap::extend_issue(&store, of, (&id.to_string(), &extension), Money::ZERO)?;
-                given.map(Done::Given).map_err(|_| NotDone::Refused("nothing may be given".to_owned()))
+                given.map(Done::Given).map_err(|_| NotCarriedOut::Refused("nothing may be given".to_owned()))
             };
             blocking(given).await
         }
         PersonAsks::Say { text } => {
             let Some(number) = issue.number() else {
-                return Err(NotDone::Refused(format!("{issue} is no issue's number")));
+                return Err(NotCarriedOut::Refused(format!("{issue} is no issue's number")));
             };
             // As good as unique: two people who speak in the same moment are both heard.
             let id = RemarkId::Said(id.as_u64_pair().0);
@@ -186,9 +190,11 @@ pub async fn carry_out(state: &StateDir, request: &PersonRequest, with: With<'_>
 }
 
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, NotDone> + Send + 'static,
-) -> Result<T, NotDone> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(NotDone::Panic(panic.to_string())))
+    work: impl FnOnce() -> Result<T, NotCarriedOut> + Send + 'static,
+) -> Result<T, NotCarriedOut> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|panic| Err(NotCarriedOut::Panic(panic.to_string())))
 }
 
 fn said((id, number): (RemarkId, u64), login: String, text: &str, at: DateTime<Utc>) -> Remark {
@@ -223,9 +229,9 @@ pub async fn hear(
     request: &PersonRequest,
     plans: Plans<'_>,
     now: DateTime<Utc>,
-) -> Result<Done, NotDone> {
+) -> Result<Done, NotCarriedOut> {
     if let Some(fault) = request.fault(now) {
-        return Err(NotDone::Refused(fault));
+        return Err(NotCarriedOut::Refused(fault));
     }
     let (own, asked) = (state.clone(), request.clone());
     match &request.what {
@@ -258,18 +264,20 @@ pub fn newest_run(state: &StateDir, repo: &RepoName, issue: &IssueKey) -> Option
 }
 
 /// The run that is to end: the one that was named, or the one that goes on with it.
-fn at_work(state: &StateDir, request: &PersonRequest) -> Result<RunId, NotDone> {
+fn at_work(state: &StateDir, request: &PersonRequest) -> Result<RunId, NotCarriedOut> {
     let PersonAsks::Stop { run_id, .. } = request.what else {
-        return Err(NotDone::Refused("no run is to end".to_owned()));
+        return Err(NotCarriedOut::Refused("no run is to end".to_owned()));
     };
     let facts_of = |run_id| {
         let facts = run_facts::read_anywhere(&state.run(&request.repository, run_id))?;
-        facts.ok_or_else(|| NotDone::Refused(format!("there is no run {run_id} of {}", request.repository)))
+        facts.ok_or_else(|| {
+            NotCarriedOut::Refused(format!("there is no run {run_id} of {}", request.repository))
+        })
     };
-    let over = |run_id| NotDone::Refused(format!("run {run_id} has ended already"));
+    let over = |run_id| NotCarriedOut::Refused(format!("run {run_id} has ended already"));
     let facts = facts_of(run_id)?;
     if facts.lease.as_ref().is_some_and(|lease| lease.issue.key != request.issue) {
-        return Err(NotDone::Refused(format!("run {run_id} is none of issue {}", request.issue)));
+        return Err(NotCarriedOut::Refused(format!("run {run_id} is none of issue {}", request.issue)));
     }
     let Some(end) = &facts.end else { return Ok(run_id) };
     if !is_gone_on_with(end.detail) {
@@ -277,12 +285,12 @@ fn at_work(state: &StateDir, request: &PersonRequest) -> Result<RunId, NotDone> 
     }
     let newest = newest_run(state, &request.repository, &request.issue).ok_or_else(|| over(run_id))?;
     if newest == run_id {
-        return Err(NotDone::CutOff);
+        return Err(NotCarriedOut::CutOff);
     }
     let mut at = facts_of(newest)?;
     if at.end.is_some() {
         let cut_off = at.end.as_ref().is_some_and(|end| is_gone_on_with(end.detail));
-        return Err(if cut_off { NotDone::CutOff } else { over(run_id) });
+        return Err(if cut_off { NotCarriedOut::CutOff } else { over(run_id) });
     }
     loop {
         let before = at.lease.as_ref().and_then(|lease| lease.previous_run);
@@ -308,16 +316,16 @@ fn undecided(
     state: &StateDir,
     request: &PersonRequest,
     now: DateTime<Utc>,
-) -> Result<Option<(RunDir, RunFacts)>, NotDone> {
+) -> Result<Option<(RunDir, RunFacts)>, NotCarriedOut> {
     let (PersonAsks::Approve { run_id, proposal, instead_of, .. }
     | PersonAsks::Deny { run_id, proposal, instead_of }) = &request.what
     else {
-        return Err(NotDone::Refused("nothing is to be decided".to_owned()));
+        return Err(NotCarriedOut::Refused("nothing is to be decided".to_owned()));
     };
     let newest = newest_run(state, &request.repository, &request.issue).ok_or(NotApproved::NoRun)?;
     if newest != *run_id {
         let words = format!("run {run_id} is not the newest one of issue {} any more", request.issue);
-        return Err(NotDone::Refused(words));
+        return Err(NotCarriedOut::Refused(words));
     }
     let dir = state.run(&request.repository, newest);
     let facts = run_facts::read_anywhere(&dir)?.ok_or(NotApproved::NoRun)?;
@@ -336,7 +344,7 @@ fn undecided(
         false => {
             let who = by.login.unwrap_or_else(|| "somebody".to_owned());
             let done = if approves { "approved" } else { "denied" };
-            Err(NotDone::Refused(format!("{who} has {done} the call meanwhile")))
+            Err(NotCarriedOut::Refused(format!("{who} has {done} the call meanwhile")))
         }
     }
 }

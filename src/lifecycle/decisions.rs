@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::conversation::parked::parked_format::{Answer, Parked, ParkedIssue, WaitsFor};
+use crate::conversation::parked::parked_format::{Parked, ParkedAnswer, ParkedIssue, WaitsFor};
 use crate::conversation::parked::{ParkedCell, plan_in, plan_shown};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
@@ -59,21 +59,21 @@ enum Put {
 }
 
 /// What somebody says, as it is kept.
-pub(super) fn said(text: String, by: String, at: DateTime<Utc>) -> Answer {
-    Answer { text, by, permission: None, at, plan: None }
+pub(super) fn said(text: String, by: String, at: DateTime<Utc>) -> ParkedAnswer {
+    ParkedAnswer { text, by, permission: None, at, plan: None }
 }
 
 /// Answers the question of a run, in words or by an option's number.
 pub(super) async fn answer(
     cell: &ParkedCell,
     (key, run_id): (&IssueKey, RunId),
-    answer: Answer,
+    answer: ParkedAnswer,
 ) -> Result<Decided, NotDecided> {
     let put = move |issue: &mut ParkedIssue| {
         let Some(parked) = of_run(issue, run_id) else { return Put::Over };
         let WaitsFor::Answer { question, .. } = &parked.waits_for else { return Put::Over };
         let text = question.chosen(&answer.text).map_or_else(|| answer.text.clone(), str::to_owned);
-        put(parked, Answer { text, ..answer.clone() })
+        put(parked, ParkedAnswer { text, ..answer.clone() })
     };
     match cell.update(put).await?.1 {
         Put::Done => Ok(Decided::Now),
@@ -89,11 +89,11 @@ pub(super) async fn answer(
 pub(super) async fn reject_plan(
     cell: &ParkedCell,
     (key, run_id): (&IssueKey, RunId),
-    why: Answer,
+    why: ParkedAnswer,
     plans: &Plans<'_>,
 ) -> Result<Decided, NotDecided> {
     let most = plans.most_rejected;
-    let rejects = Answer { plan: Some(PlanVerdict::Rejected), ..why };
+    let rejects = ParkedAnswer { plan: Some(PlanVerdict::Rejected), ..why };
     decide(cell, (key, run_id), rejects, most).await
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn approve_plan(
         return Ok(Decided::Before);
     }
     let (text, verdict) = as_it_reads(repo, key, (&parked, &plan), at, plans).await?;
-    let approves = Answer { text, by, permission: None, at, plan: Some(verdict) };
+    let approves = ParkedAnswer { text, by, permission: None, at, plan: Some(verdict) };
     decide(cell, (key, run_id), approves, u32::MAX).await
 }
 
@@ -157,7 +157,7 @@ async fn as_it_reads(
 async fn decide(
     cell: &ParkedCell,
     (key, run_id): (&IssueKey, RunId),
-    answer: Answer,
+    answer: ParkedAnswer,
     most_rejected: u32,
 ) -> Result<Decided, NotDecided> {
     let rejects = answer.plan == Some(PlanVerdict::Rejected);
@@ -194,7 +194,7 @@ fn of_run(issue: &mut ParkedIssue, run_id: RunId) -> Option<&mut Parked> {
     issue.parked.as_mut().filter(|parked| parked.run_id == run_id && parked.is_posted)
 }
 
-fn put(parked: &mut Parked, given: Answer) -> Put {
+fn put(parked: &mut Parked, given: ParkedAnswer) -> Put {
     match &parked.answer {
         Some(known) if (known.at, &known.by) == (given.at, &given.by) => Put::Already,
         Some(_) => Put::Late,

@@ -4,7 +4,9 @@
 
 use super::taken::{LASTS, cell, unreadable, write};
 use crate::config::config_file::Auto;
-use crate::conversation::parked::parked_format::{Answer, Given, GivingBack, Over, ParkedIssue, Taken};
+use crate::conversation::parked::parked_format::{
+    GivenBack, GivingBack, Over, ParkedAnswer, ParkedIssue, Taken,
+};
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::worktree_of;
@@ -18,7 +20,7 @@ use crate::git::commit::CommitMessage;
 use crate::git::prepare::WorktreeError;
 use crate::git::worktree::Worktree;
 use crate::repository::context::RepositoryContext;
-use crate::store::port::NotTaken;
+use crate::store::port::LeaseNotTaken;
 
 /// Changed files that the agent is told of by name.
 const MOST_FILES: usize = 50;
@@ -55,15 +57,15 @@ pub async fn give_back(
     taken(context, key).await?;
     let held = match context.take(context.lease(key), "agentd give-back", LASTS).await {
         Ok(held) => held,
-        Err(NotTaken::Busy(holder)) => {
+        Err(LeaseNotTaken::Busy(holder)) => {
             let who = holder.map_or_else(|| "another process".to_owned(), |holder| holder.to_string());
             let message = format!("The work on issue {key} cannot be given back while {who} uses it.");
             return Err(Refusal::new(StopDetail::BranchBusy, message).hint("try again in a moment"));
         }
-        Err(error @ NotTaken::Full { .. }) => {
+        Err(error @ LeaseNotTaken::Full { .. }) => {
             return Err(Refusal::new(StopDetail::BranchBusy, error.to_string()));
         }
-        Err(NotTaken::Store(error)) => return Err(unreadable(error)),
+        Err(LeaseNotTaken::Store(error)) => return Err(unreadable(error)),
     };
     let given = under_lease(context, key, giving).await;
     if let Err(error) = held.release() {
@@ -111,14 +113,14 @@ async fn under_lease(
         let Some(taken) = issue.taken_mut() else { return };
         taken.giving_back = None;
         taken.given =
-            Some(Given { head: given.head.clone(), changed: given.changed.clone(), by_id: giving.by_id });
+            Some(GivenBack { head: given.head.clone(), changed: given.changed.clone(), by_id: giving.by_id });
         let Some(parked) = issue.parked.as_mut() else { return };
         if giving.ends {
             parked.over = Some(Over::Ended("user_stop".to_owned()));
         } else {
             let (text, by) = (giving.text.clone(), giving.by.clone());
             let permission = giving.permission;
-            parked.answer = Some(Answer { text, by, permission, at: giving.at, plan: None });
+            parked.answer = Some(ParkedAnswer { text, by, permission, at: giving.at, plan: None });
         }
     };
     cell(context, key).update(keep).await.map_err(unreadable)?;

@@ -22,7 +22,7 @@ use crate::repository::mapping_format::MappingRecord;
 
 /// What people gave an issue beyond its budget.
 #[derive(Debug, Default)]
-pub struct Given {
+pub struct IssueExtension {
     /// All of it.
     pub in_all: Money,
     /// What the run that is continued had not heard of.
@@ -32,9 +32,9 @@ pub struct Given {
 }
 
 /// What people have given the issue of a run. A replay has none.
-pub(super) async fn given(run: &Run<'_>) -> Result<Given, JournalError> {
+pub(super) async fn given(run: &Run<'_>) -> Result<IssueExtension, JournalError> {
     if !counts(run.context) {
-        return Ok(Given::default());
+        return Ok(IssueExtension::default());
     }
     let unreadable = |refusal: Refusal| JournalError {
         path: run.journal.dir().path.display().to_string(),
@@ -45,7 +45,7 @@ pub(super) async fn given(run: &Run<'_>) -> Result<Given, JournalError> {
     let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.started.as_ref());
     let known = before.map_or(in_all, |before| before.issue_given);
     let newest = spending.extensions.into_values().max_by_key(|given| given.at);
-    Ok(Given { in_all, since: in_all.saturating_sub(known), by: newest.map(|newest| newest.by) })
+    Ok(IssueExtension { in_all, since: in_all.saturating_sub(known), by: newest.map(|newest| newest.by) })
 }
 
 /// A run's share of its issue's budget; `None` = there is no such cap, or nothing is spent.

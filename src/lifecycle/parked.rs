@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 
 use super::run::Run;
 use crate::conversation::parked::parked_format::{
-    Answer, Over, Parked, ParkedIssue, PostedComment, Taken, WaitsFor,
+    Over, Parked, ParkedAnswer, ParkedIssue, PostedComment, Taken, WaitsFor,
 };
 use crate::conversation::parked::{self, ParkedCell};
 use crate::domain::canonical::sha256_hex;
@@ -82,7 +82,7 @@ pub(super) async fn take_up(
             Ok(None)
         }
         WaitsFor::Answer { .. } => {
-            let Answer { text, by, permission, at, .. } = answer.clone();
+            let ParkedAnswer { text, by, permission, at, .. } = answer.clone();
             let answered = Answered { run_id: parked.run_id, text, by, permission, at };
             run.journal.record(Event::QuestionAnswered(answered.clone()))?;
             tell_answered(run, &parked, &answer).await;
@@ -103,7 +103,7 @@ fn decided(
     run: &Run<'_>,
     parked: &Parked,
     plan: &ProposedPlan,
-    answer: &Answer,
+    answer: &ParkedAnswer,
     finished: &mut [VisitRecord],
 ) -> Result<(), JournalError> {
     let Some(verdict) = answer.plan else { return Ok(()) };
@@ -129,7 +129,7 @@ fn decided(
 }
 
 /// The comment that asked says who answered what.
-async fn tell_answered(run: &Run<'_>, parked: &Parked, answer: &Answer) {
+async fn tell_answered(run: &Run<'_>, parked: &Parked, answer: &ParkedAnswer) {
     let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
     let WaitsFor::Answer { question, .. } = &parked.waits_for else { return };
     let asked = parked.waits_for.key();
@@ -155,7 +155,7 @@ fn given_back(
     run: &Run<'_>,
     parked: &Parked,
     taken: &Taken,
-    answer: &Answer,
+    answer: &ParkedAnswer,
     finished: &mut [VisitRecord],
 ) -> Result<String, JournalError> {
     let given = taken.given.as_ref();

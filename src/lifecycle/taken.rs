@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::stop_request::{self, StopRequest};
 use crate::conversation::parked::ParkedCell;
-use crate::conversation::parked::parked_format::{Asked, Parked, ParkedIssue, Taken};
+use crate::conversation::parked::parked_format::{HandOverRequest, Parked, ParkedIssue, Taken};
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::worktree_of;
@@ -20,7 +20,7 @@ use crate::issue::{shown_lease, status_comment};
 use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
-use crate::store::port::{NotTaken, StoreError};
+use crate::store::port::{LeaseNotTaken, StoreError};
 use crate::sys::holder_format::Holder;
 use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
@@ -76,8 +76,8 @@ pub async fn take(context: &RepositoryContext, key: &IssueKey, over: &TakenOver)
     }
     let held = match context.take(context.lease(key), "agentd take", LASTS).await {
         Ok(held) => held,
-        Err(NotTaken::Busy(_) | NotTaken::Full { .. }) => return Ok(Took::Busy),
-        Err(NotTaken::Store(error)) => return Err(unreadable(error)),
+        Err(LeaseNotTaken::Busy(_) | LeaseNotTaken::Full { .. }) => return Ok(Took::Busy),
+        Err(LeaseNotTaken::Store(error)) => return Err(unreadable(error)),
     };
     let mapping = held.record().and_then(mapping_of);
     let taken = park(context, key, mapping, over).await;
@@ -91,7 +91,7 @@ pub async fn take(context: &RepositoryContext, key: &IssueKey, over: &TakenOver)
 pub async fn take_as_asked(
     context: &RepositoryContext,
     key: &IssueKey,
-    asked: &Asked,
+    asked: &HandOverRequest,
 ) -> Result<Option<Took>, Refusal> {
     let lease = context.look(context.lease(key)).await?;
     let newest = lease.and_then(|lease| mapping_of(lease.record.as_ref()?)).map(|mapping| mapping.run_id);
@@ -129,7 +129,7 @@ async fn ask(
     if !dir.path.exists() {
         return busy("with another state directory");
     }
-    let asked = Asked { run_id: mapping.run_id, over: over.clone() };
+    let asked = HandOverRequest { run_id: mapping.run_id, over: over.clone() };
     let keep = move |issue: &mut ParkedIssue| {
         // A run that has handed it over is only still on its way out.
         if issue.taken().is_none() {

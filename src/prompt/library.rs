@@ -28,7 +28,7 @@ struct PromptFile {
 
 /// A template that was found for an address.
 #[derive(Debug, Clone, Copy)]
-pub struct Found<'a> {
+pub struct FoundTemplate<'a> {
     /// The template.
     pub template: &'a Template,
     /// File relative to the prompt root.
@@ -53,7 +53,7 @@ pub struct ResolvedPrompt {
     pub text: String,
     /// File used, as people know it.
     pub path: String,
-    /// See [`Found::fell_back`].
+    /// See [`FoundTemplate::fell_back`].
     pub fell_back: bool,
     /// SHA-256 of the file.
     pub template_sha256: String,
@@ -139,7 +139,11 @@ impl PromptLibrary {
     }
 
     /// Finds the template of an address.
-    pub fn find(&self, address: &PromptAddress, absent: AbsentAdaptation) -> Result<Found<'_>, PromptError> {
+    pub fn find(
+        &self,
+        address: &PromptAddress,
+        absent: AbsentAdaptation,
+    ) -> Result<FoundTemplate<'_>, PromptError> {
         address.check()?;
         let candidates = address.candidates();
         for (index, candidate) in candidates.iter().enumerate() {
@@ -148,7 +152,7 @@ impl PromptLibrary {
             }
             if let Some((path, file)) = self.files.get_key_value(candidate) {
                 let template = file.template.as_ref().map_err(Clone::clone)?;
-                return Ok(Found { template, path, fell_back: index > 0 });
+                return Ok(FoundTemplate { template, path, fell_back: index > 0 });
             }
         }
         let tried = if absent == AbsentAdaptation::Fail { &candidates[..1] } else { &candidates[..] };
@@ -186,7 +190,7 @@ impl PromptLibrary {
     }
 
     /// Renders a template that was found.
-    pub fn render(&self, found: &Found<'_>, values: &Values) -> Result<ResolvedPrompt, PromptError> {
+    pub fn render(&self, found: &FoundTemplate<'_>, values: &Values) -> Result<ResolvedPrompt, PromptError> {
         let shown = self.shown(found.path);
         let text = found.template.render(values).map_err(|error| error.in_file(&shown))?;
         if text.trim().is_empty() {

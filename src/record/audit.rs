@@ -25,7 +25,7 @@ const EMITTED: &str = "record_emitted";
 
 /// Something that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct AuditFinding {
     /// The file it was found in, relative to the run directory.
     pub file: String,
     /// What is wrong.
@@ -46,12 +46,12 @@ pub struct Inspection {
     /// What is proven by what.
     pub proof: Proof,
     /// Empty = everything holds.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<AuditFinding>,
 }
 
 impl Inspection {
     fn found(&mut self, file: &str, problem: impl Into<String>) {
-        self.findings.push(Finding { file: file.to_owned(), problem: problem.into() });
+        self.findings.push(AuditFinding { file: file.to_owned(), problem: problem.into() });
     }
 }
 

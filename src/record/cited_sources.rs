@@ -27,12 +27,12 @@ const LOOKING: [&str; 8] = [
 /// Every tool call of a run, in order.
 #[derive(Debug, Default)]
 pub struct CitedSources {
-    calls: Vec<Answered>,
+    calls: Vec<AnsweredCall>,
 }
 
 /// One call and its answer.
 #[derive(Debug, Clone)]
-pub struct Answered {
+pub struct AnsweredCall {
     /// 1-based visit.
     pub visit: u32,
     /// Id of the call, unique in a conversation.
@@ -89,7 +89,7 @@ impl CitedSources {
 
     fn item(&mut self, visit: u32, item: &Item) {
         match item {
-            Item::ToolCallItem { call_id, name, arguments, .. } => self.calls.push(Answered {
+            Item::ToolCallItem { call_id, name, arguments, .. } => self.calls.push(AnsweredCall {
                 visit,
                 call_id: call_id.clone(),
                 tool: name.clone(),
@@ -149,13 +149,13 @@ impl CitedSources {
     }
 
     /// The call of that id: of the visit that cites it, else the last one.
-    pub fn by_call(&self, visit: u32, call_id: &str) -> Option<&Answered> {
+    pub fn by_call(&self, visit: u32, call_id: &str) -> Option<&AnsweredCall> {
         let of_id = || self.calls.iter().rev().filter(|call| call.call_id == call_id);
         of_id().find(|call| call.visit == visit).or_else(|| of_id().next())
     }
 
     /// The call whose answer is kept under that handle.
-    pub fn by_handle(&self, handle: &str) -> Option<&Answered> {
+    pub fn by_handle(&self, handle: &str) -> Option<&AnsweredCall> {
         self.calls.iter().find(|call| call.handle.as_deref() == Some(handle))
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use chrono::{DateTime, Utc};
 
-use super::cited_sources::{Answered, CitedSources, changed_files, reports};
+use super::cited_sources::{AnsweredCall, CitedSources, changed_files, reports};
 use crate::domain::call_scope::{ScopePath, normalised};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::denied_files::DeniedFiles;
@@ -15,7 +15,7 @@ use crate::domain::evidence::{
     quoted_lines, short_quote,
 };
 use crate::domain::evidence_gate::{self, Case, CitedClaim, Judgement};
-use crate::domain::facts::{Committed, RunFacts};
+use crate::domain::facts::{CommittedWork, RunFacts};
 use crate::domain::redaction::Redactor;
 use crate::domain::report::{Cite, ClaimKind, ProposedClaim, ProposedStatus};
 use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
@@ -268,7 +268,7 @@ async fn file_of(checkout: &Checkout, tree: &str, path: &str) -> Result<(String,
 /// The answer of a tool. For a command that agentd has run again, it is agentd's own result; else the recorded one.
 async fn answer(
     scene: &Scene<'_>,
-    answered: &Answered,
+    answered: &AnsweredCall,
     verification: &[EvidenceRecord],
     lines: Option<(u64, u64)>,
     said: Option<&str>,
@@ -386,7 +386,7 @@ fn of_run(scene: &Scene<'_>, run: &VerifyCommand) -> Provenance {
     })
 }
 
-async fn change(scene: &Scene<'_>, committed: &Committed) -> EvidenceRecord {
+async fn change(scene: &Scene<'_>, committed: &CommittedWork) -> EvidenceRecord {
     let quote = change_lines(&committed.change);
     let origin = scene.facts.lease.as_ref().map(|lease| lease.origin.commit.clone());
     let patch = match &origin {

@@ -17,7 +17,7 @@ const LASTS: Duration = Duration::from_secs(10 * 60);
 
 /// A worktree and what is known of its issue.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct KnownWorktree {
     /// The worktree.
     pub listed: ListedWorktree,
     /// The mapping, where a run made it.
@@ -27,13 +27,13 @@ pub struct Known {
 }
 
 /// The repository's worktrees.
-pub async fn list(context: &RepositoryContext) -> Result<Vec<Known>, Refusal> {
+pub async fn list(context: &RepositoryContext) -> Result<Vec<KnownWorktree>, Refusal> {
     let mut found = Vec::new();
     for listed in context.checkout.list_worktrees(&context.worktree_root()).await? {
         let lease = context.look(context.lease_of(&listed.name)).await?;
         let mapping = lease.as_ref().and_then(|lease| mapping_of(lease.record.as_ref()?));
         let holder = lease.and_then(|lease| lease.holder);
-        found.push(Known { listed, mapping, holder });
+        found.push(KnownWorktree { listed, mapping, holder });
     }
     Ok(found)
 }
@@ -64,7 +64,7 @@ pub async fn clean_up(
             }
         }
     }
-    let free: Vec<&Known> = known.iter().filter(|one| !held.contains_key(&one.listed.name)).collect();
+    let free: Vec<&KnownWorktree> = known.iter().filter(|one| !held.contains_key(&one.listed.name)).collect();
     let plan = PrunePlan {
         root: context.worktree_root(),
         merged_into: origins(context, &free).await,
@@ -78,7 +78,7 @@ pub async fn clean_up(
     Ok(pruned)
 }
 
-fn reason_to_hold(one: &Known, now: DateTime<Utc>, age: Duration) -> Option<String> {
+fn reason_to_hold(one: &KnownWorktree, now: DateTime<Utc>, age: Duration) -> Option<String> {
     if let Some(holder) = &one.holder {
         return Some(format!("a run works in it: {holder}"));
     }
@@ -90,7 +90,7 @@ fn reason_to_hold(one: &Known, now: DateTime<Utc>, age: Duration) -> Option<Stri
 }
 
 /// The present commits of the origin branches. A branch that cannot be fetched proves nothing.
-async fn origins(context: &RepositoryContext, of: &[&Known]) -> Vec<crate::domain::name::CommitId> {
+async fn origins(context: &RepositoryContext, of: &[&KnownWorktree]) -> Vec<crate::domain::name::CommitId> {
     let configured =
         context.repository.origin_branch.as_deref().and_then(|name| BranchName::parse(name).ok());
     let mapped = of.iter().filter_map(|one| Some(one.mapping.as_ref()?.origin.branch.clone()));
@@ -106,7 +106,10 @@ async fn origins(context: &RepositoryContext, of: &[&Known]) -> Vec<crate::domai
 }
 
 /// Heads of merged pull requests, if there is a tracker. Squashed ones are in no history.
-async fn merged_heads(context: &RepositoryContext, of: &[&Known]) -> Vec<crate::domain::name::CommitId> {
+async fn merged_heads(
+    context: &RepositoryContext,
+    of: &[&KnownWorktree],
+) -> Vec<crate::domain::name::CommitId> {
     let Some(github) = &context.github else { return Vec::new() };
     let mut commits = Vec::new();
     for branch in of.iter().filter_map(|one| Some(one.mapping.as_ref()?.branch.clone())) {

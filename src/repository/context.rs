@@ -24,7 +24,7 @@ use crate::git::requirements::Population;
 use crate::github;
 use crate::record::sinks::Sinks;
 use crate::replay::recorded_run::RecordedRun;
-use crate::store::port::{Held, LeaseKey, NotTaken, StoreError};
+use crate::store::port::{HeldLease, LeaseKey, LeaseNotTaken, StoreError};
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::holder_format::LeaseRecord;
@@ -89,7 +89,7 @@ impl RepositoryContext {
         lease: LeaseKey,
         instance: &str,
         lasts: Duration,
-    ) -> Result<Box<dyn Held>, NotTaken> {
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         let (state, instance) = (self.state.clone(), instance.to_owned());
         Self::taken(move || state.store().take(&lease, &instance, lasts)).await
     }
@@ -100,14 +100,14 @@ impl RepositoryContext {
         lease: LeaseKey,
         instance: &str,
         lasts: Duration,
-    ) -> Result<Box<dyn Held>, NotTaken> {
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         let (state, instance) = (self.state.clone(), instance.to_owned());
         Self::taken(move || state.store().take_for_run(&lease, &instance, lasts)).await
     }
 
     async fn taken(
-        take: impl FnOnce() -> Result<Box<dyn Held>, NotTaken> + Send + 'static,
-    ) -> Result<Box<dyn Held>, NotTaken> {
+        take: impl FnOnce() -> Result<Box<dyn HeldLease>, LeaseNotTaken> + Send + 'static,
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         tokio::task::spawn_blocking(take).await.unwrap_or_else(|panic| {
             let words = panic.to_string();
             Err(StoreError::Failed { action: "take", place: "a lease".to_owned(), words }.into())

@@ -8,7 +8,7 @@ use tokio::task::AbortHandle;
 use crate::domain::cluster::cells::read;
 use crate::domain::cluster::quota::{QUOTA_SCHEMA, QuotaCell};
 use crate::github::Client;
-use crate::store::port::{Cell, CellChange, Committed, StoreError};
+use crate::store::port::{Cell, CellChange, CommitOutcome, StoreError};
 use crate::store::run_dir::StateDir;
 
 /// How long until limits that could not be told are told again.
@@ -60,7 +60,7 @@ async fn tell(client: &Client, state: &StateDir, cell: &Cell) -> bool {
             let now = text.map(|text| read::<QuotaCell>(&text, QUOTA_SCHEMA)).transpose();
             let Ok(Some(next)) = now.map(|now| now.unwrap_or_default().with(&limits)) else { return Ok(()) };
             let value = serde_json::to_string(&next).ok();
-            if store.commit(&[CellChange { cell: cell.clone(), after, value }])? == Committed::Done {
+            if store.commit(&[CellChange { cell: cell.clone(), after, value }])? == CommitOutcome::Done {
                 return Ok(());
             }
         }

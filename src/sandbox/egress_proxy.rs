@@ -20,7 +20,7 @@ const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// What one sandbox may reach of the network.
 #[derive(Debug, Clone, Copy)]
-pub struct Reach<'a> {
+pub struct NetworkReach<'a> {
     /// Hosts.
     pub egress: &'a Egress,
     /// The cluster's servers, which it does not reach even so.
@@ -31,7 +31,7 @@ pub struct Reach<'a> {
     pub max_requests: Option<u32>,
 }
 
-impl<'a> Reach<'a> {
+impl<'a> NetworkReach<'a> {
     /// These hosts, and no endpoints.
     pub fn of(egress: &'a Egress, servers: &'a [(String, u16)]) -> Self {
         Self { egress, servers, endpoints: &[], max_requests: None }
@@ -63,8 +63,13 @@ impl EgressProxy {
     }
 
     /// Opens what is allowed. `list` names the list of hosts for people.
-    pub fn open(folder: &AbsPath, name: &str, reach: Reach<'_>, list: String) -> Result<Self, ProxyError> {
-        let Reach { egress, servers, endpoints, max_requests } = reach;
+    pub fn open(
+        folder: &AbsPath,
+        name: &str,
+        reach: NetworkReach<'_>,
+        list: String,
+    ) -> Result<Self, ProxyError> {
+        let NetworkReach { egress, servers, endpoints, max_requests } = reach;
         let hosts = match egress {
             Egress::Nothing if endpoints.is_empty() => return Ok(Self::closed()),
             Egress::Everything if endpoints.is_empty() => {

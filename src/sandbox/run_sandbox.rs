@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cargo_home;
-use super::egress_proxy::{self, EgressProxy, Reach};
+use super::egress_proxy::{self, EgressProxy, NetworkReach};
 use super::toolchains::{self, Readable};
 use crate::config::Env;
 use crate::config::sandbox_file::{SandboxMode, SandboxTable};
@@ -171,7 +171,7 @@ impl RunSandbox {
                 if reached {
                     let list = "boundaries.sandbox.network.trustedDomains".to_owned();
                     let servers = context.config.cluster.servers();
-                    let reach = Reach::of(&sandbox.network, &servers);
+                    let reach = NetworkReach::of(&sandbox.network, &servers);
                     let way = EgressProxy::open(&made.folder, "out", reach, list);
                     made.commands = way.map_err(|error| error.to_string())?;
                 }
@@ -356,8 +356,9 @@ impl RunSandbox {
             }
             _ => {
                 let list = list("boundaries.sandbox.network.trustedDomains");
-                self.commands = EgressProxy::open(&self.folder, "out", Reach::of(egress, &servers), list)
-                    .map_err(failed)?;
+                self.commands =
+                    EgressProxy::open(&self.folder, "out", NetworkReach::of(egress, &servers), list)
+                        .map_err(failed)?;
             }
         }
         for (place, program) in programs.iter().enumerate() {
@@ -366,7 +367,7 @@ impl RunSandbox {
                     .map_err(|refusal| refusal.stop)?;
                 let list = list("agentd.program.network");
                 let name = numbered("agent-out", place);
-                let reach = Reach {
+                let reach = NetworkReach {
                     egress: &program.network,
                     servers: &servers,
                     endpoints: &endpoints,

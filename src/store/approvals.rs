@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::port::{Cell, CellChange, Committed, Revision, Store, StoreError};
+use super::port::{Cell, CellChange, CommitOutcome, Revision, Store, StoreError};
 use super::run_dir::StateDir;
 use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::name::RepoName;
@@ -60,7 +60,7 @@ impl Approvals {
         }
         // Whoever empties it has it.
         let emptied = self.change(proposal_hash, after, None);
-        (holds && matches!(emptied, Ok(Committed::Done))).then_some(approval)
+        (holds && matches!(emptied, Ok(CommitOutcome::Done))).then_some(approval)
     }
 
     /// Keeps an approval that was taken and not used, unless there is a newer one. Blocks.
@@ -78,7 +78,7 @@ impl Approvals {
         proposal_hash: &str,
         after: Revision,
         value: Option<String>,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<CommitOutcome, StoreError> {
         self.store.commit(&[CellChange { cell: self.cell(proposal_hash), after, value }])
     }
 

@@ -6,7 +6,7 @@ use futures::stream::BoxStream;
 use serde_json::Value;
 
 use super::error::StoreError;
-use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
+use crate::domain::cluster::assignment::{AssignmentAnswer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{RunKey, SessionId};
 use crate::domain::cluster::control::Move;
 use crate::domain::cluster::person_request::RequestMessage;
@@ -144,7 +144,7 @@ pub trait Assignments: Send + Sync {
     fn name(&self, id: &AssignmentId, key: &RunKey, run_id: &str) -> Result<(), StoreError>;
 
     /// Says what became of an assignment that this session has taken, or does not take. False: it has not.
-    fn answer(&self, id: &AssignmentId, key: &RunKey, answer: Answer) -> Result<bool, StoreError>;
+    fn answer(&self, id: &AssignmentId, key: &RunKey, answer: AssignmentAnswer) -> Result<bool, StoreError>;
 
     /// Forgets an assignment whose end was read.
     fn forget(&self, id: &AssignmentId, key: &RunKey) -> Result<(), StoreError>;

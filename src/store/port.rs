@@ -247,7 +247,7 @@ pub struct Servers {
 /// What became of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Committed {
+pub enum CommitOutcome {
     /// All of it is there.
     Done,
     /// A cell has another value than was expected: nothing was changed.
@@ -264,11 +264,11 @@ pub trait Cells {
 
     /// Changes up to [`MOST_CHANGES`] cells, all or none, if each still has the value that its change comes after. After an
     /// error, reading tells whether it was done.
-    fn commit(&self, changes: &[CellChange]) -> Result<Committed, StoreError>;
+    fn commit(&self, changes: &[CellChange]) -> Result<CommitOutcome, StoreError>;
 
     /// As [`Cells::commit`] for one change, which a loss of the machine may take back until the cell is committed again or
     /// [`Cells::sync_cell`] was called. For what may be lost because the value before errs on the safe side.
-    fn commit_for_now(&self, change: &CellChange) -> Result<Committed, StoreError> {
+    fn commit_for_now(&self, change: &CellChange) -> Result<CommitOutcome, StoreError> {
         self.commit(std::slice::from_ref(change))
     }
 
@@ -310,14 +310,14 @@ impl dyn Store {
         &self,
         cell: &Cell,
         mut change: impl FnMut(Option<String>) -> Result<Option<String>, E>,
-        commit: impl Fn(&CellChange) -> Result<Committed, StoreError>,
+        commit: impl Fn(&CellChange) -> Result<CommitOutcome, StoreError>,
     ) -> Result<(), E> {
         loop {
             let (after, value) = self.get(cell)?;
             let value = change(value)?;
             match commit(&CellChange { cell: cell.clone(), after, value })? {
-                Committed::Done => return Ok(()),
-                Committed::Overtaken => {}
+                CommitOutcome::Done => return Ok(()),
+                CommitOutcome::Overtaken => {}
             }
         }
     }
@@ -346,7 +346,7 @@ pub enum LeaseKey {
 
 /// Why a lease was not given.
 #[derive(Debug, thiserror::Error)]
-pub enum NotTaken {
+pub enum LeaseNotTaken {
     /// Someone has it.
     #[error("held by {}", .0.as_ref().map_or_else(|| "a process that has not said who it is".into(), |holder| holder.to_string()))]
     Busy(Option<Box<Holder>>),
@@ -367,7 +367,12 @@ pub enum NotTaken {
 pub trait Holders {
     /// Takes a lease for this process, or says who has it; a dead holder's is taken over. `lasts`: how long it counts for
     /// those who cannot see whether this process lives.
-    fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken>;
+    fn take(
+        &self,
+        lease: &LeaseKey,
+        instance: &str,
+        lasts: Duration,
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken>;
 
     /// The same for a run, which counts against the caps of a cluster.
     fn take_for_run(
@@ -375,7 +380,7 @@ pub trait Holders {
         lease: &LeaseKey,
         instance: &str,
         lasts: Duration,
-    ) -> Result<Box<dyn Held>, NotTaken> {
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         self.take(lease, instance, lasts)
     }
 
@@ -390,7 +395,7 @@ pub trait Holders {
 }
 
 /// A held lease. Dropping it gives it back.
-pub trait Held: Debug + Send + Sync {
+pub trait HeldLease: Debug + Send + Sync {
     /// This holder.
     fn holder(&self) -> Option<&Holder>;
 

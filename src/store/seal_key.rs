@@ -9,7 +9,7 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublic
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::port::{Cell, CellChange, Cells, Committed, StoreError};
+use super::port::{Cell, CellChange, Cells, CommitOutcome, StoreError};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::seal::{SealKeys, SealStatement, SignedSeal};
 use crate::sys::files;
@@ -169,7 +169,7 @@ pub fn count<C: Cells + ?Sized>(store: &C, keys: impl IntoIterator<Item = String
             return Ok(());
         }
         let value = Some(serde_json::to_string(&all).unwrap_or_default());
-        if store.commit(&[CellChange { cell: Cell::SealKeys, after, value }])? == Committed::Done {
+        if store.commit(&[CellChange { cell: Cell::SealKeys, after, value }])? == CommitOutcome::Done {
             return Ok(());
         }
     }

@@ -13,7 +13,7 @@ use agentd::domain::name::RepoName;
 use agentd::domain::run::RunId;
 use agentd::store::Store;
 use agentd::store::port::{
-    Appended, Cell, CellChange, Committed, LeaseKey, Log, MOST_CHANGES, NotTaken, Revision,
+    Appended, Cell, CellChange, CommitOutcome, LeaseKey, LeaseNotTaken, Log, MOST_CHANGES, Revision,
 };
 use agentd::store::run_dir::{RunDir, StateDir};
 use futures::StreamExt as _;
@@ -85,7 +85,7 @@ fn set(store: &dyn Store, cells: &[Cell], value: &str) {
         CellChange { cell: cell.clone(), after, value: Some(value.to_owned()) }
     };
     let changes: Vec<CellChange> = cells.iter().map(change).collect();
-    assert_eq!(store.commit(&changes).unwrap(), Committed::Done);
+    assert_eq!(store.commit(&changes).unwrap(), CommitOutcome::Done);
 }
 
 fn said(store: &dyn Store, cell: &Cell) -> Option<String> {
@@ -176,7 +176,7 @@ fn one_of_many_commits_on_one_revision_wins<P: Place>(_: &str) {
     for round in 0..8 {
         let state = P::open(&place.address());
         let (after, _) = state.store().get(&cell(1)).unwrap();
-        let outcomes: Vec<(usize, Committed)> = std::thread::scope(|scope| {
+        let outcomes: Vec<(usize, CommitOutcome)> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..8)
                 .map(|writer| {
                     let own = P::open(&place.address());
@@ -187,8 +187,11 @@ fn one_of_many_commits_on_one_revision_wins<P: Place>(_: &str) {
                 .collect();
             writers.into_iter().map(|writer| writer.join().unwrap()).collect()
         });
-        let won: Vec<usize> =
-            outcomes.iter().filter(|(_, done)| *done == Committed::Done).map(|(writer, _)| *writer).collect();
+        let won: Vec<usize> = outcomes
+            .iter()
+            .filter(|(_, done)| *done == CommitOutcome::Done)
+            .map(|(writer, _)| *writer)
+            .collect();
         assert_eq!(won.len(), 1, "{outcomes:?}");
         assert_eq!(said(&**state.store(), &cell(1)), Some(format!("{round} of {}", won[0])));
     }
@@ -203,12 +206,12 @@ fn a_cell_is_emptied_once_and_an_empty_one_is_filled_once<P: Place>(_: &str) {
         store.commit(&[CellChange { cell: cell(1), after, value }]).unwrap()
     };
     assert_eq!(store.get(&cell(1)).unwrap(), (Revision::ABSENT, None));
-    assert_eq!(change(Revision::ABSENT, None), Committed::Done, "there is nothing to do");
-    assert_eq!(change(Revision::ABSENT, Some("a")), Committed::Done);
-    assert_eq!(change(Revision::ABSENT, Some("b")), Committed::Overtaken);
+    assert_eq!(change(Revision::ABSENT, None), CommitOutcome::Done, "there is nothing to do");
+    assert_eq!(change(Revision::ABSENT, Some("a")), CommitOutcome::Done);
+    assert_eq!(change(Revision::ABSENT, Some("b")), CommitOutcome::Overtaken);
     let (after, _) = store.get(&cell(1)).unwrap();
-    assert_eq!(change(after, None), Committed::Done);
-    assert_eq!(change(after, None), Committed::Overtaken);
+    assert_eq!(change(after, None), CommitOutcome::Done);
+    assert_eq!(change(after, None), CommitOutcome::Overtaken);
     assert_eq!(store.get(&cell(1)).unwrap(), (Revision::ABSENT, None));
 }
 
@@ -225,8 +228,8 @@ fn what_is_changed_for_now_is_read_by_all_at_once<P: Place>(_: &str) {
         // In turns, as several processes change what they share.
         let (own, other) = if turn % 3 == 2 { (&two, &one) } else { (&one, &two) };
         let value = format!("{{\"turn\":{turn}}}");
-        assert_eq!(change(own, seen, &value), Committed::Done);
-        assert_eq!(change(other, seen, "late"), Committed::Overtaken);
+        assert_eq!(change(own, seen, &value), CommitOutcome::Done);
+        assert_eq!(change(other, seen, "late"), CommitOutcome::Overtaken);
         assert_eq!(said(&**other.store(), &cell).as_ref(), Some(&value));
         seen = other.store().get(&cell).unwrap().0;
         if turn == 3 {
@@ -252,12 +255,12 @@ fn a_commit_of_several_cells_is_all_or_nothing<P: Place>(_: &str) {
     };
     let (one, _) = store.get(&cell(1)).unwrap();
     let refused = store.commit(&[change(1, one, Some("after")), change(2, stale, Some("after"))]).unwrap();
-    assert_eq!(refused, Committed::Overtaken);
+    assert_eq!(refused, CommitOutcome::Overtaken);
     assert_eq!(said(store, &cell(1)).as_deref(), Some("before"), "the first of the two stays, too");
     let (two, _) = store.get(&cell(2)).unwrap();
     let changes =
         [change(1, one, None), change(2, two, Some("after")), change(3, Revision::ABSENT, Some("after"))];
-    assert_eq!(store.commit(&changes).unwrap(), Committed::Done);
+    assert_eq!(store.commit(&changes).unwrap(), CommitOutcome::Done);
     let now = [1, 2, 3].map(|number| said(store, &cell(number)));
     assert_eq!(now, [None, Some("after".to_owned()), Some("after".to_owned())]);
     let many: Vec<CellChange> =
@@ -363,7 +366,7 @@ fn a_lease_has_one_holder_and_what_is_recorded_outlives_it<P: Place>(_: &str) {
     let holder = other.store().look(&key).unwrap().holder.unwrap();
     assert_eq!(holder.instance, "first");
     assert!(other.store().lives(&holder));
-    let NotTaken::Busy(Some(named)) = other.store().take(&key, "second", lasts).unwrap_err() else {
+    let LeaseNotTaken::Busy(Some(named)) = other.store().take(&key, "second", lasts).unwrap_err() else {
         panic!("not busy")
     };
     assert_eq!(*named, holder);
@@ -394,7 +397,7 @@ fn a_holder_that_died_is_seen<P: Place>(store: &str) {
     until(|| holder().is_some());
     let held = holder().unwrap();
     assert!(state.store().lives(&held) && held.instance == "dies");
-    assert!(matches!(state.store().take(&key, "next", lasts), Err(NotTaken::Busy(Some(_)))));
+    assert!(matches!(state.store().take(&key, "next", lasts), Err(LeaseNotTaken::Busy(Some(_)))));
     process.kill().unwrap();
     process.wait().unwrap();
     until(|| holder().is_none());

@@ -9,7 +9,7 @@ use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::issue_arg::IssueArg;
 use crate::domain::cluster::cells::{Hold, NodeState, SessionId};
-use crate::domain::cluster::control::{Asked, ControlMessage, Move};
+use crate::domain::cluster::control::{ControlMessage, Move, NodeRequest};
 use crate::domain::cluster::names::{BESIDE, node_of, token};
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -28,7 +28,7 @@ pub fn drain(context: &Context, node: &str) -> Result<(), CommandError> {
     let store = connect(context, &config)?;
     let found = living(&store, node)?;
     let session = SessionId { node: found.node.clone(), session: found.cell.session };
-    let asked = ControlMessage::new(user(context), Asked::Drain { session: session.clone() });
+    let asked = ControlMessage::new(user(context), NodeRequest::Drain { session: session.clone() });
     store.send_control(&asked).map_err(|error| failed(&error))?;
     let state = heard(&store, &session)?;
     let out = context.output;
@@ -87,7 +87,7 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
     }
     let to = to.map(|to| to.node);
     let asked = Move { repository: repo.clone(), issue: issue.number, run_id, to: to.clone() };
-    let asked = ControlMessage::new(user(context), Asked::Move(asked));
+    let asked = ControlMessage::new(user(context), NodeRequest::Move(asked));
     store.send_control(&asked).map_err(|error| failed(&error))?;
     let out = context.output;
     if out.json() {

@@ -14,11 +14,11 @@ use crate::config::Config;
 use crate::daemon::DaemonFiles;
 use crate::domain::name::RepoName;
 use crate::domain::seal::SignedSeal;
-use crate::record::moving::{self, Carried, Fate, NotBrought, SealsMoved};
+use crate::record::moving::{self, CellsMoved, ImportFate, NotBrought, SealsMoved};
 use crate::record::{finish, run_facts, seal_check};
 use crate::store::journal_file;
 use crate::store::nats::{NatsStore, Recorded};
-use crate::store::port::{Held, LeaseKey, NotTaken, Store as _, StoreError};
+use crate::store::port::{HeldLease, LeaseKey, LeaseNotTaken, Store as _, StoreError};
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::store::seal_key::{HOST_KEY, SealKey};
 use crate::sys::clock::Clock;
@@ -38,7 +38,7 @@ struct MoveReport {
     left: Vec<(String, String)>,
     /// What has to be seen to.
     problems: Vec<String>,
-    cells: Carried,
+    cells: CellsMoved,
     seals: SealsMoved,
     leases: usize,
 }
@@ -61,17 +61,17 @@ pub fn import(context: &Context, dry_run: bool) -> Result<u8, CommandError> {
     for dir in runs.iter().rev() {
         let stopped = |error| CommandError::failed(format!("run {}: {error}", dir.run_id));
         let fate = moving::import(dir, &to, (&clock, key.as_deref()), dry_run).map_err(stopped)?;
-        if !dry_run && matches!(fate, Fate::Moves { .. } | Fate::IsThere) {
+        if !dry_run && matches!(fate, ImportFate::Moves { .. } | ImportFate::IsThere) {
             moving::put_row(dir, &store).map_err(stopped)?;
         }
         match fate {
-            Fate::Moves { lines, files } => {
+            ImportFate::Moves { lines, files } => {
                 told.moved += 1;
                 tracing::debug!(run = %dir.run_id, lines, files, "it is in the store");
             }
-            Fate::IsThere => told.there += 1,
-            Fate::Broken(why) => told.left.push((format!("{} {}", dir.repo, dir.run_id), why)),
-            Fate::TwoChains { here, there } => told.problems.push(format!(
+            ImportFate::IsThere => told.there += 1,
+            ImportFate::Broken(why) => told.left.push((format!("{} {}", dir.repo, dir.run_id), why)),
+            ImportFate::TwoChains { here, there } => told.problems.push(format!(
                 "run {} has two chains: here it ends with {here}, in the store with {there}",
                 dir.run_id
             )),
@@ -99,10 +99,10 @@ pub fn import(context: &Context, dry_run: bool) -> Result<u8, CommandError> {
 }
 
 /// Nobody else works with a state directory for as long as this is held.
-fn alone(state: &StateDir, why: &str) -> Result<Box<dyn Held>, CommandError> {
+fn alone(state: &StateDir, why: &str) -> Result<Box<dyn HeldLease>, CommandError> {
     match state.store().take(&LeaseKey::Daemon, "moving", LASTS) {
         Ok(held) => Ok(held),
-        Err(NotTaken::Busy(_)) => {
+        Err(LeaseNotTaken::Busy(_)) => {
             let by =
                 DaemonFiles::of(state).holder().map_or_else(String::new, |holder| format!(" ({holder})"));
             Err(CommandError::failed(format!(
@@ -111,7 +111,7 @@ fn alone(state: &StateDir, why: &str) -> Result<Box<dyn Held>, CommandError> {
             ))
             .hint(why))
         }
-        Err(error @ (NotTaken::Full { .. } | NotTaken::Store(_))) => {
+        Err(error @ (LeaseNotTaken::Full { .. } | LeaseNotTaken::Store(_))) => {
             Err(CommandError::failed(error.to_string()))
         }
     }

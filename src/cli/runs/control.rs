@@ -14,7 +14,7 @@ use crate::config::Flag;
 use crate::config::config_file::Publish;
 use crate::domain::budget::Budgets;
 use crate::domain::cluster::person_request::PersonAsks;
-use crate::domain::event::Asked;
+use crate::domain::event::RequestOptions;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::other_definition::OtherDefinition;
@@ -24,7 +24,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SuspendedProposal;
 use crate::issue::approval::{self, NotApproved};
 use crate::issue::reference::IssueSource;
-use crate::lifecycle::carry_out::{Done, NotDone, With, carry_out};
+use crate::lifecycle::carry_out::{Done, NotCarriedOut, With, carry_out};
 use crate::lifecycle::request::RunRequest;
 use crate::record::finish::RunState;
 use crate::store::run_dir::{RunDir, StateDir};
@@ -163,7 +163,7 @@ fn ran_out(facts: &RunFacts, key: &str) -> bool {
     key == "session.max_turns" && end == Some(StopDetail::MaxTurnsExhausted)
 }
 
-fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> RunRequest {
+fn request(facts: &RunFacts, output: &RunOutput, asked: RequestOptions, dir: &RunDir) -> RunRequest {
     let issue = facts.lease.as_ref().map(|lease| lease.issue.clone());
     let issue = match (&output.objective.issue, issue) {
         (Some(tracked), _) => IssueSource::Number(tracked.number),
@@ -241,9 +241,9 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
         PersonAsks::Approve { run_id, proposal, holds_ms, instead_of }
     })?;
     let (grant, proposal) = match decided {
-        Decided::Here(Done::Approved(approved)) => *approved,
-        Decided::Here(_) => return Ok(()),
-        Decided::Asked { heard_by, call } => {
+        DecisionOutcome::Here(Done::Approved(approved)) => *approved,
+        DecisionOutcome::Here(_) => return Ok(()),
+        DecisionOutcome::Asked { heard_by, call } => {
             return told_of_call(context, dir, "approved", (heard_by, &call));
         }
     };
@@ -271,7 +271,7 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
 }
 
 /// What became of a decision.
-pub enum Decided {
+pub enum DecisionOutcome {
     /// It was made here.
     Here(Done),
     /// A node is asked to make it.
@@ -290,20 +290,20 @@ pub fn decide(
     (dir, facts): (&RunDir, &RunFacts),
     asked: &str,
     what: impl FnOnce(RunId, String, Option<DateTime<Utc>>) -> PersonAsks,
-) -> Result<Decided, CommandError> {
+) -> Result<DecisionOutcome, CommandError> {
     let (lease, call) = approval::named(dir, facts, asked).map_err(not_decided)?;
     let hash = call.proposal_hash.clone();
     let instead_of = approval::decision(state, &dir.repo, &hash, Clock::system().now()).at();
     let request = asking::request(&dir.repo, &lease.issue.key, what(dir.run_id, hash, instead_of));
     if let Some(nodes) = asking::nodes_to_ask(state)? {
         let heard_by = asking::send(&*nodes, &request)?;
-        return Ok(Decided::Asked { heard_by, call: call.clone() });
+        return Ok(DecisionOutcome::Asked { heard_by, call: call.clone() });
     }
     let with = With { left: Some((dir.clone(), facts.clone())), ..With::default() };
     let done = context.block_on(carry_out(state, &request, with))?;
     match done {
-        Ok(done) => Ok(Decided::Here(done)),
-        Err(NotDone::NotApproved(refused)) => Err(not_decided(refused)),
+        Ok(done) => Ok(DecisionOutcome::Here(done)),
+        Err(NotCarriedOut::NotApproved(refused)) => Err(not_decided(refused)),
         Err(error) => Err(asking::not_done(&error)),
     }
 }

@@ -1,7 +1,7 @@
 //! Fences a remark, and folds it where it is too long.
 
 use super::drafting::Drafting;
-use super::heard::Heard;
+use super::heard::JudgedRemark;
 use super::source::shown as time_shown;
 use crate::domain::briefing::{BriefedText, Fate, UNTOLD};
 use crate::domain::canonical::sha256_hex;
@@ -22,12 +22,12 @@ pub struct ReadyRemark {
     whole: String,
     /// Whether a part of it is left out.
     pub folded: bool,
-    heard: Heard,
+    heard: JudgedRemark,
 }
 
 impl ReadyRemark {
     /// Cleans, redacts, folds and fences.
-    pub fn new(draft: &Drafting<'_>, heard: Heard, longest: usize) -> Self {
+    pub fn new(draft: &Drafting<'_>, heard: JudgedRemark, longest: usize) -> Self {
         let clean = shown(&heard.remark.text);
         let marked = draft.redacted(&clean.text);
         let trusted = heard.judged.standing == Standing::Trusted;
@@ -42,7 +42,7 @@ impl ReadyRemark {
     }
 
     /// The remark.
-    pub fn heard(&self) -> &Heard {
+    pub fn heard(&self) -> &JudgedRemark {
         &self.heard
     }
 
@@ -67,12 +67,12 @@ impl ReadyRemark {
 }
 
 /// The entry of a remark that is not told.
-pub fn left_out(draft: &Drafting<'_>, heard: &Heard, why: &str) -> BriefedText {
+pub fn left_out(draft: &Drafting<'_>, heard: &JudgedRemark, why: &str) -> BriefedText {
     let text = draft.redacted(&heard.remark.text);
     manifest(heard, &text, Fate::LeftOut, Some(why))
 }
 
-fn manifest(heard: &Heard, text: &str, fate: Fate, why: Option<&str>) -> BriefedText {
+fn manifest(heard: &JudgedRemark, text: &str, fate: Fate, why: Option<&str>) -> BriefedText {
     let remark = &heard.remark;
     BriefedText {
         kind: remark.kind.as_str().to_owned(),
@@ -90,7 +90,7 @@ fn manifest(heard: &Heard, text: &str, fate: Fate, why: Option<&str>) -> Briefed
     }
 }
 
-fn heading(heard: &Heard) -> String {
+fn heading(heard: &JudgedRemark) -> String {
     let remark = &heard.remark;
     format!(
         "{} ({}, {}, {})",
@@ -101,7 +101,7 @@ fn heading(heard: &Heard) -> String {
     )
 }
 
-fn fenced(heard: &Heard, text: &str, taken_out: TakenOut, readable: bool) -> String {
+fn fenced(heard: &JudgedRemark, text: &str, taken_out: TakenOut, readable: bool) -> String {
     let remark = &heard.remark;
     let mut notes = Vec::new();
     if heard.after {

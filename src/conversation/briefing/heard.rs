@@ -3,7 +3,7 @@
 use super::source::Source;
 use crate::config::conversation_file::Outsiders;
 use crate::conversation::issue_text::stood_then;
-use crate::conversation::standing::{Judged, People};
+use crate::conversation::standing::{JudgedStanding, People};
 use crate::domain::refusal::Refusal;
 use crate::domain::remark::{Remark, RemarkKind, Standing};
 use crate::github::{Bounded, Client, ReviewThread};
@@ -11,11 +11,11 @@ use crate::issue::reference::Asked;
 use crate::repository::context::RepositoryContext;
 
 /// A remark with its standing, in the version that counts.
-pub struct Heard {
+pub struct JudgedRemark {
     /// The remark.
     pub remark: Remark,
     /// How it stands.
-    pub judged: Judged,
+    pub judged: JudgedStanding,
     /// Why it is not told; `None` = it is.
     pub left_out: Option<&'static str>,
     /// Whether it was written after the run was asked for.
@@ -29,14 +29,14 @@ pub struct HeardThread {
     /// The thread; its comments are in `comments`.
     pub thread: ReviewThread,
     /// Its comments, oldest first.
-    pub comments: Vec<Heard>,
+    pub comments: Vec<JudgedRemark>,
 }
 
 /// Everything that was read.
 #[derive(Default)]
 pub struct AllHeard {
     /// Remarks without a thread, in the order of time.
-    pub remarks: Vec<Heard>,
+    pub remarks: Vec<JudgedRemark>,
     /// Unresolved threads, and those that the run is about, by path and line.
     pub threads: Vec<HeardThread>,
     /// The pull request, where there is one.
@@ -124,7 +124,7 @@ struct Judge<'a, 'b> {
 }
 
 impl Judge<'_, '_> {
-    async fn judge(&mut self, mut remark: Remark) -> Result<Heard, Refusal> {
+    async fn judge(&mut self, mut remark: Remark) -> Result<JudgedRemark, Refusal> {
         let asked = self.asked.clone();
         let asked = asked.as_ref();
         let judged = self.people.remark(&remark).await;
@@ -150,7 +150,7 @@ impl Judge<'_, '_> {
             }
         }
         // What was edited after the run was asked for is judged by who wrote the version that counts.
-        Ok(Heard { remark, judged, left_out, after, edited_after })
+        Ok(JudgedRemark { remark, judged, left_out, after, edited_after })
     }
 
     fn left_out(&self, remark: &Remark, standing: Standing) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! Images of the issue's body and of trusted remarks: loaded once, when the briefing is frozen, for models that take images.
 
 use super::drafting::Drafting;
-use super::heard::{AllHeard, Heard};
+use super::heard::{AllHeard, JudgedRemark};
 use super::source::Source;
 use crate::domain::briefing::{BriefedImage, BriefedText, Fate};
 use crate::domain::image::Image;
@@ -33,7 +33,8 @@ pub fn pictured(source: &Source<'_>, number: u64, heard: &AllHeard) -> Vec<Pictu
         standing: None,
         addresses: image_addresses(&source.issue.body),
     };
-    let trusted = |heard: &&Heard| heard.left_out.is_none() && heard.judged.standing == Standing::Trusted;
+    let trusted =
+        |heard: &&JudgedRemark| heard.left_out.is_none() && heard.judged.standing == Standing::Trusted;
     let in_threads = heard.threads.iter().flat_map(|thread| &thread.comments);
     let remarks = heard.remarks.iter().chain(in_threads).filter(trusted).map(|one| Pictured {
         id: one.remark.id.to_string(),

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::drafting::Drafting;
 use super::source::{Source, shown as time_shown};
-use crate::conversation::standing::{Judged, People};
+use crate::conversation::standing::{JudgedStanding, People};
 use crate::domain::briefing::{Block, BriefedText, Fate};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::fold::folded;
@@ -37,12 +37,16 @@ pub async fn write(draft: &mut Drafting<'_>, source: &Source<'_>, mut people: Op
 }
 
 /// The lower standing of author and last editor.
-async fn judged(people: &mut People<'_>, author: Option<&str>, change: Option<&TextChange>) -> Judged {
+async fn judged(
+    people: &mut People<'_>,
+    author: Option<&str>,
+    change: Option<&TextChange>,
+) -> JudgedStanding {
     let by_author = people.account(author, false).await;
     match change.map(|change| change.by.as_deref()) {
         Some(by) if by != author => {
             let by_editor = people.account(by, false).await;
-            Judged { standing: by_author.standing.min(by_editor.standing), ..by_author }
+            JudgedStanding { standing: by_author.standing.min(by_editor.standing), ..by_author }
         }
         _ => by_author,
     }
@@ -51,7 +55,7 @@ async fn judged(people: &mut People<'_>, author: Option<&str>, change: Option<&T
 fn one(
     draft: &mut Drafting<'_>,
     source: &Source<'_>,
-    (kind, change, judged): (&str, Option<&TextChange>, Option<Judged>),
+    (kind, change, judged): (&str, Option<&TextChange>, Option<JudgedStanding>),
     text: &Incoming,
 ) {
     let issue = source.issue;

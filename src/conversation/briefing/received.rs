@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::drafting::Drafting;
 use super::folding::{self, ReadyRemark};
-use super::heard::{AllHeard, Heard, HeardThread};
+use super::heard::{AllHeard, HeardThread, JudgedRemark};
 use super::source::{Source, shown as time_shown};
 use crate::conversation::answers;
 use crate::domain::briefing::{Block, BriefedThread, UNTOLD};
@@ -104,7 +104,12 @@ pub async fn write(
 }
 
 /// A remark that is told; one that is left out is noted and counted.
-fn ready(draft: &mut Drafting<'_>, heard: Heard, each: usize, hidden: &mut Hidden) -> Option<ReadyRemark> {
+fn ready(
+    draft: &mut Drafting<'_>,
+    heard: JudgedRemark,
+    each: usize,
+    hidden: &mut Hidden,
+) -> Option<ReadyRemark> {
     if let Some(why) = heard.left_out {
         let entry = folding::left_out(draft, &heard, why);
         draft.note(entry);
@@ -122,7 +127,7 @@ struct Hidden {
 }
 
 impl Hidden {
-    fn count(&mut self, heard: &Heard, why: &str) {
+    fn count(&mut self, heard: &JudgedRemark, why: &str) {
         // agentd's own words and those of other machines are not the conversation.
         if matches!(why, "own" | "bot_not_listed") {
             return;
@@ -156,7 +161,8 @@ struct Folded {
 }
 
 fn over_budget(remarks: &[ReadyRemark], threads: &[ReadyThread], budget: usize, unread: usize) -> Folded {
-    let mut all: Vec<(&Heard, usize)> = remarks.iter().map(|told| (told.heard(), told.size())).collect();
+    let mut all: Vec<(&JudgedRemark, usize)> =
+        remarks.iter().map(|told| (told.heard(), told.size())).collect();
     for thread in threads {
         for (place, told) in thread.comments.iter().enumerate() {
             let head = if place == 0 { thread.head.chars().count() + 2 } else { 0 };
@@ -171,7 +177,7 @@ fn over_budget(remarks: &[ReadyRemark], threads: &[ReadyThread], budget: usize, 
     let range = fold::left_out(&sizes, budget);
     let out = &all[range];
     let people: BTreeSet<_> = out.iter().filter_map(|(heard, _)| heard.remark.login.as_deref()).collect();
-    let time = |heard: Option<&(&Heard, usize)>| {
+    let time = |heard: Option<&(&JudgedRemark, usize)>| {
         heard.map(|(heard, _)| time_shown(heard.remark.created)).unwrap_or_default()
     };
     Folded {
@@ -275,11 +281,11 @@ fn one_thread(
 
 /// Whether somebody who counts wrote after agentd's last answer in a thread. An answer that says that nothing was done yet
 /// is none.
-fn waits(comments: &[Heard]) -> bool {
-    let counts = |heard: &Heard| {
+fn waits(comments: &[JudgedRemark]) -> bool {
+    let counts = |heard: &JudgedRemark| {
         heard.left_out.is_none() && matches!(heard.judged.standing, Standing::Trusted | Standing::Bot)
     };
-    let answers = |heard: &Heard| {
+    let answers = |heard: &JudgedRemark| {
         heard.judged.standing == Standing::Own && !heard.remark.text.contains(answers::NOT_WORKED_ON)
     };
     let since = comments.iter().rposition(answers).map_or(0, |place| place + 1);

@@ -10,7 +10,7 @@ use crate::domain::fold::folded;
 use crate::domain::refusal::Refusal;
 use crate::domain::shown_markdown::{QUOTE_BEGINS, QUOTE_ENDS, shown};
 use crate::domain::untrusted::{TakenOut, fence_with, visible, without_marks};
-use crate::git::tree_files::{Found, TreeFile};
+use crate::git::tree_files::{TreeEntry, TreeFile};
 use crate::repository::context::RepositoryContext;
 
 /// The longest text of one folder's rules, in characters.
@@ -54,7 +54,7 @@ pub async fn write(
     for name in &names {
         for file in files.iter().filter(|file| name_of(&file.path) == name) {
             match &file.found {
-                Found::Text { text, .. } => {
+                TreeEntry::Text { text, .. } => {
                     let clean = shown(text);
                     let text = clean.text.replace([QUOTE_BEGINS, QUOTE_ENDS], "");
                     let rule = RuleFile {
@@ -64,7 +64,7 @@ pub async fn write(
                     };
                     by_folder.entry(folder_of(&file.path).to_owned()).or_default().push(rule);
                 }
-                Found::LeadsOut { target } => {
+                TreeEntry::LeadsOut { target } => {
                     said.push(format!(
                         "({} is a link to {}, which is not in the repository; it was not followed.)",
                         visible(&file.path),

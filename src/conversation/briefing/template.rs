@@ -10,7 +10,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::shown_markdown::options;
 use crate::domain::stop::StopDetail;
 use crate::domain::untrusted::{fence_with, incoming, without_marks};
-use crate::git::tree_files::{Found, TreeFile};
+use crate::git::tree_files::{TreeEntry, TreeFile};
 use crate::repository::context::RepositoryContext;
 
 /// Characters of a template that are used.
@@ -30,7 +30,7 @@ pub async fn write(
     let is_wanted = move |path: &str| if wanted.is_empty() { rank(path).is_some() } else { path == wanted };
     let mut files = context.checkout.tree_files(&source.origin.commit, is_wanted).await?;
     files.sort_by_key(|file| rank(&file.path));
-    let Some(TreeFile { path, found: Found::Text { text, .. } }) = files.into_iter().next() else {
+    let Some(TreeFile { path, found: TreeEntry::Text { text, .. } }) = files.into_iter().next() else {
         if named.is_empty() {
             return Ok(None);
         }

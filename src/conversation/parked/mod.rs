@@ -9,7 +9,7 @@ pub mod parked_format;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use self::parked_format::{Answer, Parked, ParkedIssue, SCHEMA, WaitsFor};
+use self::parked_format::{Parked, ParkedAnswer, ParkedIssue, SCHEMA, WaitsFor};
 use crate::config::plan_file::PlanTable;
 use crate::config::questions_file::{OnTimeout, QuestionsTable};
 use crate::domain::confined;
@@ -203,7 +203,7 @@ pub fn plan_in(comment: &str) -> String {
 }
 
 /// The same once it was answered.
-pub fn answered_text(question: &Question, answer: &Answer, issue: &IssueKey) -> String {
+pub fn answered_text(question: &Question, answer: &ParkedAnswer, issue: &IssueKey) -> String {
     let said = |text: &str| defused(&confined::block(text), issue.number());
     let who = match answer.by.as_str() {
         "agentd" => "Nobody answered in time; the agent goes on with its own default".to_owned(),

@@ -31,7 +31,7 @@ pub struct ParkedIssue {
     pub rejected: u32,
     /// A run was asked to hand its work over, and the issue is not the person's yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Asked>,
+    pub asked: Option<HandOverRequest>,
     /// For what it waits, or waited last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
@@ -79,7 +79,7 @@ pub struct Parked {
     pub reminded: bool,
     /// What lets it go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Answer>,
+    pub answer: Option<ParkedAnswer>,
     /// The run that went on with it, or that this is over without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Over>,
@@ -130,12 +130,12 @@ pub struct Taken {
     pub giving_back: Option<GivingBack>,
     /// Where the branch stood when it was given back, and what differs, a line a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub given: Option<Given>,
+    pub given: Option<GivenBack>,
 }
 
 /// A run that was asked to hand its work over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct HandOverRequest {
     /// The run.
     pub run_id: RunId,
     /// For whom.
@@ -171,7 +171,7 @@ pub struct GivingBack {
 
 /// What a person made of the work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Given {
+pub struct GivenBack {
     /// Where the branch stands.
     pub head: CommitId,
     /// A line a file.
@@ -243,7 +243,7 @@ pub struct PostedComment {
 
 /// What lets a parked issue go on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ParkedAnswer {
     /// What the successor is told.
     pub text: String,
     /// Who: a login, `local:UID`, or `agentd` where nobody answered in time.

@@ -14,7 +14,7 @@ use crate::daemon::outcome::RunSummary;
 use crate::daemon::run_progress::Progress;
 use crate::daemon::snapshot::IssueRef;
 use crate::daemon::supervise::RunHandle;
-use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
+use crate::domain::cluster::assignment::{AssignmentAnswer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{RunKey, SessionId};
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
@@ -129,12 +129,12 @@ impl Placed {
             tokio::select! {
                 changed = cells.next() => match changed.flatten() {
                     Some(cell) if cell.key == key => match cell.answer {
-                        Answer::Open => {}
-                        Answer::Declined { why } => {
+                        AssignmentAnswer::Open => {}
+                        AssignmentAnswer::Declined { why } => {
                             self.forget(&key).await;
                             return Outcome::NotTaken(why);
                         }
-                        Answer::Taken { by, run_id: run } => {
+                        AssignmentAnswer::Taken { by, run_id: run } => {
                             taker = Some(by);
                             self.control.is_taken();
                             run_id = run.and_then(|run| run.parse().ok()).map(RunId);
@@ -142,7 +142,7 @@ impl Placed {
                                 self.progress.note(&self.issue, &self.title, &run.to_string());
                             }
                         }
-                        Answer::Ended { summary } => return Outcome::Ended(self.ended(summary, &key)),
+                        AssignmentAnswer::Ended { summary } => return Outcome::Ended(self.ended(summary, &key)),
                     },
                     _ => return Outcome::NotTaken("the assignment is there no more".to_owned()),
                 },

@@ -17,7 +17,7 @@ use crate::daemon::outcome::RunSummary;
 use crate::daemon::run_progress::Progress;
 use crate::daemon::snapshot::IssueRef;
 use crate::daemon::supervise::{RunHandle, Start, StartRequest, Supervisor};
-use crate::domain::cluster::assignment::{Answer, AssignmentCell, Requested};
+use crate::domain::cluster::assignment::{AssignmentAnswer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::RunKey;
 use crate::domain::stop::StopDetail;
 use crate::store::assignments::{AssignmentId, Assignments};
@@ -172,11 +172,11 @@ impl Assignee {
                 }
                 () = tokio::time::sleep(AGAIN), if has_untold => self.tell_ends().await,
                 Some((id, cell)) = assignments.next() => match cell {
-                    Some(cell) if cell.answer == Answer::Open => self.take(id, cell, &mut runs).await,
+                    Some(cell) if cell.answer == AssignmentAnswer::Open => self.take(id, cell, &mut runs).await,
                     Some(cell) => {
                         let is_untold = |(at, key, _): &Untold| *at == id && *key == cell.key;
                         let is_known = self.hear(&id, &cell) || self.assigned.untold().iter().any(is_untold);
-                        if !is_known && matches!(cell.answer, Answer::Taken { .. }) {
+                        if !is_known && matches!(cell.answer, AssignmentAnswer::Taken { .. }) {
                             // It was taken although the store did not say so in time: nothing began. Of another session it stays.
                             self.decline(&id, &cell.key, "it was not begun there".to_owned()).await;
                         }
@@ -237,8 +237,9 @@ impl Assignee {
 
     async fn decline(&self, id: &AssignmentId, key: &RunKey, why: String) {
         let (at, key) = (id.clone(), key.clone());
-        let answer =
-            move |assignments: &dyn Assignments| assignments.answer(&at, &key, Answer::Declined { why });
+        let answer = move |assignments: &dyn Assignments| {
+            assignments.answer(&at, &key, AssignmentAnswer::Declined { why })
+        };
         if let Err(error) = blocking(&self.assignments, answer).await {
             tracing::debug!("its poller finds out by itself that a run is not taken: {error}");
         }
@@ -297,7 +298,8 @@ impl Assignee {
     async fn tell_ends(&self) {
         let untold = std::mem::take(&mut *self.assigned.untold());
         for (id, key, summary) in untold {
-            let (at, of, end) = (id.clone(), key.clone(), Answer::Ended { summary: summary.clone() });
+            let (at, of, end) =
+                (id.clone(), key.clone(), AssignmentAnswer::Ended { summary: summary.clone() });
             let told =
                 blocking(&self.assignments, move |assignments| assignments.answer(&at, &of, end)).await;
             if let Err(error) = told {

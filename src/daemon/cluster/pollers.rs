@@ -13,11 +13,11 @@ use crate::daemon::poll::Watch;
 use crate::daemon::state_format::RepositoryState;
 use crate::domain::name::RepoName;
 use crate::github::PageCache;
-use crate::store::port::{Held, LeaseKey, NotTaken, StoreError};
+use crate::store::port::{HeldLease, LeaseKey, LeaseNotTaken, StoreError};
 use crate::store::run_dir::StateDir;
 
 /// A repository that was taken, and what is remembered of it.
-pub(in crate::daemon) type Taken = (Box<dyn Held>, Option<RepositoryState>);
+pub(in crate::daemon) type Taken = (Box<dyn HeldLease>, Option<RepositoryState>);
 
 /// What is remembered of a repository, for other nodes: the pages of unchanged lists are each node's own.
 fn told(state: &RepositoryState) -> Value {
@@ -94,17 +94,17 @@ impl Daemon {
                     let left = (self.deps.find_left)(name).await;
                     self.unfinished.extend(left);
                 }
-                Err(NotTaken::Busy(_) | NotTaken::Full { .. }) => {}
-                Err(NotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words))) => {
+                Err(LeaseNotTaken::Busy(_) | LeaseNotTaken::Full { .. }) => {}
+                Err(LeaseNotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words))) => {
                     self.cluster.refused = Some(words);
                 }
                 // Whose key is no node's never becomes one. A right that is taken from a node may be given back.
-                Err(NotTaken::Store(error))
+                Err(LeaseNotTaken::Store(error))
                     if error.is_for_want_of_a_right() && self.cluster.own_name.is_none() =>
                 {
                     self.cluster.refused = Some(error.to_string());
                 }
-                Err(NotTaken::Store(error)) => {
+                Err(LeaseNotTaken::Store(error)) => {
                     if self.troubles.again(format!("polling {name}"), &error.to_string()) {
                         tracing::warn!(repo = %name, "it cannot be told who polls the repository: {error}");
                     }
@@ -114,16 +114,16 @@ impl Daemon {
     }
 
     /// Takes a repository that nobody polls, or that was given to this node, with what is remembered of it.
-    pub(in crate::daemon) async fn taken(&self, repo: &RepoName) -> Result<Taken, NotTaken> {
+    pub(in crate::daemon) async fn taken(&self, repo: &RepoName) -> Result<Taken, LeaseNotTaken> {
         let (store, lease) = (self.deps.state.store().clone(), LeaseKey::Poller(repo.clone()));
         let taken = tokio::task::spawn_blocking(move || {
             let held = store.take(&lease, "daemon", Duration::ZERO)?;
             // A held lease that is not used is given back here, which blocks.
-            remembered(held.record()).map(|state| (held, state)).map_err(NotTaken::Store)
+            remembered(held.record()).map(|state| (held, state)).map_err(LeaseNotTaken::Store)
         });
         taken.await.unwrap_or_else(|panic| {
             let (action, place) = ("take", format!("the polling of {repo}"));
-            Err(NotTaken::Store(StoreError::Failed { action, place, words: panic.to_string() }))
+            Err(LeaseNotTaken::Store(StoreError::Failed { action, place, words: panic.to_string() }))
         })
     }
 
@@ -131,7 +131,7 @@ impl Daemon {
     pub(in crate::daemon) fn begin_to_poll(
         &mut self,
         repo: &RepoName,
-        held: Box<dyn Held>,
+        held: Box<dyn HeldLease>,
         remembered: Option<RepositoryState>,
     ) {
         let Some(place) = self.cluster.resting.iter().position(|watch| watch.watched.name == *repo) else {
@@ -231,7 +231,7 @@ fn remembered(record: Option<&Value>) -> Result<Option<RepositoryState>, StoreEr
 }
 
 /// A repository that this node begins to poll. What this node itself knew of lists may be used.
-fn begun(watch: Watch, held: Box<dyn Held>, remembered: Option<RepositoryState>) -> Watch {
+fn begun(watch: Watch, held: Box<dyn HeldLease>, remembered: Option<RepositoryState>) -> Watch {
     let mut state = watch.state;
     if let Some(remembered) = remembered {
         state = RepositoryState { pages: state.pages, ..remembered };

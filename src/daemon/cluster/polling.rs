@@ -3,13 +3,13 @@
 use futures::FutureExt as _;
 use serde_json::Value;
 
-use crate::store::port::Held;
+use crate::store::port::HeldLease;
 
 /// That this node polls a repository.
 #[derive(Debug)]
 pub(in crate::daemon) struct Polling {
     /// `None` while what is remembered is written.
-    pub held: Option<Box<dyn Held>>,
+    pub held: Option<Box<dyn HeldLease>>,
     /// What the others know.
     pub shared: Value,
 }

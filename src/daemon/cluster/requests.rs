@@ -8,7 +8,7 @@ use crate::daemon::hints::woken;
 use crate::daemon::main_loop::{AbortOnDrop, Daemon};
 use crate::daemon::snapshot::IssueRef;
 use crate::domain::cluster::person_request::PersonRequest;
-use crate::lifecycle::carry_out::{self, NotDone};
+use crate::lifecycle::carry_out::{self, NotCarriedOut};
 use crate::lifecycle::decisions::Plans;
 use crate::store::requests::Requests;
 
@@ -47,8 +47,8 @@ impl Daemon {
             let what = format!("request {} of {}#{}", request.id, request.repository, request.issue);
             let refused = match done {
                 Ok(_) => None,
-                Err(NotDone::CutOff) if self.is_gone_on_with(&request) => continue,
-                Err(NotDone::CutOff) => Some("the run has ended already".to_owned()),
+                Err(NotCarriedOut::CutOff) if self.is_gone_on_with(&request) => continue,
+                Err(NotCarriedOut::CutOff) => Some("the run has ended already".to_owned()),
                 Err(error) if error.is_transient() => {
                     if self.troubles.again(what.clone(), &error.to_string()) {
                         tracing::warn!("{what} cannot be carried out yet; it is tried again: {error}");

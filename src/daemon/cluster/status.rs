@@ -9,7 +9,7 @@ use crate::domain::name::RepoName;
 
 /// What one node last said.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Word {
+pub struct NodeWord {
     /// The node.
     pub node: String,
     /// Whether it works. What a node that is gone said of runs and issues is not so any more.
@@ -20,7 +20,7 @@ pub struct Word {
     pub status: Option<Status>,
 }
 
-impl Word {
+impl NodeWord {
     /// What is not well there, in words for people.
     pub fn troubles(&self) -> Vec<String> {
         let Some(status) = self.status.as_ref().filter(|_| self.lives) else { return Vec::new() };
@@ -42,7 +42,7 @@ impl Word {
 
 /// One status of all nodes: what runs, waits and is polled, each item with its node. Everything else is as `base` says, which is the status
 /// of who tells it. A run that was given to another node is told by that one. Where no node works, it is as they left it.
-pub fn of_all(base: Status, words: &[Word]) -> Status {
+pub fn of_all(base: Status, words: &[NodeWord]) -> Status {
     let somebody_works = words.iter().any(|word| word.lives);
     let living: Vec<(&str, &Status)> = words
         .iter()
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::daemon::status_format::SCHEMA;
 
-    fn word(node: &str, lives: bool, lists: serde_json::Value) -> Word {
+    fn word(node: &str, lives: bool, lists: serde_json::Value) -> NodeWord {
         let mut status = json!({
             "schema_version": SCHEMA, "pid": 1, "version": "1", "started_at": "2026-01-01T00:00:00Z", "at": "2026-01-01T00:00:00Z",
             "stopping": false, "repositories": [], "running": [], "waiting": [], "parked": [],
@@ -132,7 +132,7 @@ mod tests {
             status[name] = list.clone();
         }
         let status = serde_json::from_value(status).unwrap();
-        Word { node: node.into(), lives, as_of: DateTime::UNIX_EPOCH, status: Some(status) }
+        NodeWord { node: node.into(), lives, as_of: DateTime::UNIX_EPOCH, status: Some(status) }
     }
 
     fn run(issue: u64, on: Option<&str>) -> serde_json::Value {

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use crate::daemon::loading::{DaemonError, DaemonFiles, StateError};
 use crate::daemon::published_status::PublishedStatus;
 use crate::daemon::status_format::{LimitsStatus, SCHEMA, Status};
-use crate::store::port::Held;
+use crate::store::port::HeldLease;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
@@ -17,7 +17,7 @@ use crate::sys::host::Host;
 pub struct Waiting {
     published: PublishedStatus,
     clock: Clock,
-    _lease: Box<dyn Held>,
+    _lease: Box<dyn HeldLease>,
 }
 
 impl Waiting {

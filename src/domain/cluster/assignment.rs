@@ -23,7 +23,7 @@ pub struct AssignmentCell {
     #[serde(default)]
     pub requested: Requested,
     /// What became of it.
-    pub answer: Answer,
+    pub answer: AssignmentAnswer,
     /// What a later version wrote beside.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
@@ -43,7 +43,7 @@ pub struct Requested {
 /// What became of an assignment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum Answer {
+pub enum AssignmentAnswer {
     /// Nothing yet.
     Open,
     /// The node has no room for it, or cannot have it.
@@ -75,7 +75,7 @@ impl AssignmentCell {
             by,
             request,
             requested: Requested::default(),
-            answer: Answer::Open,
+            answer: AssignmentAnswer::Open,
             rest: Map::new(),
         }
     }
@@ -83,21 +83,21 @@ impl AssignmentCell {
     /// Whether nobody has it, so that who assigned it may take it back. `lives`: whether a session has not ended.
     pub fn is_free(&self, lives: impl Fn(&SessionId) -> bool) -> bool {
         match &self.answer {
-            Answer::Open | Answer::Declined { .. } => true,
-            Answer::Taken { by, .. } => !lives(by),
-            Answer::Ended { .. } => false,
+            AssignmentAnswer::Open | AssignmentAnswer::Declined { .. } => true,
+            AssignmentAnswer::Taken { by, .. } => !lives(by),
+            AssignmentAnswer::Ended { .. } => false,
         }
     }
 
     /// The assignment as a session works on it; `None`: it is not open.
     pub fn taken(&self, by: &SessionId) -> Option<Self> {
-        let answer = Answer::Taken { by: by.clone(), run_id: None };
-        (self.answer == Answer::Open).then(|| Self { answer, ..self.clone() })
+        let answer = AssignmentAnswer::Taken { by: by.clone(), run_id: None };
+        (self.answer == AssignmentAnswer::Open).then(|| Self { answer, ..self.clone() })
     }
 
     /// The assignment with an answer of who works on it; `None`: that session does not.
-    pub fn answered(&self, by: &SessionId, answer: Answer) -> Option<Self> {
-        let is_own = matches!(&self.answer, Answer::Taken { by: taker, .. } if taker == by);
+    pub fn answered(&self, by: &SessionId, answer: AssignmentAnswer) -> Option<Self> {
+        let is_own = matches!(&self.answer, AssignmentAnswer::Taken { by: taker, .. } if taker == by);
         is_own.then(|| Self { answer, ..self.clone() })
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         let taken = open.taken(&id("b")).unwrap();
         assert_eq!(taken.taken(&id("c")), None);
         assert!(open.is_free(|_| true) && !taken.is_free(|_| true) && taken.is_free(|_| false));
-        let end = Answer::Ended { summary: json!("done") };
+        let end = AssignmentAnswer::Ended { summary: json!("done") };
         assert_eq!(taken.answered(&id("c"), end.clone()), None);
         assert_eq!(open.answered(&id("b"), end.clone()), None);
         let ended = taken.answered(&id("b"), end).unwrap();
@@ -133,7 +133,7 @@ mod tests {
             "request": {}, "answer": { "state": "taken", "by": { "node": "b", "session": 1 } }, "later": 1,
         });
         let cell: AssignmentCell = read(&text.to_string(), ASSIGNMENT_SCHEMA).unwrap();
-        assert!(matches!(&cell.answer, Answer::Taken { by, run_id: None } if by.node == "b"));
+        assert!(matches!(&cell.answer, AssignmentAnswer::Taken { by, run_id: None } if by.node == "b"));
         let written = serde_json::to_value(&cell).unwrap();
         assert_eq!((&written["later"], &written["answer"]), (&json!(1), &text["answer"]));
     }

@@ -168,14 +168,14 @@ impl RunKey {
 
 /// The keys that were answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Answered {
+pub struct AnsweredKeys {
     /// The last labelling.
     pub label: u64,
     /// The others.
     pub others: BTreeSet<String>,
 }
 
-impl Answered {
+impl AnsweredKeys {
     /// Whether a run has begun for it.
     pub fn has(&self, key: &RunKey) -> bool {
         match key {
@@ -208,7 +208,7 @@ pub struct IssueCell {
     pub hold: Hold,
     /// Which keys have been answered.
     #[serde(default)]
-    pub answered: Answered,
+    pub answered: AnsweredKeys,
     /// The node that had it last, whose disk has its worktree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worktree_on: Option<String>,
@@ -235,7 +235,7 @@ impl Default for IssueCell {
             schema_version: ISSUE_SCHEMA.to_owned(),
             term: 0,
             hold: Hold::Free,
-            answered: Answered::default(),
+            answered: AnsweredKeys::default(),
             worktree_on: None,
             record: None,
             rest: Map::new(),

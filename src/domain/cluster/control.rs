@@ -18,13 +18,13 @@ pub struct ControlMessage {
     pub by: String,
     /// What is asked.
     #[serde(flatten)]
-    pub asked: Asked,
+    pub asked: NodeRequest,
 }
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Asked {
+pub enum NodeRequest {
     /// A node is to end, and its runs are to go on elsewhere.
     Drain {
         /// This life of it; a later one works on.
@@ -50,7 +50,7 @@ pub struct Move {
 
 impl ControlMessage {
     /// A message of this version.
-    pub fn new(by: String, asked: Asked) -> Self {
+    pub fn new(by: String, asked: NodeRequest) -> Self {
         Self { schema_version: CONTROL_SCHEMA.to_owned(), by, asked }
     }
 }
@@ -69,10 +69,12 @@ mod tests {
             "run_id": uuid::Uuid::nil(), "to": "b", "later": true,
         });
         let message: ControlMessage = read(&text.to_string(), CONTROL_SCHEMA).unwrap();
-        assert!(matches!(&message.asked, Asked::Move(Move { issue: 7, to: Some(to), .. }) if to == "b"));
+        assert!(
+            matches!(&message.asked, NodeRequest::Move(Move { issue: 7, to: Some(to), .. }) if to == "b")
+        );
         let drain = ControlMessage::new(
             "anna".into(),
-            Asked::Drain { session: SessionId { node: "a".into(), session: 3 } },
+            NodeRequest::Drain { session: SessionId { node: "a".into(), session: 3 } },
         );
         assert_eq!(
             read::<ControlMessage>(&serde_json::to_string(&drain).unwrap(), CONTROL_SCHEMA),

@@ -11,7 +11,7 @@ use super::names::node_of;
 
 /// Why an issue is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum NotClaimed {
     /// A living session has it.
     Held(SessionId),
     /// No run is due.
@@ -22,7 +22,7 @@ pub enum NotTaken {
 
 /// How a session comes to an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Claim {
+pub enum LeaseClaim {
     /// By what stands offered, or in the place of a dead holder.
     Due,
     /// By a person's wish, which needs no offer: `run --issue`.
@@ -100,16 +100,16 @@ pub fn taken(
     cell: &IssueCell,
     dead: bool,
     own: &SessionId,
-    claim: &Claim,
+    claim: &LeaseClaim,
     holder: Value,
-) -> Result<IssueCell, NotTaken> {
+) -> Result<IssueCell, NotClaimed> {
     let key = match (&cell.hold, claim) {
-        (Hold::Leased { by, .. }, _) if !dead => return Err(NotTaken::Held(by.clone())),
+        (Hold::Leased { by, .. }, _) if !dead => return Err(NotClaimed::Held(by.clone())),
         // Whoever takes a dead holder's place goes on with what that one answered.
-        (Hold::Leased { key, .. } | Hold::Offered { key, .. }, _) | (Hold::Free, Claim::Asked(key)) => {
+        (Hold::Leased { key, .. } | Hold::Offered { key, .. }, _) | (Hold::Free, LeaseClaim::Asked(key)) => {
             key.clone()
         }
-        (Hold::Free, Claim::Due) => return Err(NotTaken::NothingDue),
+        (Hold::Free, LeaseClaim::Due) => return Err(NotClaimed::NothingDue),
     };
     let mut next = cell.clone();
     next.term += 1;
@@ -152,12 +152,12 @@ pub fn slot_taken(
     issue: &str,
     own: &SessionId,
     cap: usize,
-) -> Result<SlotsCell, NotTaken> {
+) -> Result<SlotsCell, NotClaimed> {
     let mut next = slots.clone();
     next.holders.insert(issue.to_owned(), own.clone());
     match cap == 0 || next.holders.len() <= cap || next.holders.len() == slots.holders.len() {
         true => Ok(next),
-        false => Err(NotTaken::Full),
+        false => Err(NotClaimed::Full),
     }
 }
 
@@ -205,10 +205,13 @@ mod tests {
         assert_eq!(offered(&due, &RunKey::Label(41), None), None, "one at a time");
         assert!(may_take(&due, "a", Duration::ZERO) && !may_take(&due, "b", Duration::from_millis(1999)));
         assert!(may_take(&due, "b", OTHERS_WAIT), "who is away keeps nobody waiting");
-        let held = taken(&due, false, &id("a"), &Claim::Due, Value::Null).unwrap();
+        let held = taken(&due, false, &id("a"), &LeaseClaim::Due, Value::Null).unwrap();
         assert_eq!(held.term, 1);
-        assert_eq!(taken(&held, false, &id("b"), &Claim::Due, Value::Null), Err(NotTaken::Held(id("a"))));
-        let over = taken(&held, true, &id("b"), &Claim::Due, Value::Null).unwrap();
+        assert_eq!(
+            taken(&held, false, &id("b"), &LeaseClaim::Due, Value::Null),
+            Err(NotClaimed::Held(id("a")))
+        );
+        let over = taken(&held, true, &id("b"), &LeaseClaim::Due, Value::Null).unwrap();
         assert!(may_open(2, [1, 2].into_iter()) && may_open(1, std::iter::empty()));
         assert!(!may_open(1, [1, 2].into_iter()), "its journal is another's now");
         assert!(holds(&over, &id("b"), 2) && !holds(&over, &id("a"), 1));
@@ -217,8 +220,11 @@ mod tests {
         assert_eq!(offered(&ended, &key, None), None, "it has been answered");
         assert_eq!(offered(&ended, &RunKey::Label(39), None), None, "and so has what came before");
         assert!(offered(&ended, &RunKey::Label(41), None).is_some());
-        assert_eq!(taken(&ended, false, &id("a"), &Claim::Due, Value::Null), Err(NotTaken::NothingDue));
-        let asked = Claim::Asked(RunKey::Other("operator:1".into()));
+        assert_eq!(
+            taken(&ended, false, &id("a"), &LeaseClaim::Due, Value::Null),
+            Err(NotClaimed::NothingDue)
+        );
+        let asked = LeaseClaim::Asked(RunKey::Other("operator:1".into()));
         assert_eq!(taken(&ended, false, &id("a"), &asked, Value::Null).unwrap().term, 3);
     }
 
@@ -226,7 +232,7 @@ mod tests {
     fn a_slot_is_one_issues_and_a_cap_holds() {
         let none = SlotsCell::default();
         let one = slot_taken(&none, "7", &id("a"), 1).unwrap();
-        assert_eq!(slot_taken(&one, "8", &id("b"), 1), Err(NotTaken::Full));
+        assert_eq!(slot_taken(&one, "8", &id("b"), 1), Err(NotClaimed::Full));
         assert!(slot_taken(&one, "8", &id("b"), 0).is_ok(), "0 = no cap");
         let over = slot_taken(&one, "7", &id("b"), 1).unwrap();
         assert_eq!(slot_given_back(&over, "7", &id("a")), over, "the slot is another's now");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 
 use crate::domain::event::Change;
-use crate::domain::facts::Committed;
+use crate::domain::facts::CommittedWork;
 use crate::engine::session::ClaimCheck;
 use crate::git::Worktree;
 use crate::lifecycle::run::Run;
@@ -29,7 +29,7 @@ pub fn in_turn(run: &Run<'_>, worktree: &Worktree) -> ClaimCheck {
             let (Ok(tree), Ok(Some(head))) = (worktree.tree().await, worktree.head().await) else {
                 return Vec::new();
             };
-            facts.committed = Some(Committed { head, tree, change: Change::default() });
+            facts.committed = Some(CommittedWork { head, tree, change: Change::default() });
             let scene = Scene {
                 facts: &facts,
                 worktree: &worktree,

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use self::briefing::Briefed;
 use self::toolbox::Toolbox;
-use super::issue_budget::Given;
+use super::issue_budget::IssueExtension;
 use super::lease::recovery::Predecessor;
 use super::new_remarks;
 use super::plan::Plan;
@@ -28,7 +28,7 @@ use crate::conversation::briefing::LONGEST_TITLE;
 use crate::domain::briefing::{Block, Briefing};
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
-use crate::domain::event::{Asked, Event, RunStarted};
+use crate::domain::event::{Event, RequestOptions, RunStarted};
 use crate::domain::failures;
 use crate::domain::policy::PolicyPrincipal;
 use crate::domain::run::VisitRecord;
@@ -195,7 +195,7 @@ pub struct Begun {
     /// What the issue's last run failed at.
     prior_failures: Vec<FailureRecord>,
     /// What people have given the issue beyond its budget.
-    given: Given,
+    given: IssueExtension,
     /// Whether the agent may ask people.
     may_ask: bool,
     /// What its first step is told of what a person did to the run that it goes on with.
@@ -252,9 +252,9 @@ async fn open_sandbox(run: &Run<'_>, worktree: &Worktree) -> Result<Arc<RunSandb
 }
 
 /// What no configuration knows of the request.
-fn asked(plan: &Plan, context: &RepositoryContext) -> Asked {
+fn asked(plan: &Plan, context: &RepositoryContext) -> RequestOptions {
     let flags = context.config.explain().into_iter().filter(|row| matches!(row.source, Source::Flag { .. }));
-    Asked {
+    RequestOptions {
         agent: plan.request.agent.clone(),
         publish: plan.request.publish.map(|publish| publish.as_str().to_owned()),
         format: plan.request.format,

@@ -34,7 +34,7 @@ use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MAPPING_SCHEMA, MappingRecord, mapping_of};
 use crate::repository::resources::RUN_MARK;
 use crate::store::journal_file::FileJournal;
-use crate::store::port::{Held, NotTaken, StoreError};
+use crate::store::port::{HeldLease, LeaseNotTaken, StoreError};
 use crate::sys::process;
 
 /// How many killed runs in a row may be continued (D61); after that a run starts from the beginning.
@@ -58,7 +58,7 @@ pub struct Lease {
     pub given_up: Option<Stop>,
     /// Whether the run before was another node's: what is here of the issue is older then.
     pub elsewhere: bool,
-    held: Arc<Mutex<Box<dyn Held>>>,
+    held: Arc<Mutex<Box<dyn HeldLease>>>,
 }
 
 impl Lease {
@@ -143,7 +143,7 @@ pub async fn check(plan: &Plan, context: &RepositoryContext) -> Result<(), Refus
         return not_taken(plan, context).await;
     }
     match context.look(context.lease(&plan.issue.key)).await?.and_then(|lease| lease.holder) {
-        Some(holder) => Err(busy(NotTaken::Busy(Some(Box::new(holder))), plan, context)),
+        Some(holder) => Err(busy(LeaseNotTaken::Busy(Some(Box::new(holder))), plan, context)),
         None => not_taken(plan, context).await,
     }
 }
@@ -331,7 +331,7 @@ async fn ended_by_itself(context: &RepositoryContext, run_id: RunId) -> Refusal 
     }
 }
 
-fn release(held: Box<dyn Held>) {
+fn release(held: Box<dyn HeldLease>) {
     if let Err(error) = held.release() {
         tracing::warn!(%error, "the lease was let go without saying so in its file");
     }
@@ -342,7 +342,7 @@ fn tracked(plan: &Plan) -> Tracked<'_> {
 }
 
 /// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
-async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn Held) -> Option<Refusal> {
+async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn HeldLease) -> Option<Refusal> {
     match shown_lease::is_parked_elsewhere(tracked(plan), context).await {
         Ok(false) => {}
         Ok(true) => {
@@ -357,7 +357,7 @@ async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn Hel
         Err(error) => return Some(error.into()),
     }
     match shown_lease::show(tracked(plan), context, held.holder()?).await {
-        Ok(other) => other.map(|holder| busy(NotTaken::Busy(Some(Box::new(holder))), plan, context)),
+        Ok(other) => other.map(|holder| busy(LeaseNotTaken::Busy(Some(Box::new(holder))), plan, context)),
         Err(error) => Some(error.into()),
     }
 }
@@ -507,9 +507,9 @@ fn unusable(context: &RepositoryContext, message: String) -> Refusal {
     }
 }
 
-fn busy(error: NotTaken, plan: &Plan, context: &RepositoryContext) -> Refusal {
+fn busy(error: LeaseNotTaken, plan: &Plan, context: &RepositoryContext) -> Refusal {
     match error {
-        NotTaken::Busy(holder) => {
+        LeaseNotTaken::Busy(holder) => {
             let message = |who: &str| format!("Issue {} is being worked on by {who}.", plan.issue.key);
             match holder {
                 // By its own name: the latest run may be another one.
@@ -521,14 +521,14 @@ fn busy(error: NotTaken, plan: &Plan, context: &RepositoryContext) -> Refusal {
                 }
             }
         }
-        NotTaken::Full { .. } => {
+        LeaseNotTaken::Full { .. } => {
             let message = format!("Issue {} has to wait: {error}.", plan.issue.key);
             Refusal::new(StopDetail::BranchBusy, message)
                 .hint("wait for one of the cluster's runs: agentd cluster status")
         }
-        NotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words)) => {
+        LeaseNotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words)) => {
             Refusal::new(StopDetail::ConfigInvalid, format!("The lease cannot be taken: {words}."))
         }
-        NotTaken::Store(error) => unusable(context, format!("The lease cannot be used: {error}.")),
+        LeaseNotTaken::Store(error) => unusable(context, format!("The lease cannot be used: {error}.")),
     }
 }

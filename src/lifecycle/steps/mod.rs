@@ -15,7 +15,7 @@ use super::shared_work;
 use super::stage::{StageError, Worked, Workspace};
 use crate::domain::event::Event;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::engine::flow::{FlowRun, Progress};
+use crate::engine::flow::{FlowMove, FlowRun};
 use crate::engine::journal::JournalError;
 use crate::engine::stop::StopState;
 use crate::engine::touched::Changed;
@@ -66,7 +66,7 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
             return close(instance, stop, None);
         }
         match flow.advance().await? {
-            Progress::Visited(record) => {
+            FlowMove::Visited(record) => {
                 next += 1;
                 workspace.record_asked(run)?;
                 if let Err(stop) = take_commits(run, workspace).await {
@@ -93,7 +93,7 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                     Err(error) => return close(instance, error.stop()?, None),
                 }
             }
-            Progress::Ended(end) => {
+            FlowMove::Ended(end) => {
                 match conflict.begin_if_conflicting(instance, &mut flow, &end, next - 1).await {
                     Ok(After::Again) => {}
                     Ok(After::Over) => {

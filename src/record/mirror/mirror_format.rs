@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::domain::cluster::run_row::RunRow;
 
-/// Version of [`Known`].
+/// Version of [`KnownSince`].
 pub const KNOWN_SCHEMA: &str = "agentd.cluster_known.v1";
 
 /// Something of the cluster as it was at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Known<T> {
+pub struct KnownSince<T> {
     /// [`KNOWN_SCHEMA`].
     pub schema_version: String,
     /// When it was read, by the store's clock.

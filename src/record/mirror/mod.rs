@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 
-use self::mirror_format::{KNOWN_SCHEMA, Known, KnownRow, KnownStatus};
+use self::mirror_format::{KNOWN_SCHEMA, KnownRow, KnownSince, KnownStatus};
 use super::moving::{self, NotBrought};
 use crate::domain::cluster::cells::NodeState;
 use crate::domain::cluster::run_row::RunRow;
@@ -121,7 +121,7 @@ impl Mirror {
         });
         match fresh {
             Ok((items, now)) => {
-                let known = Known { schema_version: KNOWN_SCHEMA.to_owned(), as_of: now, items };
+                let known = KnownSince { schema_version: KNOWN_SCHEMA.to_owned(), as_of: now, items };
                 let kept = files::create_private_dir(&self.folder).and_then(|()| {
                     files::write_private(&path, &serde_json::to_vec(&known).unwrap_or_default())
                 });
@@ -132,7 +132,7 @@ impl Mirror {
             }
             Err(error) => {
                 let known = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-                let known = known.filter(|known: &Known<T>| known.schema_version == KNOWN_SCHEMA);
+                let known = known.filter(|known: &KnownSince<T>| known.schema_version == KNOWN_SCHEMA);
                 let known = known.ok_or_else(|| NotShown::NothingKnown(error.to_string()))?;
                 let stale = Some((known.as_of, error.to_string()));
                 Ok(Shown { items: known.items, now: self.clock.now(), stale })

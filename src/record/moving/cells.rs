@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use crate::domain::name::RepoName;
 use crate::store::nats::NatsStore;
-use crate::store::port::{Cell, CellChange, Cells, Committed, Revision, StoreError};
+use crate::store::port::{Cell, CellChange, Cells, CommitOutcome, Revision, StoreError};
 use crate::store::run_dir::StateDir;
 
 /// What became of cells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct CellsMoved {
     /// They are there now.
     pub moved: usize,
     /// They were there already.
@@ -18,7 +18,7 @@ pub struct Carried {
     pub kept: Vec<String>,
 }
 
-impl Carried {
+impl CellsMoved {
     fn put(
         &mut self,
         to: &dyn Cells,
@@ -34,8 +34,8 @@ impl Carried {
             None => {
                 let change = CellChange { cell: cell.clone(), after: Revision::ABSENT, value: Some(value) };
                 match to.commit(&[change])? {
-                    Committed::Done => self.moved += 1,
-                    Committed::Overtaken => {
+                    CommitOutcome::Done => self.moved += 1,
+                    CommitOutcome::Overtaken => {
                         self.kept.push(format!("{} (not taken: {from})", to.place(cell).display()));
                     }
                 }
@@ -54,8 +54,8 @@ fn moves(cell: &Cell) -> bool {
 ///
 /// # Errors
 /// Store or disk failed.
-pub fn into_store(from: &StateDir, to: &StateDir, dry_run: bool) -> Result<Carried, StoreError> {
-    let mut carried = Carried::default();
+pub fn into_store(from: &StateDir, to: &StateDir, dry_run: bool) -> Result<CellsMoved, StoreError> {
+    let mut carried = CellsMoved::default();
     for cell in from.store().cells()?.iter().filter(|cell| moves(cell)) {
         let Some(value) = from.store().get(cell)?.1 else { continue };
         let place = from.store().place(cell).display().to_string();
@@ -73,8 +73,8 @@ pub fn into_files(
     from: &NatsStore,
     to: &StateDir,
     spelled: &BTreeSet<RepoName>,
-) -> Result<Carried, StoreError> {
-    let mut carried = Carried::default();
+) -> Result<CellsMoved, StoreError> {
+    let mut carried = CellsMoved::default();
     let found = from.cells()?;
     for cell in found.iter().filter(|cell| moves(cell)) {
         let Some(value) = from.get(cell)?.1 else { continue };

@@ -8,7 +8,7 @@ mod seals;
 
 use std::path::Path;
 
-pub use self::cells::{Carried, into_files, into_store};
+pub use self::cells::{CellsMoved, into_files, into_store};
 pub use self::seals::{SealsMoved, gather_seals, put_keys, put_seals};
 use super::audit;
 pub use super::bring::{Brought, NotBrought, bring};
@@ -25,7 +25,7 @@ use crate::sys::files::FileError;
 
 /// What becomes, or became, of a run that is imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum ImportFate {
     /// It goes, with so many lines and files.
     Moves {
         /// Lines of its journal.
@@ -71,16 +71,16 @@ pub fn import(
     to: &StateDir,
     (clock, key): (&Clock, Option<&Path>),
     dry_run: bool,
-) -> Result<Fate, NotImported> {
+) -> Result<ImportFate, NotImported> {
     if !dry_run {
         match finish::ensure_ended(dir, clock, key) {
             Ok((_, RunState::Ended)) => {}
-            Ok((_, RunState::Running)) => return Ok(Fate::Broken("it has no end".to_owned())),
-            Err(error) => return Ok(Fate::Broken(error.to_string())),
+            Ok((_, RunState::Running)) => return Ok(ImportFate::Broken("it has no end".to_owned())),
+            Err(error) => return Ok(ImportFate::Broken(error.to_string())),
         }
     }
     if let Some(problem) = broken(dir, key, dry_run) {
-        return Ok(Fate::Broken(problem));
+        return Ok(ImportFate::Broken(problem));
     }
     let unread = |error| FileError::new("read", &dir.events(), error);
     let own = std::fs::read(dir.events()).map_err(unread)?;
@@ -88,17 +88,17 @@ pub fn import(
     let log = to.store().log(&target)?;
     let (there, end) = log.read(0)?;
     let rest = match joined(&own, &there) {
-        Ok([]) => return Ok(Fate::IsThere),
+        Ok([]) => return Ok(ImportFate::IsThere),
         Ok(rest) => rest,
-        Err(Two { first, second }) => return Ok(Fate::TwoChains { here: first, there: second }),
+        Err(Two { first, second }) => return Ok(ImportFate::TwoChains { here: first, there: second }),
     };
     let files = match seal::files(&dir.path) {
         Ok(files) => files,
-        Err(error) => return Ok(Fate::Broken(error.to_string())),
+        Err(error) => return Ok(ImportFate::Broken(error.to_string())),
     };
     let lines = own.iter().filter(|byte| **byte == b'\n').count();
     if dry_run {
-        return Ok(Fate::Moves { lines, files: files.len() });
+        return Ok(ImportFate::Moves { lines, files: files.len() });
     }
     // What a line names is there before the line is.
     let blobs = to.store().blobs(&target);
@@ -113,7 +113,7 @@ pub fn import(
     if log.read(0)?.0 != own {
         return Err(NotImported::ReadBack(format!("the journal of run {}", dir.run_id)));
     }
-    Ok(Fate::Moves { lines, files: files.len() })
+    Ok(ImportFate::Moves { lines, files: files.len() })
 }
 
 /// Writes the row of a run that is in a store, from its journal here. Blocks.

@@ -18,7 +18,7 @@ use super::redo_format::{REDO_SCHEMA, Redo};
 use super::runs::entries;
 use crate::domain::issue::IssueKey;
 use crate::domain::run::RunId;
-use crate::store::port::{Cell, CellChange, Cells, Committed, MOST_CHANGES, Revision, StoreError};
+use crate::store::port::{Cell, CellChange, Cells, CommitOutcome, MOST_CHANGES, Revision, StoreError};
 use crate::store::run_dir::FindError;
 use crate::store::seal_key::SEAL_KEYS;
 use crate::sys::clock::Stopwatch;
@@ -91,13 +91,13 @@ impl FileStore {
     }
 
     /// Changes one cell, and waits for the disk if `wait`. The caller has the locks.
-    fn change(&self, change: &CellChange, wait: bool) -> Result<Committed, StoreError> {
+    fn change(&self, change: &CellChange, wait: bool) -> Result<CommitOutcome, StoreError> {
         let path = self.place(&change.cell);
         if is_changed_often(&change.cell)
             && let Some(value) = &change.value
             && self.change_in_place(&path, value, wait)
         {
-            return Ok(Committed::Done);
+            return Ok(CommitOutcome::Done);
         }
         let changed = write(&path, change.value.as_deref())?;
         if is_changed_often(&change.cell) {
@@ -105,7 +105,7 @@ impl FileStore {
         }
         // A file that is gone meanwhile was taken by somebody who has no lock; one that was never there was not.
         let empty = change.value.is_none() && change.after == Revision::ABSENT;
-        Ok(if changed || empty { Committed::Done } else { Committed::Overtaken })
+        Ok(if changed || empty { CommitOutcome::Done } else { CommitOutcome::Overtaken })
     }
 
     /// False: the file has to be replaced, which is right whatever failed here.
@@ -169,7 +169,7 @@ impl Cells for FileStore {
         Ok((Revision::of(value.as_deref()), value))
     }
 
-    fn commit(&self, changes: &[CellChange]) -> Result<Committed, StoreError> {
+    fn commit(&self, changes: &[CellChange]) -> Result<CommitOutcome, StoreError> {
         if changes.len() > MOST_CHANGES {
             let words = format!("{} cells are more than {MOST_CHANGES}", changes.len());
             return Err(StoreError::Failed {
@@ -180,7 +180,7 @@ impl Cells for FileStore {
         }
         let _locks = self.locked(changes)?;
         if !self.are_as_expected(changes)? {
-            return Ok(Committed::Overtaken);
+            return Ok(CommitOutcome::Overtaken);
         }
         if let [change] = changes {
             return self.change(change, true);
@@ -195,15 +195,15 @@ impl Cells for FileStore {
             .map_err(|error| FileError::new("write", &self.redo(), io::Error::other(error)))?;
         files::write_private(&self.redo(), &text)?;
         self.finish()?;
-        Ok(Committed::Done)
+        Ok(CommitOutcome::Done)
     }
 
-    fn commit_for_now(&self, change: &CellChange) -> Result<Committed, StoreError> {
+    fn commit_for_now(&self, change: &CellChange) -> Result<CommitOutcome, StoreError> {
         let changes = std::slice::from_ref(change);
         let _locks = self.locked(changes)?;
         match self.are_as_expected(changes)? {
             true => self.change(change, false),
-            false => Ok(Committed::Overtaken),
+            false => Ok(CommitOutcome::Overtaken),
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::FileStore;
 use crate::domain::name::RepoName;
-use crate::store::port::{Held, Holders, LeaseKey, NotTaken, StoreError};
+use crate::store::port::{HeldLease, Holders, LeaseKey, LeaseNotTaken, StoreError};
 use crate::sys::clock::Clock;
 use crate::sys::files;
 use crate::sys::holder_format::{Holder, LeaseRecord, Liveness};
@@ -35,7 +35,12 @@ fn expiry(clock: &Clock, lasts: Duration) -> DateTime<Utc> {
 }
 
 impl Holders for FileStore {
-    fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken> {
+    fn take(
+        &self,
+        lease: &LeaseKey,
+        instance: &str,
+        lasts: Duration,
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         let path = self.lease_file(lease);
         if let (LeaseKey::Daemon | LeaseKey::Poller(_), Some(folder)) = (lease, path.parent()) {
             files::create_private_dir(folder).map_err(StoreError::from)?;
@@ -43,8 +48,8 @@ impl Holders for FileStore {
         let holder = Holder::here(&self.host, instance, self.clock.now(), expiry(&self.clock, lasts));
         match Lock::try_acquire(&path, holder, &self.host, self.clock.now()) {
             Ok(lock) => Ok(Box::new(Locked { lock, clock: self.clock.clone() })),
-            Err(LockError::Busy(holder)) => Err(NotTaken::Busy(holder)),
-            Err(LockError::File(error)) => Err(NotTaken::Store(error.into())),
+            Err(LockError::Busy(holder)) => Err(LeaseNotTaken::Busy(holder)),
+            Err(LockError::File(error)) => Err(LeaseNotTaken::Store(error.into())),
         }
     }
 
@@ -64,7 +69,7 @@ impl Holders for FileStore {
     }
 }
 
-impl Held for Locked {
+impl HeldLease for Locked {
     fn holder(&self) -> Option<&Holder> {
         self.lock.holder()
     }

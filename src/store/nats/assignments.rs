@@ -14,9 +14,9 @@ use super::node::{document, failed, issue_cell, node_cells, text_of};
 use super::session::Session;
 use super::shared::{NatsStore, Shared, session};
 use super::slots;
-use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, Answer, AssignmentCell, Requested};
+use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, AssignmentAnswer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{Hold, IssueCell, NodeCell, NodeState, RunKey, SessionId};
-use crate::domain::cluster::control::{Asked, ControlMessage};
+use crate::domain::cluster::control::{ControlMessage, NodeRequest};
 use crate::domain::cluster::lease;
 use crate::domain::cluster::names::{Names, last_tokens};
 use crate::domain::name::RepoName;
@@ -140,7 +140,7 @@ async fn withdraw(shared: Arc<Shared>, id: AssignmentId, key: RunKey) -> Result<
     let subject = subject_of(&shared.node.names, &id);
     let (_, Some(cell)) = assignment_cell(&shared, &subject).await? else { return Ok(true) };
     let lives = match &cell.answer {
-        Answer::Taken { by, .. } => own.sees_alive(by).await?,
+        AssignmentAnswer::Taken { by, .. } => own.sees_alive(by).await?,
         _ => true,
     };
     let freed = change(&shared, &own, (&id, &key), true, |now| {
@@ -192,8 +192,8 @@ impl Assignments for NatsStore {
                     Heard::Request(message) => return Some(Control::Request(message)),
                 };
                 match asked {
-                    Asked::Move(asked) => Some(Control::Move(asked)),
-                    Asked::Drain { session } => {
+                    NodeRequest::Move(asked) => Some(Control::Move(asked)),
+                    NodeRequest::Drain { session } => {
                         let own = shared.session.lock().await.as_ref().map(|own| own.id.clone());
                         (own == Some(session)).then_some(Control::Drain { by })
                     }
@@ -225,7 +225,7 @@ impl Assignments for NatsStore {
         let (id, key) = (id.clone(), key.clone());
         self.with_session(move |shared, own| async move {
             let subject = subject_of(&shared.node.names, &id);
-            let answer = Answer::Taken { by: own.id.clone(), run_id };
+            let answer = AssignmentAnswer::Taken { by: own.id.clone(), run_id };
             let made = AssignmentCell { answer, ..AssignmentCell::new(key, own.id.clone(), request) };
             loop {
                 let after = assignment_cell(&shared, &subject).await?.0;
@@ -244,7 +244,7 @@ impl Assignments for NatsStore {
         let (id, key) = (id.clone(), key.clone());
         self.with_session(move |shared, own| async move {
             let is_own = |cell: &AssignmentCell| {
-                matches!(&cell.answer, Answer::Taken { by, .. } if *by == own.id).then_some(None)
+                matches!(&cell.answer, AssignmentAnswer::Taken { by, .. } if *by == own.id).then_some(None)
             };
             Ok(change(&shared, &own, (&id, &key), false, is_own).await?.is_some())
         })
@@ -278,17 +278,17 @@ impl Assignments for NatsStore {
     fn name(&self, id: &AssignmentId, key: &RunKey, run_id: &str) -> Result<(), StoreError> {
         let (id, key, run_id) = (id.clone(), key.clone(), Some(run_id.to_owned()));
         self.with_session(move |shared, own| async move {
-            let named = Answer::Taken { by: own.id.clone(), run_id };
+            let named = AssignmentAnswer::Taken { by: own.id.clone(), run_id };
             let next = |cell: &AssignmentCell| cell.answered(&own.id, named.clone()).map(Some);
             change(&shared, &own, (&id, &key), false, next).await.map(drop)
         })
     }
 
-    fn answer(&self, id: &AssignmentId, key: &RunKey, answer: Answer) -> Result<bool, StoreError> {
+    fn answer(&self, id: &AssignmentId, key: &RunKey, answer: AssignmentAnswer) -> Result<bool, StoreError> {
         let (id, key) = (id.clone(), key.clone());
         self.with_session(move |shared, own| async move {
             let next = |cell: &AssignmentCell| match (&answer, &cell.answer) {
-                (Answer::Declined { .. }, Answer::Open) => {
+                (AssignmentAnswer::Declined { .. }, AssignmentAnswer::Open) => {
                     Some(AssignmentCell { answer: answer.clone(), ..cell.clone() })
                 }
                 _ => cell.answered(&own.id, answer.clone()),
@@ -301,7 +301,8 @@ impl Assignments for NatsStore {
         let (id, key) = (id.clone(), key.clone());
         self.with_session(move |shared, own| async move {
             let is_read = |cell: &AssignmentCell| {
-                matches!(cell.answer, Answer::Ended { .. } | Answer::Declined { .. }).then_some(None)
+                matches!(cell.answer, AssignmentAnswer::Ended { .. } | AssignmentAnswer::Declined { .. })
+                    .then_some(None)
             };
             change(&shared, &own, (&id, &key), true, is_read).await.map(drop)
         })

@@ -14,7 +14,7 @@ use futures::stream::{self, BoxStream};
 use uuid::Uuid;
 
 use super::connection::{AFTER, Link, PATIENCE, PAUSE, Sent};
-use crate::domain::cluster::outcome::{self, Outcome};
+use crate::domain::cluster::outcome::{self, WriteOutcome};
 use crate::store::port::StoreError;
 use crate::sys::clock::Stopwatch;
 
@@ -144,9 +144,9 @@ impl CellStream {
                 return Err(Self::failed("change", &place(), why));
             }
             match self.outcome(writes, &commit).await? {
-                Outcome::There(sequence) => return Ok(Written::At(sequence)),
-                Outcome::Overtaken => return Ok(Written::Overtaken),
-                Outcome::Open => {}
+                WriteOutcome::There(sequence) => return Ok(Written::At(sequence)),
+                WriteOutcome::Overtaken => return Ok(Written::Overtaken),
+                WriteOutcome::Open => {}
             }
             if last || begin.elapsed() > self.patience {
                 return Err(Self::failed("change", &place(), why));
@@ -168,7 +168,7 @@ impl CellStream {
     }
 
     /// What became of a commit without an answer.
-    async fn outcome(&self, writes: &[Write], commit: &str) -> Result<Outcome, StoreError> {
+    async fn outcome(&self, writes: &[Write], commit: &str) -> Result<WriteOutcome, StoreError> {
         let mut cells = Vec::new();
         for write in writes {
             let now = self.get(&write.subject).await?;

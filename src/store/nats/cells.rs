@@ -14,7 +14,7 @@ use crate::domain::cluster::names::{StreamKind, last_tokens};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
-use crate::store::port::{Cell, CellChange, Cells, Committed, MOST_CHANGES, Revision, StoreError};
+use crate::store::port::{Cell, CellChange, Cells, CommitOutcome, MOST_CHANGES, Revision, StoreError};
 
 /// Most bytes of what a node says of itself.
 const LARGEST_STATUS: usize = 256 * 1024;
@@ -108,7 +108,7 @@ impl Cells for NatsStore {
         Ok((revision(&found), found.value))
     }
 
-    fn commit(&self, changes: &[CellChange]) -> Result<Committed, StoreError> {
+    fn commit(&self, changes: &[CellChange]) -> Result<CommitOutcome, StoreError> {
         if changes.len() > MOST_CHANGES {
             let words = format!("{} cells are more than {MOST_CHANGES}", changes.len());
             return Err(CellStream::failed("change", "the cells", words));
@@ -132,7 +132,7 @@ impl Cells for NatsStore {
                     0 => {
                         let now = cells.get(&subject).await?;
                         if now.value.is_some() {
-                            return Ok(Committed::Overtaken);
+                            return Ok(CommitOutcome::Overtaken);
                         }
                         now.sequence
                     }
@@ -147,15 +147,15 @@ impl Cells for NatsStore {
                 let now = cells.get(&only.subject).await?;
                 if now.value.is_none() {
                     return Ok(if now.sequence == only.after {
-                        Committed::Done
+                        CommitOutcome::Done
                     } else {
-                        Committed::Overtaken
+                        CommitOutcome::Overtaken
                     });
                 }
             }
             Ok(match cells.commit(&writes).await? {
-                Written::At(_) => Committed::Done,
-                Written::Overtaken => Committed::Overtaken,
+                Written::At(_) => CommitOutcome::Done,
+                Written::Overtaken => CommitOutcome::Overtaken,
             })
         };
         self.shared.connection.call(with(shared, waits, cells, commit))?

@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use super::connection::{PATIENCE, PAUSE, Sent};
 use super::shared::NatsStore;
 use crate::domain::cluster::cells::{self, Unreadable};
-use crate::domain::cluster::control::{Asked, CONTROL_SCHEMA, ControlMessage};
+use crate::domain::cluster::control::{CONTROL_SCHEMA, ControlMessage, NodeRequest};
 use crate::domain::cluster::names::{Names, StreamKind, last_tokens};
 use crate::domain::cluster::person_request::{REQUEST_SCHEMA, RequestMessage};
 use crate::store::port::StoreError;
@@ -47,8 +47,8 @@ impl NatsStore {
     /// No answer, or this user may not.
     pub fn send_control(&self, message: &ControlMessage) -> Result<(), StoreError> {
         let subject = match &message.asked {
-            Asked::Drain { session } => self.names().control_of_node(&session.node),
-            Asked::Move(asked) => self.names().control_of(&asked.repository, asked.issue),
+            NodeRequest::Drain { session } => self.names().control_of_node(&session.node),
+            NodeRequest::Move(asked) => self.names().control_of(&asked.repository, asked.issue),
         };
         let text = serde_json::to_vec(message).map_err(|error| StoreError::Failed {
             action: "send to",

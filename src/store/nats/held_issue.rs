@@ -13,7 +13,7 @@ use super::slots::{self, Counted, Watched};
 use crate::domain::cluster::cells::{Hold, IssueCell};
 use crate::domain::cluster::lease;
 use crate::domain::cluster::session::has_ended;
-use crate::store::port::{NotTaken, StoreError};
+use crate::store::port::{LeaseNotTaken, StoreError};
 
 /// An issue that a session has.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl HeldIssue {
                 let mut watched = Watched::new();
                 match slots::taken(node, session, &self.counted, &self.subject, &mut watched).await {
                     Ok(slots) => slots,
-                    Err(NotTaken::Store(error)) => return Err(error),
-                    Err(NotTaken::Busy(_) | NotTaken::Full { .. }) => None,
+                    Err(LeaseNotTaken::Store(error)) => return Err(error),
+                    Err(LeaseNotTaken::Busy(_) | LeaseNotTaken::Full { .. }) => None,
                 }
             }
             None => None,

@@ -19,12 +19,12 @@ use super::session::Session;
 use super::shared::{NatsStore, Shared, session};
 use super::slots::{self, Counted, Watched};
 use crate::domain::cluster::cells::{ASKED, HeldTerm, Hold, IssueCell, RunKey, SessionId};
-use crate::domain::cluster::lease::{self, Claim};
+use crate::domain::cluster::lease::{self, LeaseClaim};
 use crate::domain::cluster::names::last_tokens;
 use crate::domain::cluster::session::has_ended;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
-use crate::store::port::{Held, Holders, LeaseKey, NotTaken, StoreError};
+use crate::store::port::{HeldLease, Holders, LeaseKey, LeaseNotTaken, StoreError};
 use crate::sys::holder_format::{Holder, LEASE_SCHEMA, LeaseRecord, Liveness};
 
 /// How often a holder is looked at that may be dead.
@@ -61,9 +61,9 @@ async fn take(
     subject: String,
     counted: Vec<Counted>,
     mut holder: Holder,
-) -> Result<Leased, NotTaken> {
+) -> Result<Leased, LeaseNotTaken> {
     let session = session(&shared).await?;
-    let asked = Claim::Asked(RunKey::Other(format!("{ASKED}{}", Uuid::new_v4())));
+    let asked = LeaseClaim::Asked(RunKey::Other(format!("{ASKED}{}", Uuid::new_v4())));
     let mut first = None;
     let mut watched = Watched::new();
     loop {
@@ -89,7 +89,7 @@ async fn take(
         let own = serde_json::to_value(&holder).map_err(|error| failed(&subject, error.to_string()))?;
         let taken_from = holder_of(&cell).filter(|_| dead);
         let Ok(next) = lease::taken(&cell, dead, &session.id, &asked, own) else {
-            return Err(NotTaken::Busy(holder_of(&cell).map(Box::new)));
+            return Err(LeaseNotTaken::Busy(holder_of(&cell).map(Box::new)));
         };
         let value = Some(text_of(&next, &subject)?);
         let slots = slots::taken(&shared.node, &session, &counted, &subject, &mut watched).await?;
@@ -201,7 +201,7 @@ impl GivingBack {
     }
 }
 
-impl Held for Leased {
+impl HeldLease for Leased {
     fn holder(&self) -> Option<&Holder> {
         Some(&self.holder)
     }
@@ -294,24 +294,29 @@ impl NatsStore {
         instance: &str,
         lasts: Duration,
         counted: Vec<Counted>,
-    ) -> Result<Box<dyn Held>, NotTaken> {
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         let now = self.shared.clock.now();
         let mut holder = Holder::here(&self.shared.node.host, instance, now, expiry(now, lasts));
         // Who takes over finds the run by it, however little of it there is.
         holder.run_id = Some(RunId(Uuid::now_v7()));
         let (shared, subject) = (Arc::clone(&self.shared), self.lease_subject(lease));
         let taken = self.shared.connection.call(async move { take(shared, subject, counted, holder).await });
-        Ok(Box::new(taken.map_err(NotTaken::Store)??))
+        Ok(Box::new(taken.map_err(LeaseNotTaken::Store)??))
     }
 }
 
 impl Holders for NatsStore {
-    fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken> {
+    fn take(
+        &self,
+        lease: &LeaseKey,
+        instance: &str,
+        lasts: Duration,
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         let subject = self.lease_subject(lease);
         if let LeaseKey::Poller(_) = lease {
             let shared = Arc::clone(&self.shared);
             let taken = self.shared.connection.call(async move { pollers::take(shared, subject).await });
-            return Ok(Box::new(taken.map_err(NotTaken::Store)??));
+            return Ok(Box::new(taken.map_err(LeaseNotTaken::Store)??));
         }
         self.take_issue(lease, instance, lasts, Vec::new())
     }
@@ -321,7 +326,7 @@ impl Holders for NatsStore {
         lease: &LeaseKey,
         instance: &str,
         lasts: Duration,
-    ) -> Result<Box<dyn Held>, NotTaken> {
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         let LeaseKey::Issue { repo, .. } = lease else { return self.take(lease, instance, lasts) };
         let counted = slots::counted(self.names(), self.shared.node.caps, repo);
         self.take_issue(lease, instance, lasts, counted)

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::connection::{AFTER, Link, PATIENCE, PAUSE, Sent};
 use super::shared::Shared;
 use crate::domain::canonical::sha256_hex;
-use crate::domain::cluster::outcome::{self, Outcome};
+use crate::domain::cluster::outcome::{self, WriteOutcome};
 use crate::store::port::{Appended, Log, Place, StoreError};
 use crate::sys::clock::Stopwatch;
 
@@ -114,21 +114,21 @@ async fn add(shared: &Shared, stream: &str, subject: &str, after: Place, payload
             // It stays refused, but what was sent before may have been kept all the same.
             Sent::Refused(words) => {
                 return match outcome_of(&link, stream, subject, after, &id).await {
-                    Ok(Outcome::There(place)) => Added::At(place),
-                    Ok(Outcome::Overtaken) => Added::Overtaken,
-                    Ok(Outcome::Open) | Err(_) => Added::Unknown(words),
+                    Ok(WriteOutcome::There(place)) => Added::At(place),
+                    Ok(WriteOutcome::Overtaken) => Added::Overtaken,
+                    Ok(WriteOutcome::Open) | Err(_) => Added::Unknown(words),
                 };
             }
             Sent::Unknown(words) => words,
         };
         match outcome_of(&link, stream, subject, after, &id).await {
-            Ok(Outcome::There(place)) => {
+            Ok(WriteOutcome::There(place)) => {
                 shared.flushes.took(begin.elapsed());
                 return Added::At(place);
             }
-            Ok(Outcome::Overtaken) => return Added::Overtaken,
+            Ok(WriteOutcome::Overtaken) => return Added::Overtaken,
             Err(words) if words.contains(NO_STREAM) => return Added::Unknown(words),
-            Ok(Outcome::Open) | Err(_) => {}
+            Ok(WriteOutcome::Open) | Err(_) => {}
         }
         if begin.elapsed() > PATIENCE {
             return Added::Unknown(why);
@@ -145,7 +145,7 @@ async fn outcome_of(
     subject: &str,
     after: Place,
     id: &str,
-) -> Result<Outcome, String> {
+) -> Result<WriteOutcome, String> {
     let next = link.next(stream, subject, after + 1).await?;
     let next = next.map(|found| {
         let own = found.headers.get(ID).is_some_and(|own| own.as_str() == id);

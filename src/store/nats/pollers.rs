@@ -17,7 +17,7 @@ use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::cluster::cells::{HeldTerm, REPO_SCHEMA, RepoCell, SessionId};
 use crate::domain::cluster::poller;
-use crate::store::port::{Held, NotTaken, StoreError};
+use crate::store::port::{HeldLease, LeaseNotTaken, StoreError};
 use crate::sys::holder_format::Holder;
 
 /// The member of the cell that has what its poller remembers.
@@ -46,7 +46,7 @@ async fn repo_cell(cells: &CellStream, subject: &str) -> Result<(u64, RepoCell),
 }
 
 /// Takes a repository that no living session polls.
-pub(super) async fn take(shared: Arc<Shared>, subject: String) -> Result<Polled, NotTaken> {
+pub(super) async fn take(shared: Arc<Shared>, subject: String) -> Result<Polled, LeaseNotTaken> {
     let session = session(&shared).await?;
     let cells = shared.node.cells.clone().patient_for(PATIENCE);
     loop {
@@ -57,7 +57,7 @@ pub(super) async fn take(shared: Arc<Shared>, subject: String) -> Result<Polled,
                 None => false,
             };
             let Some(next) = poller::taken(&cell, lives, &session.id) else {
-                return Err(NotTaken::Busy(None));
+                return Err(LeaseNotTaken::Busy(None));
             };
             let value = Some(text_of(&next, &subject)?);
             let write = Write { subject: subject.clone(), after: sequence, value };
@@ -134,7 +134,7 @@ impl Polled {
     }
 }
 
-impl Held for Polled {
+impl HeldLease for Polled {
     fn holder(&self) -> Option<&Holder> {
         None
     }

@@ -13,7 +13,7 @@ use crate::domain::cluster::lease;
 use crate::domain::cluster::names::Names;
 use crate::domain::name::RepoName;
 use crate::store::assignments::CapOfAll;
-use crate::store::port::{NotTaken, StoreError};
+use crate::store::port::{LeaseNotTaken, StoreError};
 
 /// How often holders are looked at that may be dead.
 const LOOK: Duration = Duration::from_millis(200);
@@ -103,7 +103,7 @@ pub(super) async fn taken(
     all: &[Counted],
     issue: &str,
     watched: &mut Watched,
-) -> Result<Option<Vec<Write>>, NotTaken> {
+) -> Result<Option<Vec<Write>>, LeaseNotTaken> {
     let mut writes = Vec::new();
     for counted in all {
         let holders = match one_more(node, session, counted, issue).await? {
@@ -120,7 +120,7 @@ pub(super) async fn taken(
                 return Ok(None);
             }
         }
-        return Err(NotTaken::Full { cap: counted.cap, setting: counted.setting });
+        return Err(LeaseNotTaken::Full { cap: counted.cap, setting: counted.setting });
     }
     Ok(Some(writes))
 }

@@ -21,8 +21,8 @@ use super::assignments::Assignments;
 use super::files::FileStore;
 use super::nats::NatsStore;
 use super::port::{
-    Blobs, Cell, CellChange, Cells, Committed, Held, Holders, LeaseKey, Log, NotTaken, Revision, Servers,
-    Store, StoreError,
+    Blobs, Cell, CellChange, Cells, CommitOutcome, HeldLease, Holders, LeaseKey, LeaseNotTaken, Log,
+    Revision, Servers, Store, StoreError,
 };
 use super::requests::Requests;
 use super::run_dir::{FindError, RunDir, StateDir};
@@ -109,7 +109,7 @@ impl Cells for PublishedStore {
         self.of(cell).get(cell)
     }
 
-    fn commit(&self, changes: &[CellChange]) -> Result<Committed, StoreError> {
+    fn commit(&self, changes: &[CellChange]) -> Result<CommitOutcome, StoreError> {
         let own = changes.iter().filter(|change| matches!(change.cell, Cell::Daemon | Cell::Status)).count();
         match own {
             0 => self.nats.commit(changes),
@@ -148,12 +148,17 @@ impl Cells for PublishedStore {
 /// A lease that is held among the nodes, and in the file that this host's processes look at.
 #[derive(Debug)]
 struct HeldTwice {
-    shared: Box<dyn Held>,
-    here: Box<dyn Held>,
+    shared: Box<dyn HeldLease>,
+    here: Box<dyn HeldLease>,
 }
 
 impl Holders for PublishedStore {
-    fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken> {
+    fn take(
+        &self,
+        lease: &LeaseKey,
+        instance: &str,
+        lasts: Duration,
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         match lease {
             LeaseKey::Daemon => return self.files.take(lease, instance, lasts),
             LeaseKey::Poller(_) => return self.nats.take(lease, instance, lasts),
@@ -170,7 +175,7 @@ impl Holders for PublishedStore {
         lease: &LeaseKey,
         instance: &str,
         lasts: Duration,
-    ) -> Result<Box<dyn Held>, NotTaken> {
+    ) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
         let shared = self.nats.take_for_run(lease, instance, lasts)?;
         let here = self.files.take(lease, instance, lasts)?;
         Ok(Box::new(HeldTwice { shared, here }))
@@ -192,7 +197,7 @@ impl Holders for PublishedStore {
     }
 }
 
-impl Held for HeldTwice {
+impl HeldLease for HeldTwice {
     fn holder(&self) -> Option<&Holder> {
         self.shared.holder()
     }

@@ -9,7 +9,7 @@ use agentd::domain::name::RepoName;
 use agentd::domain::run::RunId;
 use agentd::store::nats::{Access, Credentials, NatsStore};
 use agentd::store::port::{
-    Appended, Cell, CellChange, Committed, Holders as _, LeaseKey, Log, NotTaken, Revision,
+    Appended, Cell, CellChange, CommitOutcome, Holders as _, LeaseKey, LeaseNotTaken, Log, Revision,
 };
 use agentd::store::run_dir::StateDir;
 use uuid::Uuid;
@@ -111,7 +111,7 @@ fn h_16_every_third_acknowledgement_is_eaten_and_the_chain_is_whole() {
             CellChange { cell: day(number), after, value: Some(format!("{round}")) }
         };
         let changes: Vec<CellChange> = (1..=1 + round % 3).map(change).collect();
-        assert_eq!(state.store().commit(&changes).unwrap(), Committed::Done, "round {round}");
+        assert_eq!(state.store().commit(&changes).unwrap(), CommitOutcome::Done, "round {round}");
     }
 }
 
@@ -164,7 +164,7 @@ fn h_28_the_leader_is_killed_under_load_and_nothing_acknowledged_is_lost() {
                         let (after, _) = state.store().get(&cell).unwrap();
                         CellChange { cell, after, value: Some(number.to_string()) }
                     });
-                    assert_eq!(state.store().commit(&changes).unwrap(), Committed::Done);
+                    assert_eq!(state.store().commit(&changes).unwrap(), CommitOutcome::Done);
                     longest = longest.max(begin.elapsed());
                     number += 1;
                 }
@@ -337,7 +337,7 @@ fn a_holder_that_stood_still_for_twice_its_lease_is_taken_over_and_refused() {
     let mut taken = loop {
         match state.store().take(&lease(), "second", LEASE) {
             Ok(held) => break held,
-            Err(NotTaken::Busy(Some(holder))) => assert_eq!(holder.instance, "first"),
+            Err(LeaseNotTaken::Busy(Some(holder))) => assert_eq!(holder.instance, "first"),
             Err(other) => panic!("{other}"),
         }
         assert!(begin.elapsed() < LEASE + Duration::from_secs(10));
@@ -376,7 +376,7 @@ fn h_44_a_second_node_of_the_same_name_is_refused_and_names_the_first() {
     let (first, second) = (NatsStore::connect(&own).unwrap(), NatsStore::connect(&own).unwrap());
     let held = first.take(&lease(), "first", LEASE).unwrap();
     let other = LeaseKey::Issue { repo: RepoName::parse("o/n").unwrap(), file: "/c/issue-8.json".into() };
-    let Err(NotTaken::Store(error)) = second.take(&other, "second", LEASE) else {
+    let Err(LeaseNotTaken::Store(error)) = second.take(&other, "second", LEASE) else {
         panic!("the name is taken")
     };
     let words = error.to_string();

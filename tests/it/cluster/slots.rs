@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use agentd::domain::name::RepoName;
 use agentd::store::nats::{Access, Caps, NatsStore};
-use agentd::store::port::{Held, LeaseKey, NotTaken};
+use agentd::store::port::{HeldLease, LeaseKey, LeaseNotTaken};
 use agentd::store::run_dir::StateDir;
 use async_nats::jetstream::consumer::push;
 use futures::StreamExt as _;
@@ -78,7 +78,7 @@ fn node(server: &Server, caps: Caps) -> StateDir {
     StateDir::on_nats("/nowhere".into(), NatsStore::connect(&own).unwrap())
 }
 
-fn take(node: &StateDir, repo: &str, issue: u64) -> Result<Box<dyn Held>, NotTaken> {
+fn take(node: &StateDir, repo: &str, issue: u64) -> Result<Box<dyn HeldLease>, LeaseNotTaken> {
     let file = Path::new("leases").join(format!("issue-{issue}.json"));
     let lease = LeaseKey::Issue { repo: RepoName::parse(repo).unwrap(), file };
     node.store().take_for_run(&lease, "test", Duration::from_secs(60))
@@ -120,7 +120,7 @@ fn h_07_nine_issues_at_three_nodes_never_have_more_slots_than_there_are() {
                             }
                             return;
                         }
-                        Err(NotTaken::Full { .. }) => {
+                        Err(LeaseNotTaken::Full { .. }) => {
                             refused.fetch_add(1, Ordering::Relaxed);
                             std::thread::sleep(Duration::from_millis(5));
                         }
@@ -149,9 +149,9 @@ fn k_038_what_a_dead_node_left_in_the_slots_keeps_nobody_out() {
     let (a, b) = (node(&server, caps), node(&server, caps));
     let held = take(&a, "o/one", 1).unwrap();
     let full = take(&b, "o/two", 2).unwrap_err();
-    assert!(matches!(full, NotTaken::Full { cap: 1, setting: "cluster.max_runs" }), "{full}");
+    assert!(matches!(full, LeaseNotTaken::Full { cap: 1, setting: "cluster.max_runs" }), "{full}");
     let same = take(&b, "o/one", 2).unwrap_err();
-    assert!(matches!(same, NotTaken::Full { setting: "daemon.max_runs_per_repository", .. }), "{same}");
+    assert!(matches!(same, LeaseNotTaken::Full { setting: "daemon.max_runs_per_repository", .. }), "{same}");
     held.release().unwrap();
     // Its issue is free, and its slots are not, as after an end while the stream had no room.
     let left = json!({
@@ -168,7 +168,7 @@ fn k_038_what_a_dead_node_left_in_the_slots_keeps_nobody_out() {
     let held = take(&b, "o/one", 2).unwrap();
     let all = holders(&server, "all");
     assert_eq!(all.as_object().unwrap().keys().collect::<Vec<_>>(), ["o.one.2"], "{all:#}");
-    assert!(matches!(take(&a, "o/one", 1), Err(NotTaken::Full { .. })), "a living one's slot stays");
+    assert!(matches!(take(&a, "o/one", 1), Err(LeaseNotTaken::Full { .. })), "a living one's slot stays");
     held.release().unwrap();
 }
 

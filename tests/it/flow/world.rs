@@ -9,7 +9,7 @@ use agentd::domain::report::ReportFormat;
 use agentd::domain::run::{RunId, VisitRecord};
 use agentd::domain::stop::StopDetail;
 use agentd::domain::trace::ChecksRun;
-use agentd::engine::flow::{FlowRun, Progress};
+use agentd::engine::flow::{FlowMove, FlowRun};
 use agentd::engine::flow_position::FlowEnd;
 use agentd::engine::model::ModelRequest;
 use agentd::engine::task_text::TaskText;
@@ -166,12 +166,12 @@ impl Flow {
         let mut visits = Vec::new();
         let end = loop {
             match flow.advance().await.unwrap() {
-                Progress::Visited(visit) => visits.push(*visit),
-                Progress::Ended(end) => break end,
+                FlowMove::Visited(visit) => visits.push(*visit),
+                FlowMove::Ended(end) => break end,
             }
         };
         // Asked again, it says the same (E24).
-        assert!(matches!(flow.advance().await.unwrap(), Progress::Ended(again) if again == end));
+        assert!(matches!(flow.advance().await.unwrap(), FlowMove::Ended(again) if again == end));
         let seen = std::mem::take(&mut *self.world.model.seen.lock().unwrap());
         let ended = Ended {
             end,

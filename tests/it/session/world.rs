@@ -17,7 +17,7 @@ use agentd::engine::abort::Abort;
 use agentd::engine::arguments::Scope;
 use agentd::engine::budget::Meter;
 use agentd::engine::clock::RunClock;
-use agentd::engine::envelope::Answer;
+use agentd::engine::envelope::CallAnswer;
 use agentd::engine::gate::HandoffRuling;
 use agentd::engine::journal::Journal;
 use agentd::engine::model::Model;
@@ -239,7 +239,7 @@ impl World {
     }
 
     /// A transition to another step.
-    pub async fn hand_off(&self, from: &str, to: &str, payload: &Value) -> Result<Answer, Abort> {
+    pub async fn hand_off(&self, from: &str, to: &str, payload: &Value) -> Result<CallAnswer, Abort> {
         let world = self.session_world();
         let record =
             SessionTrace::new(world.journal.clone(), world.redactor.clone(), world.clock, self.ids());

@@ -6,8 +6,8 @@ use std::time::Duration;
 use agentd::domain::cluster::cells::{
     Hold, IssueCell, NODE_SCHEMA, NodeCell, NodeState, RepoCell, RunKey, SessionId, SlotsCell,
 };
-use agentd::domain::cluster::lease::{self, Claim};
-use agentd::domain::cluster::outcome::{self, Outcome};
+use agentd::domain::cluster::lease::{self, LeaseClaim};
+use agentd::domain::cluster::outcome::{self, WriteOutcome};
 use agentd::domain::cluster::poller;
 use agentd::domain::cluster::session::{self, Begin, Sight, Sightings, Validity};
 
@@ -251,9 +251,9 @@ impl Node {
             (revision, *after, writer == commit.id)
         });
         match outcome::of_commit(cells) {
-            Outcome::There(revision) => self.committed(world, revision, purpose),
-            Outcome::Overtaken => self.refused(world, purpose),
-            Outcome::Open => self.commit(world, random, faults, commit, purpose),
+            WriteOutcome::There(revision) => self.committed(world, revision, purpose),
+            WriteOutcome::Overtaken => self.refused(world, purpose),
+            WriteOutcome::Open => self.commit(world, random, faults, commit, purpose),
         }
     }
 
@@ -446,7 +446,9 @@ impl Node {
             },
             _ => false,
         };
-        let Ok(next) = lease::taken(cell, dead, id, &Claim::Due, serde_json::Value::Null) else { return };
+        let Ok(next) = lease::taken(cell, dead, id, &LeaseClaim::Due, serde_json::Value::Null) else {
+            return;
+        };
         let (slots_revision, slots) = world.read(SLOTS, 0);
         let slots = if let Doc::Slots(slots) = &*slots { slots.clone() } else { SlotsCell::default() };
         let Ok(slots) = lease::slot_taken(&slots, &issue.to_string(), id, CAP) else { return };
@@ -569,9 +571,9 @@ impl Node {
         let log = world.logs.get(&(run.issue, run.event)).cloned().unwrap_or_default();
         let next = log.get(place).map(|found| (place as u64 + 1, found.id == entry.id));
         match outcome::of_append(place as u64, next, log.len() as u64) {
-            Outcome::There(_) => self.appended(world, &entry, place + 1),
-            Outcome::Overtaken => self.overtaken(world),
-            Outcome::Open => self.append(world, random, faults, entry, place),
+            WriteOutcome::There(_) => self.appended(world, &entry, place + 1),
+            WriteOutcome::Overtaken => self.overtaken(world),
+            WriteOutcome::Open => self.append(world, random, faults, entry, place),
         }
     }
 
