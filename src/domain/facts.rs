@@ -9,7 +9,7 @@ use super::policy::EnvelopeStatus;
 use super::question::{Answered, Question};
 use super::run::{VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
-use super::stop::{Stop, StopDetail};
+use super::stop::{FlowEnd, Stop, StopDetail};
 use super::taken::TakenOver;
 use super::trace::Item;
 
@@ -80,15 +80,6 @@ pub struct RunFacts {
     pub sandbox: Option<SandboxFacts>,
     /// Every other event, for folds that need more.
     pub other: Vec<(i64, Event)>,
-}
-
-/// See [`RunFacts::flow_end`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FlowEnd {
-    /// Why.
-    pub stop: Stop,
-    /// The completion's reason.
-    pub completion_reason: Option<String>,
 }
 
 /// See [`RunFacts::committed`].

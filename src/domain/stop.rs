@@ -217,6 +217,31 @@ impl Stop {
     }
 }
 
+/// How a flow ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowEnd {
+    /// Why.
+    pub stop: Stop,
+    /// The completion's reason; set exactly on success.
+    pub completion_reason: Option<String>,
+}
+
+impl FlowEnd {
+    /// Otherwise than by a success.
+    pub fn failed(stop: Stop) -> Self {
+        Self { stop, completion_reason: None }
+    }
+
+    /// By a success, for this reason.
+    pub fn completed(reason: &str, forced_final: bool) -> Self {
+        let detail = if forced_final { StopDetail::CompletedForcedFinal } else { StopDetail::Completed };
+        Self {
+            stop: Stop::new(detail, format!("Done: {reason}.")),
+            completion_reason: Some(reason.to_owned()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

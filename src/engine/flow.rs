@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use super::checks::{CheckWork, Checked, FailedChecks};
-use super::flow_position::{FlowEnd, Position};
+use super::flow_position::Position;
 use super::journal::JournalError;
 use super::not_done::NotDone;
 use super::plan_gate;
@@ -30,7 +30,7 @@ use crate::domain::routing::{GateError, Interpreted, Next};
 use crate::domain::run::{Carried, HeldHandoff, Retry, VisitRecord};
 use crate::domain::step_check::StepCheck;
 use crate::domain::step_context::{MissingRequiredInput, StepContext};
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::{FlowEnd, Stop, StopDetail};
 use crate::domain::trace::CheckMoment;
 use crate::prompt::template::Values;
 

@@ -4,32 +4,7 @@ use super::plan_gate;
 use super::visit::FlowPlan;
 use crate::domain::flow::StepId;
 use crate::domain::run::VisitRecord;
-use crate::domain::stop::{Stop, StopDetail};
-
-/// How a flow ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FlowEnd {
-    /// Why.
-    pub stop: Stop,
-    /// The completion's reason; set exactly on success.
-    pub completion_reason: Option<String>,
-}
-
-impl FlowEnd {
-    /// Otherwise than by a success.
-    pub(super) fn failed(stop: Stop) -> Self {
-        Self { stop, completion_reason: None }
-    }
-
-    /// By a success, for this reason.
-    pub(super) fn completed(reason: &str, forced_final: bool) -> Self {
-        let detail = if forced_final { StopDetail::CompletedForcedFinal } else { StopDetail::Completed };
-        Self {
-            stop: Stop::new(detail, format!("Done: {reason}.")),
-            completion_reason: Some(reason.to_owned()),
-        }
-    }
-}
+use crate::domain::stop::FlowEnd;
 
 /// How far a flow is.
 #[derive(Debug, Clone, PartialEq)]

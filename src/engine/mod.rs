@@ -60,7 +60,7 @@ pub mod agent_visit;
 mod checks;
 mod subprocess;
 pub mod flow;
-pub mod flow_position;
+mod flow_position;
 mod attempt;
 mod turn;
 mod tool_changes;

@@ -7,10 +7,9 @@ use super::super::run::Run;
 use super::super::stage::{StageError, Workspace};
 use crate::domain::event::Event;
 use crate::domain::others_merged::OthersMerged;
-use crate::domain::stop::{Stop, StopReason};
+use crate::domain::stop::{FlowEnd, Stop, StopReason};
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::engine::flow::FlowRun;
-use crate::engine::flow_position::FlowEnd;
 use crate::record::report;
 
 /// Words before the prompt of the visit.
