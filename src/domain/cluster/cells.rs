@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::configuration::ConfigurationSaid;
+
 /// The newest form of what nodes share that this version knows.
 pub const FORM: u32 = 1;
 /// The form that is in force where `meta` says nothing.
@@ -109,6 +111,9 @@ pub struct NodeCell {
     /// The repositories whose runs its daemon takes, in lower case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serves: Vec<String>,
+    /// What its daemon says of its configuration; of a version that says nothing of it, and of a process beside a daemon, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<ConfigurationSaid>,
     /// Stands for its state directory on its host: no two nodes have the same.
     #[serde(default)]
     pub place: String,
