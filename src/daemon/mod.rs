@@ -56,6 +56,7 @@ mod waiting;
 mod why;
 
 pub mod cluster_status;
+pub mod shared_formats;
 pub mod state_format;
 pub mod status_format;
 

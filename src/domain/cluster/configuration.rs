@@ -37,7 +37,7 @@ const DIGITS: usize = 8;
 const NOT_SET: &str = "not set";
 
 /// It.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConfigurationSaid {
     /// Hash of everything that nodes should have alike.
     pub hash: String,
