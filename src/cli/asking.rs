@@ -60,6 +60,17 @@ pub fn nodes_to_ask(state: &StateDir) -> Result<Option<Arc<dyn Requests>>, Comma
     Ok(Some(nodes).filter(|_| !may))
 }
 
+/// Refuses who may change nothing of what the nodes of a cluster share, before anything is done. Blocks.
+pub fn needs_nodes_key(state: &StateDir, cluster: &str) -> Result<(), CommandError> {
+    match nodes_to_ask(state)? {
+        None => Ok(()),
+        Some(_) => Err(CommandError::invalid(format!(
+            "this key is no node's: it may not take an issue (not permitted: agentd.{cluster}.cell.>)"
+        ))
+        .hint("take a node's key; `agentd cluster doctor` says what this one may")),
+    }
+}
+
 /// The cluster and the repository, where this user may change nothing; no checkout is needed then.
 #[cfg(feature = "nats")]
 pub fn from_afar(context: &Context) -> Result<Option<Afar>, CommandError> {

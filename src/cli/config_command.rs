@@ -10,6 +10,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use crate::config::{self, Config, Source};
+use crate::daemon::cluster::shared_formats::{SHARED_FORMATS, SharedFormat};
 use crate::definition;
 use crate::domain::name::BranchName;
 use crate::domain::schemas::record_schema;
@@ -161,11 +162,18 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
 fn schema(name: &str) -> Result<serde_json::Value, CommandError> {
     match name {
         "config" => Ok(config::schema().clone()),
-        _ => record_schema(name).or_else(|| definition::format_schema(name)).ok_or_else(|| {
-            CommandError::invalid(format!("there is no schema \"{name}\"")).hint(
-                "write one of config, run-output, run-record, policy-input, policy-result, evidence, accounting, \
-                 agent, steps-registry",
-            )
-        }),
+        _ => {
+            let shared =
+                || SHARED_FORMATS.iter().find(|format| format.name == name).map(SharedFormat::schema);
+            let schema = record_schema(name).or_else(|| definition::format_schema(name)).or_else(shared);
+            schema.ok_or_else(|| {
+                let shared: Vec<&str> = SHARED_FORMATS.iter().map(|format| format.name).collect();
+                CommandError::invalid(format!("there is no schema \"{name}\"")).hint(format!(
+                    "write one of config, run-output, run-record, run-row, policy-input, policy-result, evidence, accounting, agent, \
+                     steps-registry; of what nodes of a cluster share: {}",
+                    shared.join(", ")
+                ))
+            })
+        }
     }
 }

@@ -371,6 +371,7 @@ pub(super) async fn parts_of(
         min_permission: config.github.min_permission,
         conversation: config.conversation.clone(),
         checks: config.checks.clone(),
+        configuration: config.said(),
         limits: Limits::from(&config.daemon),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,

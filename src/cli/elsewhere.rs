@@ -53,6 +53,9 @@ impl Context {
     }
 }
 
+/// What to do where a key may not do what is asked.
+const OTHER_KEY: &str = "`agentd cluster doctor` says what this key may";
+
 /// How long the store is waited for when a command begins.
 const AT_START: Duration = Duration::from_secs(15);
 /// The same for a daemon, which asks again.
@@ -72,11 +75,14 @@ pub fn node_state(context: &Context, config: &Config) -> Result<StateDir, Comman
     let access = Access { beside: !context.is_daemon, caps, ..access(context, config)? };
     let patience = if context.is_daemon { AT_EACH_TRY } else { AT_START };
     let store = NatsStore::connect(&access).and_then(|store| store.answers_within(patience).map(|()| store));
-    let store = store.map_err(|error| CommandError {
-        detail: Some(StopDetail::StoreUnavailable),
-        transient: true,
-        ..CommandError::failed(format!("The cluster's store cannot be used (store_unavailable): {error}"))
-            .hint("`agentd cluster doctor` says what the cluster needs")
+    let store = store.map_err(|error| match error.is_for_want_of_a_right() {
+        true => CommandError::of_store(&error).hint(OTHER_KEY),
+        false => CommandError {
+            detail: Some(StopDetail::StoreUnavailable),
+            transient: true,
+            ..CommandError::failed(format!("The cluster's store cannot be used (store_unavailable): {error}"))
+                .hint("`agentd cluster doctor` says what the cluster needs")
+        },
     })?;
     Ok(context.node.get_or_init(|| (StateDir::of_node(state, &store), store)).0.clone())
 }
@@ -99,6 +105,7 @@ pub struct FoundRun {
 pub(super) fn refused(error: NotShown) -> CommandError {
     let told = CommandError::failed(error.to_string());
     match error {
+        NotShown::NotPermitted(words) => CommandError::invalid(words).hint(OTHER_KEY),
         NotShown::NothingKnown(_) | NotShown::OutOfReach { .. } => {
             told.hint("`agentd cluster doctor` says what the cluster needs")
         }

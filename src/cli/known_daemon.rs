@@ -124,7 +124,7 @@ fn in_cluster(context: &Context, site: &RepositoryContext, number: u64) -> Resul
     let given = store.of_repository(&site.repo).map_err(failed)?;
     let most = most_in_all(&cells, &site.config, &site.repo);
     let presence = match poller.as_ref().map(presence) {
-        None => Presence::NoPoller,
+        None => without_poller(&cells, &site.repo),
         // Others take its repositories.
         Some(Presence::Stopping) => Presence::Draining,
         Some(presence) => presence,
@@ -132,6 +132,22 @@ fn in_cluster(context: &Context, site: &RepositoryContext, number: u64) -> Resul
     let slots = [(here().count(), most), (own, Limits::from(&site.config.daemon).per_repository)];
     let nodes = super::why_nodes::answers(&cells, &statuses, &given, (&site.repo, number));
     Ok(KnownDaemon { state, status: poller, presence, slots, nodes })
+}
+
+/// Why nobody polls a repository.
+#[cfg(feature = "nats")]
+fn without_poller(nodes: &[NodeSeen], repo: &RepoName) -> Presence {
+    use crate::domain::cluster::names::BESIDE;
+
+    let name = repo.to_string().to_ascii_lowercase();
+    // A process beside a daemon polls nothing.
+    let mut daemons =
+        nodes.iter().filter(|one| one.cell.state.lives() && !one.node.contains(BESIDE)).peekable();
+    let others = daemons.peek().is_some();
+    match daemons.any(|one| one.cell.serves.contains(&name)) {
+        true => Presence::NoPoller,
+        false => Presence::NoNode { others },
+    }
 }
 
 /// As many runs as the living nodes that have the repository may have at a time.

@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::args::SweepArgs;
+use super::asking::needs_nodes_key;
 use super::context::Context;
 use super::daemon_command::{listen, parts, tell};
 use super::error::CommandError;
@@ -38,6 +39,9 @@ pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
                 return Ok(0);
             }
         }
+        let (state, cluster) = (parts.state.clone(), context.config()?.cluster.name);
+        let asked = tokio::task::spawn_blocking(move || needs_nodes_key(&state, &cluster)).await;
+        asked.map_err(|panic| CommandError::failed(panic.to_string()))??;
         let report = Daemon::sweep_now(parts).await?;
         tell(context, &report)?;
         Ok(u8::from(!report.failed_polls.is_empty()))

@@ -28,6 +28,7 @@ pub mod sandbox_file;
 pub mod tools_file;
 pub mod trust;
 
+mod alike;
 mod chat;
 mod check;
 mod cluster_check;

@@ -17,6 +17,7 @@ use crate::config::conversation_file::ConversationTable;
 use crate::config::plan_file::PlanTable;
 use crate::config::questions_file::QuestionsTable;
 use crate::config::settings::{Repository, Sweep};
+use crate::domain::cluster::configuration::ConfigurationSaid;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
@@ -72,6 +73,8 @@ pub struct Dependencies {
     pub conversation: ConversationTable,
     /// Which failed checks start follow-up runs.
     pub checks: ChecksTable,
+    /// What is said of the configuration, for other nodes.
+    pub configuration: ConfigurationSaid,
     /// Slots.
     pub limits: Limits,
     /// Time from one poll to the next.

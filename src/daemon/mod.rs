@@ -42,6 +42,7 @@ mod troubles;
 mod why;
 
 pub mod cluster;
+
 pub mod state_format;
 pub mod status_format;
 

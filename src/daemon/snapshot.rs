@@ -58,8 +58,13 @@ pub enum Presence {
     StoreFull,
     /// There is none.
     Absent,
-    /// In a cluster: there are some, and none polls the repository.
+    /// In a cluster: there are some that have the repository, and none polls it.
     NoPoller,
+    /// In a cluster: no node that has the repository lives; whether others do.
+    NoNode {
+        /// Some do.
+        others: bool,
+    },
 }
 
 /// Slots.

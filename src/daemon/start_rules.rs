@@ -109,6 +109,11 @@ pub enum Reason {
     NoDaemon,
     /// No node of the cluster polls the repository.
     NoPoller,
+    /// No node of the cluster that has the repository lives; whether others do.
+    NoNode {
+        /// Some do.
+        others: bool,
+    },
     /// No slot in the repository.
     RepositoryFull(usize),
     /// No slot at all.
@@ -149,7 +154,8 @@ impl Reason {
             Self::SchemaUnknown(_) => "schema_unknown",
             Self::StoreFull => "store_full",
             Self::NoDaemon => "no_daemon",
-            Self::NoPoller => "no_poller",
+            // People who wait for it have one word for both.
+            Self::NoPoller | Self::NoNode { .. } => "no_poller",
             Self::RepositoryFull(_) => "repository_slots_full",
             Self::Full(_) => "slots_full",
             Self::ClusterFull(_) => "cluster_full",
@@ -196,6 +202,9 @@ impl Reason {
             Self::NoDaemon => format!("agentd daemon, or agentd run {number}"),
             Self::NoPoller => {
                 format!("if that stays so, a node with {} in its configuration", facts.issue.repo)
+            }
+            Self::NoNode { .. } => {
+                format!("agentd daemon on a node with {} in its configuration, or agentd run {number}", facts.issue.repo)
             }
             Self::PollFailed(_)
             | Self::OutcomePending
@@ -313,6 +322,10 @@ impl std::fmt::Display for Reason {
                 "no daemon works in this state directory; start one (agentd daemon), or run the issue (agentd run)",
             ),
             Self::NoPoller => f.write_str("no node of the cluster polls the repository at the moment"),
+            Self::NoNode { others: false } => f.write_str("no node of the cluster lives"),
+            Self::NoNode { others: true } => {
+                f.write_str("none of the cluster's nodes that live has the repository in its configuration")
+            }
             Self::RepositoryFull(max) => write!(f, "all {max} slots of the repository are taken"),
             Self::Full(max) => write!(f, "all {max} slots are taken"),
             Self::ClusterFull(max) => {
@@ -637,6 +650,7 @@ fn not_stopping(_: &Facts, slots: Slots) -> Result<String, Reason> {
         Presence::StoreFull => Err(Reason::StoreFull),
         Presence::Absent => Err(Reason::NoDaemon),
         Presence::NoPoller => Err(Reason::NoPoller),
+        Presence::NoNode { others } => Err(Reason::NoNode { others }),
     }
 }
 
@@ -649,7 +663,11 @@ fn repository_slot(_: &Facts, slots: Slots) -> Result<String, Reason> {
     }
 }
 
-fn slot(_: &Facts, slots: Slots) -> Result<String, Reason> {
+fn slot(facts: &Facts, slots: Slots) -> Result<String, Reason> {
     let (used, max) = slots.all;
+    if max == 0 {
+        // Nobody has taken any: there is nobody to have them.
+        not_stopping(facts, slots)?;
+    }
     if used >= max { Err(Reason::Full(max)) } else { Ok(format!("{used} of {max} slots are taken")) }
 }

@@ -19,7 +19,7 @@ use crate::github::{IssueSnapshot, PageCache};
 pub const SCHEMA: &str = "agentd.daemon_state.v1";
 
 /// `<state>/daemon/state.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DaemonState {
     /// [`SCHEMA`].
     pub schema_version: String,
@@ -35,7 +35,7 @@ impl Default for DaemonState {
 }
 
 /// One repository.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RepositoryState {
     /// The list of labelled issues as last seen.
     #[serde(default)]
@@ -61,7 +61,7 @@ pub struct RepositoryState {
 }
 
 /// One issue.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct IssueMemory {
     /// A start failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ pub struct IssueMemory {
 }
 
 /// A run that a cap of money ended: it is gone on with once somebody gives the issue more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct OutOfMoney {
     /// The run.
     pub run_id: RunId,
@@ -119,7 +119,7 @@ pub struct OutOfMoney {
 }
 
 /// See [`RepositoryState::comments`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CommentsRead {
     /// Asked for from this time on.
     pub since: DateTime<Utc>,
@@ -131,7 +131,7 @@ pub struct CommentsRead {
 }
 
 /// Follow-up runs of one pull request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Followed {
     /// Of the checks and conflicts that were answered last: the same again starts nothing.
     pub fingerprint: String,
@@ -149,7 +149,7 @@ pub struct Followed {
 }
 
 /// What is remembered of the checks of one pull request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct ChecksMemory {
     /// The commit that all but `mended` and `reruns` is about.
@@ -175,7 +175,7 @@ pub struct ChecksMemory {
 }
 
 /// Who asked for a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AskedBy {
     /// Login.
     pub login: String,
@@ -222,7 +222,7 @@ impl IssueMemory {
 }
 
 /// When an issue may be tried again, and why it has to wait.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BackOff {
     /// Failed starts in a row.
     pub attempts: u32,
@@ -236,7 +236,7 @@ pub struct BackOff {
 }
 
 /// Labels (and a word to people) still to be written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PendingOutcome {
     /// The end.
     pub state: IssueState,
@@ -249,7 +249,7 @@ pub struct PendingOutcome {
 }
 
 /// An issue that a person has to look at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ParkedLabel {
     /// Reason code, or stop detail.
     pub code: String,

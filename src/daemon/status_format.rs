@@ -10,7 +10,7 @@ use crate::domain::name::RepoName;
 pub const SCHEMA: &str = "agentd.daemon_status.v1";
 
 /// `<state>/daemon/status.json`, written after every tick and every change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Status {
     /// [`SCHEMA`].
     pub schema_version: String,
@@ -64,7 +64,7 @@ pub struct Status {
 }
 
 /// See [`Status::nodes`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NodeStatus {
     /// Its name.
     pub node: String,
@@ -78,7 +78,7 @@ pub struct NodeStatus {
 }
 
 /// See [`Status::store_unavailable`] and [`Status::store_full`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StoreTrouble {
     /// Since when, by this node's clock.
     pub since: DateTime<Utc>,
@@ -87,7 +87,7 @@ pub struct StoreTrouble {
 }
 
 /// See [`Status::clock_skew`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClockSkew {
     /// Since when, by this node's clock.
     pub since: DateTime<Utc>,
@@ -109,7 +109,7 @@ impl std::fmt::Display for ClockSkew {
 }
 
 /// See [`Status::schema_unknown`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SchemaUnknown {
     /// Since when, by this node's clock.
     pub since: DateTime<Utc>,
@@ -118,7 +118,7 @@ pub struct SchemaUnknown {
 }
 
 /// See [`Status::store_slow`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StoreSlow {
     /// Since when, by this node's clock.
     pub since: DateTime<Utc>,
@@ -133,7 +133,7 @@ impl std::fmt::Display for StoreSlow {
 }
 
 /// See [`Status::repositories`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RepositoryStatus {
     /// Which.
     pub repo: RepoName,
@@ -154,7 +154,7 @@ pub struct RepositoryStatus {
 }
 
 /// See [`Status::running`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunningStatus {
     /// Repository.
     pub repo: RepoName,
@@ -177,7 +177,7 @@ pub struct RunningStatus {
 }
 
 /// How far a run is.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunProgress {
     /// The run.
     pub run_id: String,
@@ -204,7 +204,7 @@ pub struct RunProgress {
 }
 
 /// What a run said.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LogLine {
     /// Milliseconds since 1970.
     pub at: i64,
@@ -221,7 +221,7 @@ pub struct LogLine {
 }
 
 /// An issue and why it stands where it stands.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct IssueStatus {
     /// Repository.
     pub repo: RepoName,
@@ -240,7 +240,7 @@ pub struct IssueStatus {
 }
 
 /// What a person is asked on an issue that waits for them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AskedStatus {
     /// The question.
     pub question: String,
@@ -257,7 +257,7 @@ pub struct AskedStatus {
 }
 
 /// See [`Status::limits`].
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LimitsStatus {
     /// `primary` or `secondary`, while one holds requests back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -274,7 +274,7 @@ pub struct LimitsStatus {
 }
 
 /// A primary budget.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BudgetStatus {
     /// `core`, `graphql`, …
     pub resource: String,

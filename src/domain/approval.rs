@@ -12,7 +12,7 @@ use super::run::{Principal, RunId};
 pub const DENIAL_SCHEMA: &str = "agentd.denial.v1";
 
 /// A person's decision against a proposal: it does not wait any more, and whoever makes it again is told so.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Denial {
     /// [`DENIAL_SCHEMA`].
@@ -37,7 +37,7 @@ pub struct Denial {
 pub const APPROVAL_SCHEMA: &str = "agentd.grant.v1";
 
 /// An approval. It executes nothing. The policy is asked again, and an approval lifts only a denial that asks for one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Approval {
     /// [`APPROVAL_SCHEMA`].

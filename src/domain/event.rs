@@ -472,7 +472,7 @@ impl Event {
 }
 
 /// Where other nodes of a cluster find a checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Bundle {
     /// The bundle: every commit that the checkpoint has and the prerequisite does not.
     pub file: Artifact,

@@ -76,7 +76,7 @@ pub struct CheckRead {
 }
 
 /// Failed jobs that were run again before a model was asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CheckRerun {
     /// The checks.
     pub checks: Vec<String>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::name::RepoName;
 
 /// An issue as agentd works on it. Its texts are untrusted. They enter prompts only cleaned and fenced (S-050).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Issue {
     /// Where it lives.
     pub repo: RepoName,

@@ -18,7 +18,7 @@ pub struct LabelSpec<'a> {
 macro_rules! issue_states {
     ($($(#[$doc:meta])* $state:ident $key:ident: $name:literal, $color:literal, $says:literal, end: $end:literal;)+) => {
         /// A state of an issue.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum IssueState {
             $($(#[$doc])* $state,)+

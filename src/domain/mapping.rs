@@ -17,7 +17,9 @@ pub fn worktree_of(issue: &IssueKey) -> String {
 }
 
 /// One execution's name: `agent-issue-N-{timestamp}` (UTC, `YYYYMMDDTHHMMSSZ`).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct InstanceId(String);
 

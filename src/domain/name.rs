@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// `owner/name` of a repository. GitHub ignores the case of letters, so names that differ only in case are equal.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct RepoName {
     owner: String,
@@ -102,7 +102,9 @@ impl From<RepoName> for String {
 }
 
 /// A branch's short name (`feature/issue-7`), valid by git's ref-name rules.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct BranchName(String);
 
@@ -169,7 +171,7 @@ impl From<BranchName> for String {
 }
 
 /// A full object id: 40 (SHA-1) or 64 (SHA-256) lower-case hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct CommitId(String);
 

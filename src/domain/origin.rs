@@ -6,7 +6,7 @@ use super::name::{BranchName, CommitId};
 use super::words::words;
 
 /// A resolved origin, frozen in the mapping.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Origin {
     /// The branch.
     pub branch: BranchName,

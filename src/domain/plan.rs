@@ -14,7 +14,7 @@ const KEY: &str = "plan";
 const LEAST_DIGITS: usize = 8;
 
 /// The plan that a visit put out, as people are shown it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProposedPlan {
     /// The visit.
     pub visit: u32,
@@ -63,7 +63,7 @@ pub struct PlanApproved {
 }
 
 /// What a person decided on a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanVerdict {
     /// It is carried out as it was proposed.

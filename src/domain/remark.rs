@@ -141,7 +141,7 @@ impl schemars::JsonSchema for RemarkId {
 }
 
 /// A text that somebody put on GitHub, as it was read. It is untrusted: it enters prompts only cleaned and fenced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Remark {
     /// Where it stands.
     pub kind: RemarkKind,

@@ -11,7 +11,9 @@ use super::artifact::Artifact;
 use super::output_schema::ExtractionStrategy;
 
 /// UUIDv7 of a run; its first milliseconds are the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct RunId(pub Uuid);
 

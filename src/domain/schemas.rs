@@ -30,7 +30,8 @@ pub fn record_schema(name: &str) -> Option<Value> {
     })
 }
 
-fn schema_of<T: JsonSchema>(name: &str, version: Option<String>) -> Value {
+/// The JSON Schema of a type, closed where it names its members and nothing says that it is open.
+pub fn schema_of<T: JsonSchema>(name: &str, version: Option<String>) -> Value {
     let settings = SchemaSettings::draft2020_12();
     let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value();
     close(&mut schema);
@@ -41,6 +42,7 @@ fn schema_of<T: JsonSchema>(name: &str, version: Option<String>) -> Value {
         for key in ["schema_version", "schemaVersion", "schema"] {
             if let Some(property) = schema.pointer_mut(&format!("/properties/{key}")) {
                 property["const"] = json!(version);
+                break;
             }
         }
     }
@@ -52,8 +54,8 @@ fn close(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(close),
         Value::Object(members) => {
-            let named = members.get("properties").is_some_and(Value::is_object)
-                && !members.contains_key("additionalProperties");
+            let has_members = members.get("properties").is_some_and(Value::is_object);
+            let named = has_members && !members.contains_key("additionalProperties");
             // An object with variants has its members in two places. Only this keyword covers both.
             let variants = members.contains_key("oneOf");
             if named {
@@ -62,7 +64,7 @@ fn close(schema: &mut Value) {
             }
             for (name, value) in members.iter_mut() {
                 match value {
-                    Value::Array(options) if named && variants && name == "oneOf" => {
+                    Value::Array(options) if has_members && variants && name == "oneOf" => {
                         for option in options.iter_mut().filter_map(Value::as_object_mut) {
                             option.values_mut().for_each(close);
                         }

@@ -52,7 +52,7 @@ pub struct SignedSeal {
 pub const SEAL_KEYS_SCHEMA: &str = "agentd.seal_keys.v1";
 
 /// The public keys of other hosts whose seals count: nodes of one cluster trust each other.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SealKeys {
     /// [`SEAL_KEYS_SCHEMA`].
     pub schema_version: String,

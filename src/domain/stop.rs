@@ -177,7 +177,7 @@ pub enum LimitType {
 }
 
 /// The end of a run: its detail (which fixes reason and exit code), and what to tell people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Stop {
     /// Why, exactly.
     pub detail: StopDetail,

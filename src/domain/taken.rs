@@ -8,7 +8,7 @@ use super::policy::ActorPermission;
 use super::run::RunId;
 
 /// Who takes the work of a run over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TakenOver {
     /// A login, or `local:UID`.
     pub by: String,

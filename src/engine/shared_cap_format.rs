@@ -16,7 +16,7 @@ pub const DAY_SPENDING_SCHEMA: &str = "agentd.day_spending.v1";
 pub const ISSUE_SPENDING_SCHEMA: &str = "agentd.issue_spending.v1";
 
 /// One UTC day, or one issue.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Spending {
     /// [`DAY_SPENDING_SCHEMA`] or [`ISSUE_SPENDING_SCHEMA`].
     pub schema_version: String,
@@ -36,7 +36,7 @@ pub struct Spending {
 }
 
 /// Money that a person gave an issue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Extension {
     /// Who: a login, or `local:UID`.
     pub by: String,

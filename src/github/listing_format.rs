@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::issue::Issue;
 
 /// An issue with what the tracker says around it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct IssueSnapshot {
     /// The issue. In a listing its body is empty.
     pub issue: Issue,
@@ -37,7 +37,7 @@ impl IssueSnapshot {
 }
 
 /// The value of one issue field.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FieldValue {
     /// The field's name, as people gave it.
     pub name: String,
@@ -48,13 +48,13 @@ pub struct FieldValue {
 }
 
 /// Pages of listings by URL.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PageCache {
     pub(super) pages: BTreeMap<String, Page>,
 }
 
 /// One page as last seen.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub(super) struct Page {
     pub etag: String,
     pub next: Option<String>,

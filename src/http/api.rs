@@ -152,6 +152,7 @@ fn not_told(asked: &str, why: &NotTold) -> Response {
         #[cfg(feature = "nats")]
         NotTold::NotShown(why) => {
             let (status, code) = match why {
+                NotShown::NotPermitted(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
                 NotShown::Expired { .. } => (StatusCode::GONE, "expired"),
                 NotShown::Broken { .. } => (StatusCode::BAD_GATEWAY, "not_as_written"),
                 NotShown::NothingKnown(_) | NotShown::OutOfReach { .. } => {

@@ -20,6 +20,7 @@ use crate::issue::{shown_lease, status_comment};
 use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
+use crate::repository::refused::no_nodes_key;
 use crate::store::port::{LeaseNotTaken, StoreError};
 use crate::sys::holder_format::Holder;
 use crate::sys::host::Host;
@@ -60,6 +61,9 @@ pub(super) fn cell(context: &RepositoryContext, key: &IssueKey) -> ParkedCell {
 }
 
 pub(super) fn unreadable(error: StoreError) -> Refusal {
+    if error.is_for_want_of_a_right() {
+        return no_nodes_key(&error);
+    }
     Refusal::new(StopDetail::OutputWriteFailed, format!("Who has the work cannot be kept: {error}."))
 }
 

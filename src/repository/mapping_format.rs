@@ -13,7 +13,7 @@ use crate::domain::run::RunId;
 pub const MAPPING_SCHEMA: &str = "agentd.mapping.v1";
 
 /// The frozen mapping of one issue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MappingRecord {
     /// [`MAPPING_SCHEMA`].
     pub schema_version: String,
@@ -39,7 +39,7 @@ pub struct MappingRecord {
 }
 
 /// Commits of the issue's branch that the remote does not have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Unpushed {
     /// The run that left them.
     pub run_id: RunId,

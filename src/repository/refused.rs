@@ -5,6 +5,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
 use crate::git::error::GitError;
 use crate::github;
+use crate::store::port::StoreError;
 
 /// Git could not do what a start needs.
 impl From<GitError> for Refusal {
@@ -20,6 +21,12 @@ impl From<ConfigError> for Refusal {
         Self::new(StopDetail::ConfigInvalid, format!("{error}"))
             .hint("agentd config explain shows every value with the layer it came from")
     }
+}
+
+/// This process may not change what the nodes share, and the same again comes to the same.
+pub fn no_nodes_key(error: &StoreError) -> Refusal {
+    Refusal::new(StopDetail::ConfigInvalid, format!("This key is no node's: {error}."))
+        .hint("take a node's key; `agentd cluster doctor` says what this one may")
 }
 
 /// GitHub could not be asked at the start (D32): exit code 1. A mistake of the person is exit code 4.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::error::StoreError;
 use crate::domain::cluster::assignment::{AssignmentAnswer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::{RunKey, SessionId};
+use crate::domain::cluster::configuration::ConfigurationSaid;
 use crate::domain::cluster::control::Move;
 use crate::domain::cluster::person_request::RequestMessage;
 use crate::domain::name::RepoName;
@@ -32,6 +33,8 @@ pub struct Room {
     pub runs: u32,
     /// The repositories that it works in.
     pub serves: Vec<RepoName>,
+    /// What it says of its configuration, where it is asked for itself.
+    pub configuration: Option<ConfigurationSaid>,
     /// Whether it ends what it has and takes nothing more.
     pub drains: bool,
     /// Whether it cannot reach GitHub at present.

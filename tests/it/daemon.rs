@@ -13,6 +13,7 @@ use agentd::daemon::{
     Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Presence, RunSummary,
     Start, StartRequest, Surroundings, Verdict, Watched, explain, gather,
 };
+use agentd::domain::cluster::configuration::ConfigurationSaid;
 use agentd::domain::issue::ObjectiveSource;
 use agentd::domain::issue_state::LabelsTable;
 use agentd::domain::name::RepoName;
@@ -115,6 +116,7 @@ impl Yard {
             client: self.client(),
             repositories: vec![self.watched()],
             unopened: vec![],
+            configuration: ConfigurationSaid::default(),
             open_again: None,
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,

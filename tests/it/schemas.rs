@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use agentd::daemon::cluster::shared_formats::SHARED_FORMATS;
 use agentd::definition::{FORMAT_SCHEMAS, format_schema};
 use agentd::domain::canonical::sha256_hex;
 use agentd::domain::issue::ObjectiveSource;
@@ -28,7 +29,8 @@ fn p_034_a_schema_changes_only_with_its_file_and_a_line_in_the_changelog() {
     let formats = FORMAT_SCHEMAS.iter().map(|name| (*name, format_schema(name).unwrap()));
     let records = RECORD_SCHEMAS.iter().map(|name| (*name, record_schema(name).unwrap()));
     let config = [("config", agentd::config::schema().clone())];
-    for (name, schema) in records.chain(formats).chain(config) {
+    let shared = SHARED_FORMATS.iter().map(|format| (format.name, format.schema()));
+    for (name, schema) in records.chain(formats).chain(config).chain(shared) {
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         let line = format!("`{name}.v1` `{}`", &sha256_hex(text.as_bytes())[..12]);
         if committed(name) != text {

@@ -34,12 +34,12 @@ pub fn drain(context: &Context, node: &str) -> Result<(), CommandError> {
     let out = context.output;
     if out.json() {
         return out.document(&json!({
-            "node": session.node, "session": session.session, "heard": state != NodeState::Live, "state": state,
+            "node": session.node, "session": session.session, "heard": state.is_some_and(has_heard), "state": state,
         }));
     }
     out.line(match state {
-        NodeState::Live => format!("{node} is asked to drain, and has not said yet that it heard."),
-        NodeState::Draining => {
+        Some(NodeState::Live) => format!("{node} is asked to drain, and has not said yet that it heard."),
+        Some(NodeState::Draining) => {
             let runs = found.cell.runs;
             let mut elsewhere = true;
             for repo in &found.cell.serves {
@@ -50,7 +50,14 @@ pub fn drain(context: &Context, node: &str) -> Result<(), CommandError> {
                 "{node} drains: its runs ({runs}) end behind the visits that are under way, and go on {place}. It takes no other one."
             )
         }
-        NodeState::Expired | NodeState::Left => format!("{node} has ended."),
+        Some(NodeState::Left) => format!("{node} has ended."),
+        Some(NodeState::Expired) => format!(
+            "{node} has not said that it heard: it gave no sign of life, and its session has expired. It takes nothing more, and what \
+             it had goes on on other nodes."
+        ),
+        None => format!(
+            "{node} has not said that it heard: it has begun anew meanwhile. Ask again where that one is to end, too."
+        ),
     })
 }
 
@@ -158,18 +165,22 @@ fn at_work(
     }
 }
 
-/// How a session's node says it is, once that is not that it works as before.
-fn heard(store: &NatsStore, session: &SessionId) -> Result<NodeState, CommandError> {
+/// Whether a session that was asked to end says so by this: others say that it expired.
+fn has_heard(state: NodeState) -> bool {
+    matches!(state, NodeState::Draining | NodeState::Left)
+}
+
+/// How a session is, once that is not that it works as before; `None` = its node has begun the next one.
+fn heard(store: &NatsStore, session: &SessionId) -> Result<Option<NodeState>, CommandError> {
     let begin = Stopwatch::start();
     loop {
         let nodes = store.nodes().map_err(|error| failed(&error))?;
         let now = nodes.iter().find(|one| one.node == session.node);
         let state = match now {
-            Some(one) if one.cell.session == session.session => one.cell.state,
-            // It has begun anew since.
-            _ => NodeState::Left,
+            Some(one) if one.cell.session == session.session => Some(one.cell.state),
+            _ => None,
         };
-        if state != NodeState::Live || begin.elapsed() > HEARD_WITHIN {
+        if state != Some(NodeState::Live) || begin.elapsed() > HEARD_WITHIN {
             return Ok(state);
         }
         std::thread::sleep(LOOK);

@@ -7,13 +7,14 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{access, configured, names};
+use super::{access, configured, configured_nodes, names};
 use crate::cli::context::Context;
 use crate::cli::doctor::{Finding, counted_states, tell};
 use crate::cli::error::CommandError;
 use crate::config::Config;
 use crate::domain::cluster::clock_skew::too_far;
-use crate::domain::cluster::names::{StreamKind, node_of};
+use crate::domain::cluster::configuration::others;
+use crate::domain::cluster::names::{BESIDE, StreamKind, node_of};
 use crate::domain::cluster::rights::{Role, rights};
 use crate::store::nats::streams::{self, LESS, Wanted};
 use crate::store::nats::{NatsStore, NodeSeen};
@@ -50,8 +51,11 @@ pub fn run(context: &Context, create: bool) -> Result<u8, CommandError> {
             findings.push(clock(&config, &store));
             // Who makes streams has a keeper's key, which is no node's.
             if !create {
-                findings.extend(rights_of(&config, &store, &access.node));
-                findings.extend(nodes(&store, &access.node, &access.place));
+                let role = store.role();
+                findings.extend(rights_of(&config, &store, (&access.node, role)));
+                let own = (role == Some(Role::Node)).then_some((&*access.node, &*access.place));
+                findings.extend(nodes(&store, own));
+                findings.extend(configurations(&store));
             }
         }
     }
@@ -264,10 +268,17 @@ fn clock(config: &Config, store: &NatsStore) -> Finding {
     }
 }
 
-/// What a node needs is tried, message by message; nothing of it is kept.
-fn rights_of(config: &Config, store: &NatsStore, node: &str) -> Vec<Finding> {
+/// What the key's role needs is tried, message by message; nothing of it is kept.
+fn rights_of(config: &Config, store: &NatsStore, (user, role): (&str, Option<Role>)) -> Vec<Finding> {
     let what = "rights";
     let Ok(names) = names(config) else { return Vec::new() };
+    let Some(role) = role else {
+        return vec![Finding::problem(
+            what,
+            "this key may nothing of what a node, an operator, a reader or a keeper may",
+            "`agentd cluster account` writes the rights of each, and cluster.node has to be the user's name",
+        )];
+    };
     let (mut missing, mut open) = (Vec::new(), Vec::new());
     let mut note = |subject: String, may: Result<bool, _>| match may {
         Ok(true) => {}
@@ -275,28 +286,28 @@ fn rights_of(config: &Config, store: &NatsStore, node: &str) -> Vec<Finding> {
         Err(error) => open.push(format!("{error}")),
     };
     for kind in StreamKind::ALL {
-        if !matches!(store.stream(kind), Ok(Some(_))) {
+        if role == Role::Keeper || !matches!(store.stream(kind), Ok(Some(_))) {
             continue;
         }
         note(format!("$JS.API.STREAM.MSG.GET.{}", names.stream(kind)), store.may_read(kind));
     }
-    note(format!("{} (and hear it)", names.wake()), store.may_wake());
-    let published = rights(&names, Role::Node, node).publish;
-    let kept = |subject: &&String| !subject.starts_with("$JS.") && **subject != names.wake();
-    for subject in published.iter().filter(kept) {
-        // One subject stands for all that a wildcard takes.
-        let one: Vec<&str> = subject
-            .split('.')
-            .map(|token| if matches!(token, "*" | ">") { "doctor" } else { token })
-            .collect();
-        note(subject.clone(), store.may_send(&one.join(".")));
+    for subject in rights(&names, role, user).publish {
+        let makes =
+            ["CREATE", "UPDATE"].iter().any(|api| subject.starts_with(&format!("$JS.API.STREAM.{api}.")));
+        if !subject.starts_with("$JS.") || makes {
+            let may = store.may(&subject);
+            let heard = if subject == names.wake() { " (and hear it)" } else { "" };
+            note(format!("{subject}{heard}"), may);
+        }
     }
     let mut findings = Vec::new();
     if !missing.is_empty() {
         findings.push(Finding::problem(
             what,
-            format!("a node may not send to {}", missing.join(", ")),
-            "add it to what its user may publish; `agentd cluster account` writes all rights of a node",
+            format!("this key is {}, and may not send to {}", role.owner(), missing.join(", ")),
+            format!(
+                "add it to what its user may publish; `agentd cluster account` writes all rights of a {role}"
+            ),
         ));
     }
     if !open.is_empty() {
@@ -304,12 +315,13 @@ fn rights_of(config: &Config, store: &NatsStore, node: &str) -> Vec<Finding> {
         findings.push(Finding::warning(what, format!("not verified: {}", open.join("; ")), remedy));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(what, "this user may do what a node does"));
+        findings.push(Finding::ok(what, format!("this key is {}: {}", role.owner(), role.may())));
     }
     findings
 }
 
-fn nodes(store: &NatsStore, own: &str, place: &str) -> Vec<Finding> {
+/// `own`: name and place of the node that this is; `None` = a person's key, which is no node's.
+fn nodes(store: &NatsStore, own: Option<(&str, &str)>) -> Vec<Finding> {
     let what = "nodes";
     let Ok(seen) = store.nodes() else { return Vec::new() };
     let host = Host::current();
@@ -317,15 +329,19 @@ fn nodes(store: &NatsStore, own: &str, place: &str) -> Vec<Finding> {
     // Of a process of this host it is known whether it lives; a dead one is nobody's rival.
     let gone = |one: &NodeSeen| here(one) && process_tree::start_time(one.cell.pid) != Some(one.cell.started);
     let live: Vec<_> = seen.iter().filter(|one| one.cell.state.lives() && !gone(one)).collect();
-    let is_other = |one: &NodeSeen| !here(one) || one.cell.place != place;
-    if let Some(one) = live.iter().find(|one| one.node == own && is_other(one)) {
+    let is_other = |one: &NodeSeen, place: &str| !here(one) || one.cell.place != place;
+    if let Some((own, place)) = own
+        && let Some(one) = live.iter().find(|one| one.node == own && is_other(one, place))
+    {
         return vec![Finding::problem(
             what,
             format!("\"{own}\" is pid {} on {}, by its last sign of life", one.cell.pid, one.cell.host),
             "give each node a cluster.node of its own; who starts second is refused",
         )];
     }
-    if let Some(one) = live.iter().find(|one| node_of(&one.node) != own && one.cell.place == place) {
+    if let Some((own, place)) = own
+        && let Some(one) = live.iter().find(|one| node_of(&one.node) != own && one.cell.place == place)
+    {
         return vec![Finding::problem(
             what,
             format!("\"{}\" has this state directory, by its last sign of life", one.node),
@@ -340,6 +356,35 @@ fn nodes(store: &NatsStore, own: &str, place: &str) -> Vec<Finding> {
             false => format!("by their last sign of life there are {}", names.join(", ")),
         },
     )]
+}
+
+/// Whether the living nodes are configured alike, as far as they say.
+fn configurations(store: &NatsStore) -> Vec<Finding> {
+    let what = "configuration";
+    let Ok(seen) = store.nodes() else { return Vec::new() };
+    let daemons: Vec<&NodeSeen> =
+        seen.iter().filter(|one| one.cell.state.lives() && !one.node.contains(BESIDE)).collect();
+    let said = |one: &&NodeSeen| one.cell.configuration.is_none();
+    let silent: Vec<&str> = daemons.iter().copied().filter(said).map(|one| one.node.as_str()).collect();
+    let mut findings = Vec::new();
+    if !silent.is_empty() {
+        findings.push(Finding::warning(
+            what,
+            format!(
+                "not verified: {} of another version does not say how it is configured",
+                silent.join(", ")
+            ),
+            "install this version there",
+        ));
+    }
+    let others = others(&configured_nodes(&seen));
+    let remedy = "`agentd config explain` on each shows every value and where it is from: set them alike; [cluster] counts from a node's \
+                  next start on";
+    findings.extend(others.into_iter().map(|told| Finding::warning(what, told, remedy)));
+    if findings.is_empty() && !daemons.is_empty() {
+        findings.push(Finding::ok(what, "the nodes that live are configured alike"));
+    }
+    findings
 }
 
 /// How the servers keep data: without `sync_interval: always` they acknowledge before their disks have it.

@@ -16,9 +16,10 @@ use super::issue_arg::{self, IssueArg};
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::domain::canonical::sha256_hex;
+use crate::domain::cluster::configuration::ConfigurationSaid;
 use crate::domain::cluster::forms::Forms;
 use crate::domain::cluster::names::Names;
-use crate::store::nats::{Access, Caps, Credentials, NatsStore, Tls};
+use crate::store::nats::{Access, Caps, Credentials, NatsStore, NodeSeen, Tls};
 use crate::store::port::StoreError;
 use crate::sys::host::Host;
 
@@ -198,6 +199,12 @@ fn private(key: &str, path: &Path) -> Result<(), CommandError> {
 #[cfg(not(unix))]
 fn private(_key: &str, _path: &Path) -> Result<(), CommandError> {
     Ok(())
+}
+
+/// The nodes that live and say how they are configured.
+fn configured_nodes(seen: &[NodeSeen]) -> Vec<(&str, &ConfigurationSaid)> {
+    let living = seen.iter().filter(|one| one.cell.state.lives());
+    living.filter_map(|one| Some((one.node.as_str(), one.cell.configuration.as_ref()?))).collect()
 }
 
 fn failed(error: &StoreError) -> CommandError {

@@ -3,15 +3,17 @@
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use super::{configured, connect, failed};
+use super::{configured, configured_nodes, connect, failed};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::domain::cluster::cells::{Hold, IssueCell, RepoCell};
+use crate::domain::cluster::configuration::others;
 use crate::domain::cluster::names::StreamKind;
 use crate::domain::name::RepoName;
 use crate::domain::run_output::rfc3339;
 use crate::store::nats::streams::FoundStream;
-use crate::store::nats::{NodeSeen, ServerSeen};
+use crate::store::nats::{NatsStore, NodeSeen, ServerSeen};
+use crate::store::port::StoreError;
 
 struct Seen {
     server: ServerSeen,
@@ -43,17 +45,39 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
         pollers: Vec::new(),
         issues: Vec::new(),
     };
-    if has_cells {
-        seen.as_of = store.servers_time().map_err(|error| failed(&error))?.map(|(time, _)| time);
-        seen.schema = Some(store.form().map_err(|error| failed(&error))?);
-        seen.nodes = store.nodes().map_err(|error| failed(&error))?;
-        seen.pollers = store.pollers().map_err(|error| failed(&error))?;
-        seen.issues = store.issues().map_err(|error| failed(&error))?;
+    if has_cells && let Err(error) = read_cells(&store, &mut seen) {
+        if !error.is_for_want_of_a_right() {
+            return Err(failed(&error));
+        }
+        if !context.output.json() {
+            tell_streams(context, &config.cluster.name, &seen)?;
+        }
+        return Err(not_read(&store, &error));
     }
     if context.output.json() {
         return context.output.document(&document(&config.cluster.name, &seen));
     }
     tell(context, &config.cluster.name, &seen)
+}
+
+/// What the nodes hold.
+fn read_cells(store: &NatsStore, seen: &mut Seen) -> Result<(), StoreError> {
+    seen.as_of = store.servers_time()?.map(|(time, _)| time);
+    seen.schema = Some(store.form()?);
+    seen.nodes = store.nodes()?;
+    seen.pollers = store.pollers()?;
+    seen.issues = store.issues()?;
+    Ok(())
+}
+
+/// What a key may that may not read cells, and what it may not.
+fn not_read(store: &NatsStore, error: &StoreError) -> CommandError {
+    let whose = match store.role() {
+        Some(role) => format!("this key is {}: {}", role.owner(), role.may()),
+        None => "this key may not read what is in the streams".to_owned(),
+    };
+    CommandError::invalid(format!("{whose}; {error}"))
+        .hint("take a node's, an operator's or a reader's key to see nodes, pollers and issues")
 }
 
 fn document(cluster: &str, seen: &Seen) -> serde_json::Value {
@@ -77,7 +101,7 @@ fn document(cluster: &str, seen: &Seen) -> serde_json::Value {
     let nodes = seen.nodes.iter().map(|one| {
         json!({
             "node": one.node, "state": one.cell.state, "session": one.cell.session, "host": one.cell.host, "pid": one.cell.pid,
-            "version": one.cell.version, "schemas": one.cell.schemas, "written_at": rfc3339(one.written),
+            "version": one.cell.version, "schemas": one.cell.schemas, "configuration": one.cell.configuration, "written_at": rfc3339(one.written),
         })
     });
     let nodes: Vec<_> = nodes.collect();
@@ -98,7 +122,8 @@ fn document(cluster: &str, seen: &Seen) -> serde_json::Value {
     })
 }
 
-fn tell(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandError> {
+/// The servers and their streams, for people.
+fn tell_streams(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandError> {
     let out = context.output;
     let trip = seen.server.round_trip.as_secs_f64() * 1000.0;
     out.line(format!(
@@ -118,7 +143,12 @@ fn tell(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandErro
             None => vec![kind.word().to_owned(), "missing".to_owned(), String::new(), String::new()],
         })
         .collect();
-    out.table(&["STREAM", "MESSAGES", "SIZE", "SERVERS"], &rows)?;
+    out.table(&["STREAM", "MESSAGES", "SIZE", "SERVERS"], &rows)
+}
+
+fn tell(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandError> {
+    tell_streams(context, cluster, seen)?;
+    let out = context.output;
     if let Some(schema) = seen.schema {
         out.line(format!("The schema {schema} is in force."))?;
     }
@@ -141,6 +171,9 @@ fn tell(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandErro
             })
             .collect();
         out.table(&["NODE", "SAYS", "SESSION", "HOST", "VERSION", "SCHEMAS TO", "LAST SIGN"], &rows)?;
+        for told in others(&configured_nodes(&seen.nodes)) {
+            out.line(format!("{told}."))?;
+        }
     }
     let polled = seen.pollers.iter().filter_map(|(repo, cell)| Some((repo, cell.poller.as_ref()?)));
     let rows: Vec<Vec<String>> =

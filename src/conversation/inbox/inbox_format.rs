@@ -11,7 +11,7 @@ use crate::domain::remark::{Remark, RemarkId, Standing};
 pub const SCHEMA: &str = "agentd.inbox.v1";
 
 /// `repos/OWNER/NAME/inbox/N.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Inbox {
     /// [`SCHEMA`].
     pub schema_version: String,
@@ -30,7 +30,7 @@ impl Default for Inbox {
 }
 
 /// What becomes of a remark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// It is to be told.
@@ -44,7 +44,7 @@ pub enum Fate {
 }
 
 /// A remark that was heard.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Heard {
     /// As it was heard last. What is finished has no text any more.
     pub remark: Remark,

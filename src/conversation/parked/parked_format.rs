@@ -16,7 +16,7 @@ use crate::domain::taken::TakenOver;
 pub const SCHEMA: &str = "agentd.parked.v1";
 
 /// What is kept of one issue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ParkedIssue {
     /// [`SCHEMA`].
     pub schema_version: String,
@@ -51,7 +51,7 @@ impl Default for ParkedIssue {
 }
 
 /// A run that ended because a person has to do something, and how it goes on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Parked {
     /// The run; its successor goes on at the step that it stopped in.
     pub run_id: RunId,
@@ -86,7 +86,7 @@ pub struct Parked {
 }
 
 /// For what an issue waits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitsFor {
     /// The answer to a question: the question, and which one of the issue's it is.
@@ -111,7 +111,7 @@ pub enum WaitsFor {
 }
 
 /// Work that a person has: nothing starts on the issue, and agentd touches no file of its worktree.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Taken {
     /// Who: a login, or `local:UID`.
     pub by: String,
@@ -134,7 +134,7 @@ pub struct Taken {
 }
 
 /// A run that was asked to hand its work over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HandOverRequest {
     /// The run.
     pub run_id: RunId,
@@ -143,7 +143,7 @@ pub struct HandOverRequest {
 }
 
 /// Who gives work back, and with which words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GivingBack {
     /// A login, or `local:UID`.
     pub by: String,
@@ -170,7 +170,7 @@ pub struct GivingBack {
 }
 
 /// What a person made of the work.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GivenBack {
     /// Where the branch stands.
     pub head: CommitId,
@@ -230,7 +230,7 @@ impl WaitsFor {
 }
 
 /// A comment that tells people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PostedComment {
     /// Its id.
     pub id: u64,
@@ -242,7 +242,7 @@ pub struct PostedComment {
 }
 
 /// What lets a parked issue go on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ParkedAnswer {
     /// What the successor is told.
     pub text: String,
@@ -259,7 +259,7 @@ pub struct ParkedAnswer {
 }
 
 /// How a parked issue ended to be one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Over {
     /// A run goes on with it.

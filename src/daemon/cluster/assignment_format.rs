@@ -16,7 +16,7 @@ use crate::domain::stop::Stop;
 use crate::domain::text_revision::AskedHow;
 
 /// What a run is started with.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AssignmentRequest {
     pub repo: RepoName,
     pub issue: u64,
@@ -46,7 +46,7 @@ pub struct AssignmentRequest {
 }
 
 /// Who asked for it, how and when.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AssignmentAsked {
     pub by: Option<String>,
     pub how: AskedHow,
@@ -54,7 +54,7 @@ pub struct AssignmentAsked {
 }
 
 /// See [`RunSummary`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AssignmentEnd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,

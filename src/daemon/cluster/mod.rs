@@ -17,6 +17,7 @@ pub(super) mod own_slots;
 pub(super) mod polling;
 pub(super) mod store_health;
 
+pub mod shared_formats;
 pub mod status;
 
 pub use waiting::Waiting;

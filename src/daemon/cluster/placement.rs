@@ -119,11 +119,13 @@ impl Daemon {
         let (drains, github_fails) = (self.deps.shutdown.stopping(), self.cluster.github_fails);
         let serves: Vec<RepoName> =
             self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
+        let configuration = self.deps.configuration.clone();
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         assignments.serve(Arc::new(move || Room {
             capacity: count(most),
             runs: count(own_slots.taken()),
             serves: serves.clone(),
+            configuration: Some(configuration.clone()),
             drains,
             github_fails,
         }));

@@ -9,7 +9,7 @@ use super::cells::{RunKey, SessionId};
 pub const ASSIGNMENT_SCHEMA: &str = "agentd.cell.assignment.v1";
 
 /// `assignment.NODE.OWNER.NAME.NUMBER`: a run that is given to a node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AssignmentCell {
     /// [`ASSIGNMENT_SCHEMA`].
     pub schema_version: String,
@@ -30,7 +30,7 @@ pub struct AssignmentCell {
 }
 
 /// What is asked of a run that works on another node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Requested {
     /// To end, and the stop detail that says why; the first one stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct Requested {
 }
 
 /// What became of an assignment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum AssignmentAnswer {
     /// Nothing yet.

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::configuration::ConfigurationSaid;
+
 /// The newest form of what nodes share that this version knows.
 pub const FORM: u32 = 1;
 /// The form that is in force where `meta` says nothing.
@@ -21,7 +23,7 @@ pub const REPO_SCHEMA: &str = "agentd.cell.repo.v1";
 pub const SLOTS_SCHEMA: &str = "agentd.cell.slots.v1";
 
 /// `meta`: which form of what nodes share is in force. Without it, the first one is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MetaCell {
     /// [`META_SCHEMA`].
     pub schema_version: String,
@@ -33,7 +35,9 @@ pub struct MetaCell {
 }
 
 /// One life of a node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct SessionId {
     /// The node's name.
     pub node: String,
@@ -42,7 +46,7 @@ pub struct SessionId {
 }
 
 /// Which taking of an issue's lease a run works under, as the first line of its journal says it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HeldTerm {
     /// The cluster.
     pub cluster: String,
@@ -54,7 +58,7 @@ pub struct HeldTerm {
 }
 
 /// How a session is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// It works.
@@ -75,7 +79,7 @@ impl NodeState {
 }
 
 /// `node.ID`: by this one cell a node lives, however many runs it has.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NodeCell {
     /// [`NODE_SCHEMA`].
     pub schema_version: String,
@@ -109,6 +113,9 @@ pub struct NodeCell {
     /// The repositories whose runs its daemon takes, in lower case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serves: Vec<String>,
+    /// What its daemon says of its configuration; of a version that says nothing of it, and of a process beside a daemon, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<ConfigurationSaid>,
     /// Stands for its state directory on its host: no two nodes have the same.
     #[serde(default)]
     pub place: String,
@@ -122,7 +129,7 @@ fn first_form() -> Vec<u32> {
 }
 
 /// Who has an issue.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Hold {
     /// Nobody.
@@ -147,7 +154,9 @@ pub enum Hold {
 }
 
 /// What a run answers: one key starts at most one chain of runs, whoever asks again.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKey {
     /// The trigger label was put on: the event's number, which only grows.
@@ -167,7 +176,7 @@ impl RunKey {
 }
 
 /// The keys that were answered.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AnsweredKeys {
     /// The last labelling.
     pub label: u64,
@@ -197,7 +206,8 @@ impl AnsweredKeys {
 }
 
 /// `issue.OWNER.NAME.KEY`: who works on an issue, and what was asked and answered.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
 pub struct IssueCell {
     /// [`ISSUE_SCHEMA`].
     pub schema_version: String,
@@ -244,7 +254,7 @@ impl Default for IssueCell {
 }
 
 /// `repo.OWNER.NAME`: who polls a repository.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RepoCell {
     /// [`REPO_SCHEMA`].
     pub schema_version: String,
@@ -262,7 +272,7 @@ impl Default for RepoCell {
 }
 
 /// `slots.OWNER.NAME` and `slots.all`: the runs that count against a cap.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SlotsCell {
     /// [`SLOTS_SCHEMA`].
     pub schema_version: String,

@@ -10,7 +10,7 @@ use crate::domain::run::RunId;
 pub const CONTROL_SCHEMA: &str = "agentd.control.v1";
 
 /// One message. It may be heard again, and names what it is about so that this changes nothing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ControlMessage {
     /// [`CONTROL_SCHEMA`].
     pub schema_version: String,
@@ -22,7 +22,7 @@ pub struct ControlMessage {
 }
 
 /// What is asked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum NodeRequest {
     /// A node is to end, and its runs are to go on elsewhere.
@@ -35,7 +35,8 @@ pub enum NodeRequest {
 }
 
 /// A run that is to go on elsewhere, behind the visit that is under way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(inline)]
 pub struct Move {
     /// The repository.
     pub repository: RepoName,

@@ -7,6 +7,7 @@
 
 pub mod cells;
 pub mod clock_skew;
+pub mod configuration;
 pub mod control;
 pub mod forms;
 pub mod lease;

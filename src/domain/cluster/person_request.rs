@@ -26,7 +26,7 @@ const DIGITS: std::ops::RangeInclusive<usize> = 8..=64;
 const CENT: u64 = 10_000;
 
 /// One request. Its id tells it from every other one: carried out again, it changes nothing more.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PersonRequest {
     /// New for each.
     pub id: Uuid,
@@ -44,7 +44,7 @@ pub struct PersonRequest {
 }
 
 /// Who asks, as the host of the command knows its user. Nobody vouches for it but who has a key that may send requests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Asker {
     /// Number of the user.
     pub uid: u32,
@@ -55,7 +55,7 @@ pub struct Asker {
 }
 
 /// What is asked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum PersonAsks {
     /// A run is to end.
@@ -121,7 +121,7 @@ pub enum PersonAsks {
 }
 
 /// A request as a message, and later on the same subject with what became of it: the last one counts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RequestMessage {
     /// [`REQUEST_SCHEMA`].
     pub schema_version: String,
@@ -134,7 +134,7 @@ pub struct RequestMessage {
 }
 
 /// What became of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RequestAnswer {
     /// The node that heard it.
     pub heard_by: String,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 pub const QUOTA_SCHEMA: &str = "agentd.cell.quota.v1";
 
 /// `quota.CREDENTIAL`: the limits that were met last.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct QuotaCell {
     /// [`QUOTA_SCHEMA`].
     pub schema_version: String,
@@ -20,7 +20,7 @@ pub struct QuotaCell {
 }
 
 /// A limit that holds requests back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct QuotaLimit {
     /// Of which resource's budget; `None` = all requests, by the secondary limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -19,6 +19,56 @@ words! {
     }
 }
 
+impl Role {
+    /// Whose a key of it is, in words.
+    pub fn owner(self) -> &'static str {
+        match self {
+            Self::Keeper => "a keeper's",
+            Self::Node => "a node's",
+            Self::Operator => "an operator's",
+            Self::Reader => "a reader's",
+        }
+    }
+
+    /// What a key of it may, and what it may not, in words.
+    pub fn may(self) -> &'static str {
+        match self {
+            Self::Keeper => {
+                "it may make and extend the streams (`agentd cluster doctor --create`), and may not read what is in them"
+            }
+            Self::Node => "it may do what a daemon and `agentd run` do",
+            Self::Operator => {
+                "it may read everything, drain nodes, move runs and ask the nodes for what people decide; a daemon and \
+                 `agentd run` need a node's"
+            }
+            Self::Reader => {
+                "it may read everything, and change and ask nothing; a daemon and `agentd run` need a node's"
+            }
+        }
+    }
+
+    /// The role that a key is meant for: the first of these of which it may something that the later ones may not. So a node's key that
+    /// lacks a right is still a node's. `None` = it may nothing of all that.
+    pub fn of(names: &Names, user: &str, mut may: impl FnMut(&str) -> bool) -> Option<Self> {
+        let by_most = [Self::Node, Self::Operator, Self::Reader, Self::Keeper];
+        by_most.into_iter().find(|role| marks(names, *role, user).iter().any(|subject| may(subject)))
+    }
+}
+
+/// The subjects that a role may send to, and the ones behind it in [`Role::of`] may not.
+fn marks(names: &Names, role: Role, user: &str) -> Vec<String> {
+    let of = |role| rights(names, role, user).publish;
+    match role {
+        Role::Node => {
+            let less = of(Role::Operator);
+            of(role).into_iter().filter(|subject| !less.contains(subject)).collect()
+        }
+        Role::Operator => names.subjects(StreamKind::Ctl),
+        Role::Reader => vec![format!("$JS.API.STREAM.MSG.GET.{}", names.stream(StreamKind::Cells))],
+        Role::Keeper => vec![format!("$JS.API.STREAM.UPDATE.{}", names.stream(StreamKind::Cells))],
+    }
+}
+
 /// The subjects that a user may send to and hear.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
@@ -112,6 +162,21 @@ pub fn account(names: &Names, users: &[User]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_of_the_role_of_which_it_may_something_that_lesser_ones_may_not() {
+        let names = Names::of("main").unwrap();
+        let of = |rights: &Rights| {
+            Role::of(&names, "h1", |subject| rights.publish.iter().any(|one| one == subject))
+        };
+        for role in Role::ALL {
+            assert_eq!(of(&rights(&names, role, "h1")), Some(role));
+        }
+        let mut lacking = rights(&names, Role::Node, "h1");
+        lacking.publish.retain(|subject| !subject.contains(".cell."));
+        assert_eq!(of(&lacking), Some(Role::Node), "a node's key without one of its rights");
+        assert_eq!(of(&Rights { publish: vec!["$JS.API.INFO".into()], subscribe: Vec::new() }), None);
+    }
 
     #[test]
     fn only_the_keeper_makes_streams_and_nobody_takes_them_away() {

@@ -184,6 +184,7 @@ pub(super) fn a_node(session: u64, state: NodeState) -> NodeCell {
         runs: 0,
         github_fails: false,
         serves: Vec::new(),
+        configuration: None,
         place: String::new(),
         rest: serde_json::Map::new(),
     }

@@ -32,6 +32,7 @@ use crate::issue::shown_lease::{self, Tracked};
 use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MAPPING_SCHEMA, MappingRecord, mapping_of};
+use crate::repository::refused::no_nodes_key;
 use crate::repository::resources::RUN_MARK;
 use crate::store::journal_file::FileJournal;
 use crate::store::port::{HeldLease, LeaseNotTaken, StoreError};
@@ -528,6 +529,12 @@ fn busy(error: LeaseNotTaken, plan: &Plan, context: &RepositoryContext) -> Refus
         }
         LeaseNotTaken::Store(StoreError::NameTaken(words) | StoreError::TooNew(words)) => {
             Refusal::new(StopDetail::ConfigInvalid, format!("The lease cannot be taken: {words}."))
+        }
+        // A daemon has been a node: what is taken from it may be given back.
+        LeaseNotTaken::Store(error)
+            if error.is_for_want_of_a_right() && plan.request.source == ObjectiveSource::Cli =>
+        {
+            no_nodes_key(&error)
         }
         LeaseNotTaken::Store(error) => unusable(context, format!("The lease cannot be used: {error}.")),
     }

@@ -51,6 +51,9 @@ pub enum NotShown {
     /// The store is out of reach, and nothing is known here.
     #[error("the cluster's store cannot be reached, and nothing of the cluster is known here yet: {0}")]
     NothingKnown(String),
+    /// The store answers, and this user may not read there.
+    #[error("{0}")]
+    NotPermitted(String),
     /// The store is out of reach, and this run was never brought here.
     #[error("run {run} is on {node}, and the cluster's store cannot be reached: {why}")]
     OutOfReach {
@@ -130,6 +133,8 @@ impl Mirror {
                 }
                 Ok(Shown { items: known.items, now, stale: None })
             }
+            // What was known once is not shown for what is there now.
+            Err(error) if error.is_for_want_of_a_right() => Err(NotShown::NotPermitted(error.to_string())),
             Err(error) => {
                 let known = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
                 let known = known.filter(|known: &KnownSince<T>| known.schema_version == KNOWN_SCHEMA);

@@ -57,7 +57,14 @@ fn room_of(cell: &NodeCell) -> Option<Room> {
     let serves = cell.serves.iter().filter_map(|repo| RepoName::parse(repo).ok()).collect();
     let takes = cell.state == NodeState::Live && cell.capacity > 0;
     let github_fails = cell.github_fails;
-    takes.then_some(Room { capacity: cell.capacity, runs: cell.runs, serves, drains: false, github_fails })
+    takes.then_some(Room {
+        capacity: cell.capacity,
+        runs: cell.runs,
+        serves,
+        github_fails,
+        configuration: None,
+        drains: false,
+    })
 }
 
 async fn nodes(shared: Arc<Shared>) -> Result<Vec<NodeRoom>, StoreError> {

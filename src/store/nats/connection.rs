@@ -247,7 +247,7 @@ impl Link {
         tokio::select! {
             answer = answer => Ok(answer),
             () = refused => Err(format!(
-                "not permitted: {subject}; add it to what the node's user may publish (`agentd cluster account` writes the rights)"
+                "not permitted: {subject}; add it to what this user may publish, or take a key that may (`agentd cluster account` writes the rights)"
             )),
         }
     }

@@ -68,6 +68,7 @@ impl Node {
             runs: room.runs,
             github_fails: room.github_fails,
             serves,
+            configuration: room.configuration,
             state,
             ..cell
         }

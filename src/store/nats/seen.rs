@@ -13,6 +13,7 @@ use super::shared::NatsStore;
 use crate::domain::causes::with_causes;
 use crate::domain::cluster::cells::{self, ISSUE_SCHEMA, IssueCell, NodeCell, REPO_SCHEMA, RepoCell};
 use crate::domain::cluster::names::{StreamKind, last_tokens};
+use crate::domain::cluster::rights::Role;
 use crate::domain::name::RepoName;
 use crate::store::port::StoreError;
 use crate::sys::clock::Stopwatch;
@@ -196,6 +197,42 @@ impl NatsStore {
             }
             Ok(texts)
         })?
+    }
+
+    /// Whether this user may send to one of the subjects that a role has a right to. Nothing is kept and nothing changes. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be told.
+    pub fn may(&self, subject: &str) -> Result<bool, StoreError> {
+        // One subject stands for all that a wildcard takes.
+        let one: Vec<&str> = subject
+            .split('.')
+            .map(|token| if matches!(token, "*" | ">") { "doctor" } else { token })
+            .collect();
+        match subject {
+            _ if subject.starts_with("$JS.API.") => self.may_ask(subject),
+            _ if subject == self.names().wake() => self.may_wake(),
+            _ => self.may_send(&one.join(".")),
+        }
+    }
+
+    /// Whether this user may ask the server something. The question is empty, so that there is nothing to do.
+    fn may_ask(&self, subject: &str) -> Result<bool, StoreError> {
+        let (link, own) = (self.shared.connection.link(), subject.to_owned());
+        let asked = self.shared.connection.call(async move {
+            link.permitted(&own, link.client.request(own.clone(), Bytes::new())).await
+        })?;
+        match asked {
+            Ok(Ok(_)) => Ok(true),
+            Err(_) => Ok(false),
+            Ok(Err(error)) => Err(failed("ask", subject, with_causes(&error))),
+        }
+    }
+
+    /// The role that this user's key is meant for. `None` = it may nothing of what one may. Blocks.
+    pub fn role(&self) -> Option<Role> {
+        // What cannot be told was not refused.
+        Role::of(self.names(), &self.shared.node.name, |subject| !matches!(self.may(subject), Ok(false)))
     }
 
     /// Whether this user may send to a subject of the cluster. Nothing is kept: the message names a last sequence that no

@@ -80,6 +80,7 @@ impl Session {
             runs: 0,
             github_fails: false,
             serves: Vec::new(),
+            configuration: None,
             place: node.place.clone(),
             rest: serde_json::Map::new(),
         };

@@ -14,6 +14,8 @@ mod clocks;
 #[cfg(feature = "nats")]
 mod command;
 #[cfg(feature = "nats")]
+mod configurations;
+#[cfg(feature = "nats")]
 mod daemons;
 #[cfg(feature = "nats")]
 mod definitions;
@@ -24,6 +26,8 @@ mod eater;
 #[cfg(feature = "nats")]
 mod faults;
 mod fronts;
+#[cfg(feature = "nats")]
+mod keys;
 #[cfg(feature = "nats")]
 mod left_unpushed;
 #[cfg(feature = "nats")]

@@ -29,7 +29,7 @@ use crate::outside::solo::{calls, reports, solo};
 use crate::outside::world::{World, text};
 
 /// Nodes and people with keys of their own, on the account that agentd writes.
-async fn with_keys(world: &World) -> Server {
+pub async fn with_keys(world: &World) -> Server {
     clustered(world, "nats://127.0.0.1:1");
     let users = [
         "--keeper",
@@ -58,7 +58,7 @@ async fn with_keys(world: &World) -> Server {
     server
 }
 
-fn seed(world: &World, user: &str) -> String {
+pub fn seed(world: &World, user: &str) -> String {
     let text = std::fs::read_to_string(world.shop().join(format!("keys/{user}.nkey"))).unwrap();
     text.trim().to_owned()
 }
@@ -84,7 +84,7 @@ async fn polls(node: &Node) {
 }
 
 /// `agentd` as somebody with a key on a host that has neither a checkout nor a state.
-async fn person(world: &World, user: &str, args: &[&str]) -> Output {
+pub async fn person(world: &World, user: &str, args: &[&str]) -> Output {
     let text = std::fs::read_to_string(world.dir.path().join("cluster.toml")).unwrap();
     let file = format!("{user}.toml");
     world.write(&file, &text.replace("node = \"here\"", &format!("node = \"{user}\"")));

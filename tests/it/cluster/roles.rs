@@ -187,14 +187,16 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
         desk.run(&["cluster", "doctor", "--create"], &[("SEED", &node)])
     };
     assert_eq!(refused_to_make.status.code(), Some(0), "nothing is missing, so nothing is made");
+    // Each is judged as what it is.
+    for (role, told) in [("reader", "a reader's"), ("operator", "an operator's"), ("keeper", "a keeper's")] {
+        configure(role);
+        let found = desk.doctor(&[], &[("SEED", &seed(role))]);
+        let rights = found.iter().find(|one| one.contains(" rights: ")).unwrap();
+        assert!(rights.starts_with("ok ") && rights.contains(told), "{rights}");
+        assert!(found.iter().all(|one| !one.starts_with("problem")), "{role}: {found:#?}");
+    }
     configure("reader");
     let reader = seed("reader");
-    let found = desk.doctor(&[], &[("SEED", &reader)]);
-    let rights = found.iter().find(|one| one.starts_with("problem rights")).unwrap();
-    assert!(
-        rights.contains("agentd.test.cell.>") && rights.contains("agentd.test.status.reader"),
-        "{rights}"
-    );
     assert_eq!(desk.run(&["cluster", "status"], &[("SEED", &reader)]).status.code(), Some(0));
     // Each against each.
     let sent: Vec<String> = api().into_iter().chain(DATA.map(str::to_owned)).collect();

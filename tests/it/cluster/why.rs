@@ -103,6 +103,9 @@ async fn k_064_a_poller_that_is_drained_and_a_repository_without_one_are_said() 
     assert!(done.success(), "{done:?} {}", a.said());
     let told = says(&world, &a, "8", "no_poller").await;
     assert_eq!(nodes(&told), [], "{told:#}");
+    assert!(told["summary"].as_str().unwrap().contains("no node of the cluster lives"), "{told:#}");
+    assert!(told["do"].as_str().unwrap().contains("agentd daemon"), "{told:#}");
+    assert!(!told.to_string().contains("all 0 slots"), "{told:#}");
     assert_eq!(a.began(), 1);
     world.finish().await;
 }

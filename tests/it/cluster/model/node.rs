@@ -197,6 +197,7 @@ impl Node {
             runs: 0,
             github_fails: false,
             serves: Vec::new(),
+            configuration: None,
             place: String::new(),
             rest: serde_json::Map::new(),
         };
