@@ -21,7 +21,7 @@ use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_task::AgentTask;
 use crate::engine::agent_tools::PermissionRequest;
-use crate::engine::gate::Permission;
+use crate::engine::ruling::Permission;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Piped, ProcessSpec};
 

@@ -14,7 +14,7 @@ use super::claude_code;
 use super::permission_request::{PERMISSION, SERVER};
 use crate::domain::message::ToolSpec;
 use crate::engine::agent_tools::AgentTools;
-use crate::engine::gate::Permission;
+use crate::engine::ruling::Permission;
 
 /// One connection of a program.
 #[derive(Debug, Clone)]

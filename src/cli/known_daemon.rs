@@ -8,7 +8,7 @@ use super::error::CommandError;
 use crate::config::Config;
 use crate::daemon::state_format::DaemonState;
 use crate::daemon::status_format::{IssueStatus, Status};
-use crate::daemon::{Limits, Presence};
+use crate::daemon::{AskedDaemon, Limits, NodeAnswer, Presence};
 use crate::domain::name::RepoName;
 use crate::repository::context::RepositoryContext;
 #[cfg(feature = "nats")]
@@ -30,20 +30,6 @@ pub struct KnownDaemon {
     pub nodes: Vec<NodeAnswer>,
 }
 
-/// A living node of a cluster, and whether it would take a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeAnswer {
-    /// Its name.
-    pub node: String,
-    /// `ok`, [`OFFERED`], or why it does not, as a word.
-    pub code: &'static str,
-    /// In words.
-    pub answer: String,
-}
-
-/// The code of an issue whose run was given to a node that has not begun it.
-pub const OFFERED: &str = "offered";
-
 impl KnownDaemon {
     /// What is known for an issue of a repository. Blocks.
     pub fn of(context: &Context, site: &RepositoryContext, number: u64) -> Result<Self, CommandError> {
@@ -64,14 +50,18 @@ impl KnownDaemon {
         Ok(Self { state, status, presence, slots, nodes: Vec::new() })
     }
 
-    /// To whom the issue's run was given that has not begun it.
-    pub fn offered(&self) -> Option<String> {
-        let to = self.nodes.iter().find(|one| one.code == OFFERED)?;
-        Some(format!("its run is offered to the node {}: {}", to.node, to.answer))
+    /// What there is to know of it for an issue.
+    pub fn asked(&self, repo: &RepoName, number: u64) -> AskedDaemon<'_> {
+        AskedDaemon {
+            presence: self.presence,
+            slots: self.slots,
+            says: self.says_of(repo, number),
+            nodes: &self.nodes,
+        }
     }
 
     /// What it says of an issue that waits.
-    pub fn says_of(&self, repo: &RepoName, number: u64) -> Option<&IssueStatus> {
+    fn says_of(&self, repo: &RepoName, number: u64) -> Option<&IssueStatus> {
         let waiting = self.status.as_ref()?.waiting.iter();
         waiting.into_iter().find(|one| one.repo == *repo && one.issue == number)
     }

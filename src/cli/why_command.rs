@@ -5,11 +5,13 @@ use super::context::Context;
 use super::daemon_command::{goes_on_when_approved, open_options, watched};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
-use super::known_daemon::{KnownDaemon, NodeAnswer};
+use super::known_daemon::KnownDaemon;
 use super::repositories::{self, OpenOptions};
 use crate::conversation::parked::ParkedCell;
 use crate::daemon::status_format::RunningStatus;
-use crate::daemon::{Outlook, Surroundings, Verdict, WaitsForPerson, WorkedOnBy, explain, gather, outlook};
+use crate::daemon::{
+    Explanation, LeftCalls, NodeAnswer, Outlook, Surroundings, WaitsForPerson, WorkedOnBy, gather,
+};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
@@ -19,7 +21,6 @@ use crate::engine::shared_cap;
 use crate::issue::approval::{self, Decision};
 use crate::issue::spending;
 use crate::record::run_facts;
-use crate::record::summary_text::short_hash;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::run_dir::RunDir;
@@ -60,30 +61,24 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             now,
         };
         let facts = gather(&client, (&known.state, status.as_ref()), number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
-        let ([all, own], daemon) = (known.slots, known.presence);
-        let mut verdicts = explain(&facts, all, own, daemon);
-        let mut outlook = outlook(&facts, all, own, daemon);
-        // What only the daemon itself can know.
-        if let Some(says) = known.says_of(&site.repo, number).filter(|_| verdicts.iter().all(Verdict::passed)) {
-            outlook = Outlook::Waits(says.text.clone());
-            verdicts.push(Verdict { rule: "daemon_says", code: says.code.clone().into(), answer: says.text.clone() });
-        }
-        if let Some(told) = known.offered().filter(|_| verdicts.iter().all(Verdict::passed)) {
-            outlook = Outlook::Waits(told.clone());
-            verdicts.push(Verdict { rule: "is_taken", code: "offered".into(), answer: told });
-        }
         let mapping = lease.and_then(|lease| mapping_of(lease.record.as_ref()?));
         let pinned = mapping.as_ref().and_then(|mapping| mapping.unpushed.as_ref()).filter(|left| left.bundle.is_none());
         let last = last_run(&site, mapping.as_ref());
         let left = last.as_ref().map(|last| waiting_calls(&site, last)).unwrap_or_default();
-        let outlook = with_approvals(context, outlook, &verdicts, last.as_ref(), &left);
+        let left_calls = last.as_ref().map(|last| LeftCalls {
+            run_id: last.dir.run_id,
+            calls: &left,
+            goes_on: !left.is_empty() && goes_on_when_approved(context, &last.dir.repo, &last.facts),
+        });
+        let explanation = Explanation::of(&facts, known.asked(&site.repo, number), left_calls);
+        let outlook = &explanation.outlook;
         let code = u8::from(exit_status && outlook.todo().is_some());
         if context.output.json() {
-            let rules: Vec<_> = verdicts
+            let rules: Vec<_> = explanation
+                .rules
                 .iter()
                 .map(|verdict| serde_json::json!({ "rule": verdict.rule, "code": verdict.code, "answer": verdict.answer }))
                 .collect();
-            let starts = verdicts.iter().all(Verdict::passed);
             let last = last.as_ref().map(|last| {
                 let stop = &last.stop;
                 serde_json::json!({
@@ -93,7 +88,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             let approvals: Vec<_> = left.iter().map(|(one, decision)| approvals_text::document(one, decision)).collect();
             let mut told = serde_json::json!({
                 "issue": number, "outlook": outlook.as_str(), "summary": outlook.to_string(), "do": outlook.todo(),
-                "starts": starts, "rules": rules, "last_run": last, "approvals": approvals,
+                "starts": explanation.starts(), "rules": rules, "last_run": last, "approvals": approvals,
                 "pinned": pinned.map(|left| serde_json::json!({ "run_id": left.run_id, "node": left.node, "commit": left.commit })),
             });
             if !known.nodes.is_empty() {
@@ -103,7 +98,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             }
             return context.output.document(&told).map(|()| code);
         }
-        tell_outlook(context, &outlook)?;
+        tell_outlook(context, outlook)?;
         if let Some(last) = &last {
             context.output.line(format!("The last run, {}: {}\n", last.dir.run_id, last.stop.message))?;
         }
@@ -116,12 +111,13 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             approvals_text::show(context, proposal, decision)?;
             context.output.line("")?;
         }
-        let rows: Vec<Vec<String>> = verdicts
+        let rows: Vec<Vec<String>> = explanation
+            .rules
             .iter()
             .map(|verdict| vec![verdict.rule.to_owned(), verdict.code.to_string(), verdict.answer.clone()])
             .collect();
         context.output.table(&["RULE", "CODE", "ANSWER"], &rows)?;
-        tell_nodes(context, &outlook, &known.nodes).map(|()| code)
+        tell_nodes(context, outlook, &known.nodes).map(|()| code)
     })?
 }
 
@@ -172,43 +168,6 @@ fn waiting_calls<'a>(site: &RepositoryContext, last: &'a LastRun) -> Vec<(&'a Su
             approval::waiting(&site.state, &last.dir, &last.facts, site.clock.now())
         }
         _ => Vec::new(),
-    }
-}
-
-/// What becomes of an issue whose only question is an approval. Whatever else stands in its way is said as it is.
-fn with_approvals(
-    context: &Context,
-    outlook: Outlook,
-    verdicts: &[Verdict],
-    last: Option<&LastRun>,
-    left: &[(&SuspendedProposal, Decision)],
-) -> Outlook {
-    if matches!(outlook, Outlook::Runs(_)) {
-        return outlook;
-    }
-    let first = verdicts.iter().find(|verdict| !verdict.passed());
-    let (Some(last), Some((proposal, _)), Some("no_trigger")) =
-        (last, left.first(), first.map(|verdict| &*verdict.code))
-    else {
-        return outlook;
-    };
-    let resume = format!("agentd runs resume {}", last.dir.run_id);
-    let goes_on = || goes_on_when_approved(context, &last.dir.repo, &last.facts);
-    let open = left.iter().find(|(_, decision)| *decision == Decision::Open);
-    if let Some((proposal, _)) = open {
-        let (call, hash) = (proposal.call_text(), short_hash(&proposal.proposal_hash));
-        let then =
-            if goes_on() { "; the daemon goes on by itself".to_owned() } else { format!(", then {resume}") };
-        let todo = format!("agentd approvals approve {hash} (or deny {hash}){then}");
-        return Outlook::NeedsYou(format!("a call waits for an approval: {call}"), todo);
-    }
-    let approved = left.iter().any(|(_, decision)| matches!(decision, Decision::Approved(_)));
-    match approved {
-        true if goes_on() => {
-            Outlook::Waits("its call is approved; the daemon goes on at its next look".to_owned())
-        }
-        true => Outlook::NeedsYou(format!("its call is approved: {}", proposal.call_text()), resume),
-        false => Outlook::NeedsYou(format!("its call was denied: {}", proposal.call_text()), resume),
     }
 }
 

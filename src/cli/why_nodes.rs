@@ -1,7 +1,7 @@
 //! In a cluster: what each living node says to one more run in a repository, for `agentd why`.
 
-use super::known_daemon::{NodeAnswer, OFFERED};
 use crate::daemon::status_format::Status;
+use crate::daemon::{NodeAnswer, OFFERED};
 use crate::domain::cluster::assignment::{AssignmentAnswer, AssignmentCell};
 use crate::domain::cluster::cells::{NodeCell, NodeState};
 use crate::domain::cluster::names::{BESIDE, token};

@@ -64,9 +64,9 @@ pub use snapshot::{
     Facts, IssueRef, Limits, Lookup, Poll, Presence, Running, SchedulerSnapshot, Seen, Selection,
     WaitsForPerson, WorkedOnBy,
 };
-pub use start_rules::{Outlook, Reason, Verdict, explain, in_one_sentence, outlook, refusal};
+pub use start_rules::{Outlook, Reason, Verdict, explain, in_one_sentence, refusal};
 pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, MoneyGiven, RunHandle, Start, StartRequest, UnfinishedRun,
 };
 pub use sweep::Previewed;
-pub use why::{Surroundings, gather};
+pub use why::{AskedDaemon, Explanation, LeftCalls, NodeAnswer, OFFERED, Surroundings, gather};

@@ -457,7 +457,12 @@ impl std::fmt::Display for Outlook {
 }
 
 /// What becomes of an issue, by the same rules.
-pub fn outlook(facts: &Facts, all: (usize, usize), repository: (usize, usize), daemon: Presence) -> Outlook {
+pub(super) fn outlook(
+    facts: &Facts,
+    all: (usize, usize),
+    repository: (usize, usize),
+    daemon: Presence,
+) -> Outlook {
     // Whatever labels say meanwhile: what runs, runs.
     if let Some(holder) = &facts.holder {
         return Outlook::Runs(match holder {

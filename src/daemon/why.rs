@@ -1,17 +1,22 @@
-//! The facts of one issue for `agentd why`, gathered by any process: the same facts, judged by the same rules.
+//! One issue explained, for `agentd why`: the facts, gathered by any process, and what follows from them by the rules that the scheduler asks.
 
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::dependencies::Watched;
 use super::poll::{HEADROOM, asking_label, seen};
-use super::snapshot::{Facts, IssueRef, Lookup, Poll, Seen, Selection, WaitsForPerson, WorkedOnBy};
+use super::snapshot::{Facts, IssueRef, Lookup, Poll, Presence, Seen, Selection, WaitsForPerson, WorkedOnBy};
+use super::start_rules::{Outlook, Verdict, explain, outlook};
 use super::state_format::DaemonState;
-use super::status_format::Status;
+use super::status_format::{IssueStatus, Status};
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
+use crate::domain::run::RunId;
+use crate::domain::trace::SuspendedProposal;
 use crate::github::{Client, Error, ErrorKind};
+use crate::issue::approval::Decision;
+use crate::record::summary_text::short_hash;
 use crate::sys::files;
 
 /// What the caller knows beside GitHub.
@@ -109,4 +114,114 @@ pub async fn gather(
         Lookup::Known(Vec::new())
     };
     Ok(facts)
+}
+
+/// The code of an issue whose run was given to a node that has not begun it.
+pub const OFFERED: &str = "offered";
+
+/// A living node of a cluster, and whether it would take a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeAnswer {
+    /// Its name.
+    pub node: String,
+    /// `ok`, [`OFFERED`], or why it does not, as a word.
+    pub code: &'static str,
+    /// In words.
+    pub answer: String,
+}
+
+/// The daemon of an issue, as it last spoke.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedDaemon<'a> {
+    /// Whether it starts runs.
+    pub presence: Presence,
+    /// Runs at work and as many as there may be: of all, and of the repository.
+    pub slots: [(usize, usize); 2],
+    /// What it says of the issue, which waits.
+    pub says: Option<&'a IssueStatus>,
+    /// In a cluster: what each node says to one more run.
+    pub nodes: &'a [NodeAnswer],
+}
+
+/// What the last run of an issue left to people.
+#[derive(Debug, Clone, Copy)]
+pub struct LeftCalls<'a> {
+    /// The run.
+    pub run_id: RunId,
+    /// The calls, and what was decided on them.
+    pub calls: &'a [(&'a SuspendedProposal, Decision)],
+    /// Whether the daemon goes on by itself once they are approved.
+    pub goes_on: bool,
+}
+
+/// The answer to `agentd why`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// What becomes of the issue.
+    pub outlook: Outlook,
+    /// Every rule with its answer, in the order in which they are asked.
+    pub rules: Vec<Verdict>,
+}
+
+impl Explanation {
+    /// Of an issue, its daemon, and what its last run left to people, if it did.
+    pub fn of(facts: &Facts, daemon: AskedDaemon<'_>, left: Option<LeftCalls<'_>>) -> Self {
+        let [all, own] = daemon.slots;
+        let mut told = Self {
+            outlook: outlook(facts, all, own, daemon.presence),
+            rules: explain(facts, all, own, daemon.presence),
+        };
+        // What only the daemon itself can know.
+        if let Some(says) = daemon.says {
+            told.hold_back("daemon_says", &says.code, &says.text);
+        }
+        if let Some(to) = daemon.nodes.iter().find(|one| one.code == OFFERED) {
+            let words = format!("its run is offered to the node {}: {}", to.node, to.answer);
+            told.hold_back("is_taken", OFFERED, &words);
+        }
+        if let Some(outlook) = left.and_then(|left| told.with_calls(left)) {
+            told.outlook = outlook;
+        }
+        told
+    }
+
+    /// Whether every rule lets the issue start.
+    pub fn starts(&self) -> bool {
+        self.rules.iter().all(Verdict::passed)
+    }
+
+    /// One more answer, where all rules let the issue start.
+    fn hold_back(&mut self, rule: &'static str, code: &str, words: &str) {
+        if self.starts() {
+            self.outlook = Outlook::Waits(words.to_owned());
+            self.rules.push(Verdict { rule, code: code.to_owned().into(), answer: words.to_owned() });
+        }
+    }
+
+    /// What becomes of an issue whose only question is an approval. Whatever else stands in its way is said as it is.
+    fn with_calls(&self, left: LeftCalls<'_>) -> Option<Outlook> {
+        let first = self.rules.iter().find(|verdict| !verdict.passed())?;
+        if matches!(self.outlook, Outlook::Runs(_)) || first.code != "no_trigger" {
+            return None;
+        }
+        let resume = format!("agentd runs resume {}", left.run_id);
+        if let Some((open, _)) = left.calls.iter().find(|(_, decision)| *decision == Decision::Open) {
+            let (call, hash) = (open.call_text(), short_hash(&open.proposal_hash));
+            let then = match left.goes_on {
+                true => "; the daemon goes on by itself".to_owned(),
+                false => format!(", then {resume}"),
+            };
+            let todo = format!("agentd approvals approve {hash} (or deny {hash}){then}");
+            return Some(Outlook::NeedsYou(format!("a call waits for an approval: {call}"), todo));
+        }
+        let (call, _) = left.calls.first()?;
+        let approved = left.calls.iter().any(|(_, decision)| matches!(decision, Decision::Approved(_)));
+        Some(match approved {
+            true if left.goes_on => {
+                Outlook::Waits("its call is approved; the daemon goes on at its next look".to_owned())
+            }
+            true => Outlook::NeedsYou(format!("its call is approved: {}", call.call_text()), resume),
+            false => Outlook::NeedsYou(format!("its call was denied: {}", call.call_text()), resume),
+        })
+    }
 }

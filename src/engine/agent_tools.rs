@@ -13,11 +13,12 @@ use super::arguments::{self, Scope};
 use super::context_guard::ContextGuard;
 use super::envelope::{CallAnswer, CallRefusal};
 use super::execution::Execution;
-use super::gate::{Gate, Permission, Phase, Proposal, ReportCall, Ruling};
+use super::gate::Gate;
 use super::interrupt::{Interrupt, Interrupts};
 use super::question::{self, ASK};
 use super::reply_validation::Rejection;
 use super::report::{FINAL_REPORT, ReportShape};
+use super::ruling::{Permission, Phase, Proposal, ReportCall, Ruling};
 use super::session::SessionWorld;
 use super::session_trace::SessionTrace;
 use super::tool::{CallLimits, Tool};
@@ -244,7 +245,7 @@ impl<'a> ToolHandler<'a> {
         Ok(AgentAnswer { text: answer.text().to_owned(), failed: !worked, call_id: proposal.call.id })
     }
 
-    async fn run(&mut self, ready: super::gate::ReadyCall) -> Result<CallAnswer, Abort> {
+    async fn run(&mut self, ready: super::ruling::ReadyCall) -> Result<CallAnswer, Abort> {
         let execution = Execution {
             gate: &mut self.gate,
             record: &self.record,

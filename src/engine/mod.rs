@@ -30,6 +30,7 @@ pub mod task_status;
 mod plan_gate;
 pub mod question;
 pub mod report;
+pub mod ruling;
 mod slack_blocks;
 pub mod tool_output;
 pub mod nearest_rules;

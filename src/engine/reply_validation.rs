@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::arguments;
 use super::envelope::{CallAnswer, CallRefusal};
-use super::gate::{Phase, Proposal, ReportCall};
 use super::model::{ModelReply, ReplyStop};
 use super::report::{FINAL_REPORT, ModelReport, ReportProblem, ReportShape};
+use super::ruling::{Phase, Proposal, ReportCall};
 use crate::domain::message::Message;
 
 /// How a session ends (C-06, C-07).

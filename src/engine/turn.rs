@@ -7,13 +7,13 @@ use super::attempt::{AttemptEnd, assistant, name_of};
 use super::context_guard::widest_limit;
 use super::envelope::CallAnswer;
 use super::execution::Execution;
-use super::gate::{Phase, ReportCall, Ruling};
 use super::interrupt::Interrupt;
 use super::model::{ModelError, ModelErrorClass, ModelReply, ReplyStop};
 use super::new_remarks;
 use super::pacing::Refusals;
 use super::question::{self, ASK};
 use super::reply_validation::{Rejection, ValidReply};
+use super::ruling::{Phase, ReportCall, Ruling};
 use super::session::Session;
 use super::task_status::{self, TASK_STATUS};
 use super::token_estimate::MessageSize;
@@ -381,7 +381,7 @@ impl Session<'_> {
 
     async fn execute(
         &mut self,
-        ready: Vec<super::gate::ReadyCall>,
+        ready: Vec<super::ruling::ReadyCall>,
         started: Instant,
     ) -> Result<Vec<CallAnswer>, Abort> {
         let settings = &self.request.settings;

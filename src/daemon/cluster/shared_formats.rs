@@ -6,10 +6,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::assignment_format::{AssignmentEnd, AssignmentRequest};
-use crate::daemon::state_format::{self, DaemonState};
-use crate::daemon::status_format::{self, Status};
 use crate::conversation::inbox::inbox_format::{self, Inbox};
 use crate::conversation::parked::parked_format::{self, ParkedIssue};
+use crate::daemon::state_format::{self, DaemonState};
+use crate::daemon::status_format::{self, Status};
 use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, AssignmentCell};
 use crate::domain::cluster::cells::{
