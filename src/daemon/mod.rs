@@ -1,50 +1,55 @@
 //! Many issues over time: what to start when, what the result was, and why the rest waits. The run pipeline is
 //! elsewhere.
 
-mod admission;
-mod approved;
-mod backoff;
-mod checks;
-mod commands;
-mod cron;
+// What it is made from, what it keeps, and what it says of itself.
 mod dependencies;
-mod dispatch;
-mod draining;
-mod follow;
-mod heads;
-mod hints;
-mod listen;
 mod loading;
-mod main_loop;
-mod money;
-mod outbox;
-mod parked;
-mod plan_reactions;
-mod plans;
-mod outbox_writer;
-mod outcome;
-mod poll;
-mod pulls;
-mod recover;
 mod reload;
-mod rounds;
-mod run_progress;
-mod schedule;
-mod snapshot;
-mod start;
-mod start_rules;
-mod status;
-mod supervise;
-mod sweep;
-mod taken;
 mod published_status;
+mod status;
 mod troubles;
-mod why;
-
-pub mod cluster;
-
 pub mod state_format;
 pub mod status_format;
+// One look: what is there, what is decided, what starts.
+mod hints;
+mod poll;
+mod admission;
+mod snapshot;
+mod start_rules;
+mod schedule;
+mod cron;
+mod sweep;
+mod start;
+mod why;
+// The runs, and what follows from their ends.
+mod dispatch;
+mod supervise;
+mod draining;
+mod run_progress;
+mod recover;
+mod backoff;
+mod outcome;
+mod outbox;
+mod outbox_writer;
+// People: what they write, answer, approve, pay and take over.
+mod listen;
+mod commands;
+mod parked;
+mod plans;
+mod plan_reactions;
+mod approved;
+mod money;
+mod taken;
+// The pull request: checks, conflicts, and what is answered in a follow-up run.
+mod pulls;
+mod heads;
+mod checks;
+mod follow;
+mod rounds;
+// One node among several.
+pub mod cluster;
+// All of it, in turn.
+mod main_loop;
 
 pub use admission::Admission;
 pub use cluster::Waiting;
