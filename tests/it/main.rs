@@ -6,6 +6,7 @@
     reason = "a test's helpers fail as loudly as the test"
 )]
 
+mod benchmarks;
 mod daemon;
 mod double;
 mod ports;
