@@ -292,6 +292,10 @@ pub async fn predecessor(
     let (state, repo) = (context.state.clone(), context.repo.clone());
     let found = tokio::task::spawn_blocking(move || {
         brought(&state, &repo, run_id)?;
+        if state.shared().is_some() && !dir.events().exists() {
+            // It is past its time in the store: nothing of it is left that could be gone on with.
+            return Ok(None);
+        }
         let facts = run_facts::read(&dir)?;
         let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
         let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);

@@ -46,6 +46,8 @@ mod reading;
 #[cfg(feature = "nats")]
 mod requests;
 #[cfg(feature = "nats")]
+mod retention;
+#[cfg(feature = "nats")]
 mod roles;
 #[cfg(feature = "nats")]
 mod running;
