@@ -129,7 +129,8 @@ async fn taken_over(before: &Predecessor, context: &RepositoryContext) -> Result
     }
     let file = context.state.run(&context.repo, run_id).path.join(&bundle.file.path);
     let reference = format!("refs/agentd/checkpoints/{run_id}/{visit}");
-    let taken = context.checkout.take_bundle(&file, &reference, &commit).await;
+    let builds_on = (&bundle.prerequisite, remote.as_ref());
+    let taken = context.checkout.take_bundle(&file, builds_on, (&reference, &commit)).await;
     taken.map_err(|error| error.to_string())?;
     facts.checkpoint = Some((visit, commit.clone()));
     let stands_on = context.checkout.parent_of(&commit).await.map_err(|error| error.to_string())?;
