@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::checkout::Checkout;
 use super::error::GitError;
+use super::remote::Remote;
 use crate::domain::name::CommitId;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -39,8 +40,17 @@ impl Checkout {
     }
 
     /// Takes the commits of a bundle, whose prerequisite has to be here, and keeps `commit` of it on a ref of agentd's own.
-    pub async fn take_bundle(&self, file: &Path, reference: &str, commit: &CommitId) -> Result<(), GitError> {
+    pub async fn take_bundle(
+        &self,
+        file: &Path,
+        (prerequisite, remote): (&CommitId, Option<&Remote>),
+        (reference, commit): (&str, &CommitId),
+    ) -> Result<(), GitError> {
         let file = file.to_str().unwrap_or_default();
+        // A bundle says of files only how they differ from those that it builds on.
+        if let Some(remote) = remote {
+            self.bring_contents(remote, prerequisite).await?;
+        }
         self.call(["bundle", "unbundle", file]).await?.done().await?;
         self.keep_at(reference, commit).await
     }
@@ -49,13 +59,13 @@ impl Checkout {
     pub async fn take_bundle_of(
         &self,
         bytes: Vec<u8>,
-        reference: &str,
-        commit: &CommitId,
+        builds_on: (&CommitId, Option<&Remote>),
+        kept: (&str, &CommitId),
     ) -> Result<(), GitError> {
         let file = self.bundle_file();
         let write = file.as_path().to_owned();
         super::quick_snapshot::blocking(move || files::write_private(&write, &bytes)).await??;
-        let taken = self.take_bundle(file.as_path(), reference, commit).await;
+        let taken = self.take_bundle(file.as_path(), builds_on, kept).await;
         super::quick_snapshot::blocking(move || files::remove_file(file.as_path())).await??;
         taken
     }

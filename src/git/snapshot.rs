@@ -411,7 +411,12 @@ impl Worktree {
         let target = parent.filter(|_| move_branch);
         let moves = target.is_some() && target != head;
         let mut rescued = None;
-        if present != wanted || moves {
+        // Files as the branch has them are no edits: so is a worktree that was made for what another node did.
+        let edited = match &head {
+            Some(head) => self.checkout().tree_of_commit(head).await? != present,
+            None => true,
+        };
+        if present != wanted && edited || moves {
             // What a restore kept that was cut off stays below it.
             let former = self.checkout().reference(rescue_ref).await?;
             let saved = self.commit_of(&present, "agentd: state before a restore\n", former).await?;

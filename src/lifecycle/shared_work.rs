@@ -227,6 +227,7 @@ async fn bring(run: &Run<'_>, left: &Unpushed) -> Result<(), String> {
     let (context, checkout) = (run.context, &run.context.checkout);
     let told = |error: GitError| error.to_string();
     let reference = format!("refs/agentd/unpushed/{}", left.run_id);
+    let remote = context.authorised_remote().await.map_err(|refusal| refusal.stop.message)?;
     if checkout.has_commit(&left.commit).await.map_err(told)? {
         checkout.keep_at(&reference, &left.commit).await.map_err(told)?;
     } else {
@@ -236,14 +237,13 @@ async fn bring(run: &Run<'_>, left: &Unpushed) -> Result<(), String> {
             context.origin_tip(origin, true).await.map_err(|refusal| refusal.stop.message)?;
         }
         let bytes = fetched(run, left, bundle.file.clone()).await?;
-        checkout.take_bundle_of(bytes, &reference, &left.commit).await.map_err(told)?;
+        let builds_on = (&bundle.prerequisite, remote.as_ref());
+        checkout.take_bundle_of(bytes, builds_on, (&reference, &left.commit)).await.map_err(told)?;
     }
-    if let (Some(pushed), Some(remote)) =
-        (&left.pushed, context.authorised_remote().await.map_err(|refusal| refusal.stop.message)?)
-    {
+    if let (Some(pushed), Some(remote)) = (&left.pushed, &remote) {
         let branch = &run.lease.mapping.branch;
-        context.remote_tip(&remote, branch, true).await.map_err(|refusal| refusal.stop.message)?;
-        checkout.note_pushed(&remote, branch, pushed).await.map_err(told)?;
+        context.remote_tip(remote, branch, true).await.map_err(|refusal| refusal.stop.message)?;
+        checkout.note_pushed(remote, branch, pushed).await.map_err(told)?;
     }
     Ok(())
 }

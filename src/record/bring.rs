@@ -65,7 +65,8 @@ impl From<FileError> for NotBrought {
 pub fn bring(from: &StateDir, repo: &RepoName, run_id: RunId, to: &StateDir) -> Result<Brought, NotBrought> {
     let source = from.run(repo, run_id);
     let (bytes, _) = from.store().log(&source)?.read(0)?;
-    if bytes.is_empty() {
+    // What is past its time goes from the front.
+    if bytes.is_empty() || journal_file::is_a_tail(&bytes) {
         return Err(NotBrought::NotThere);
     }
     let read = journal_file::parse(&bytes).map_err(|error| NotBrought::Broken(error.to_string()))?;

@@ -22,7 +22,7 @@ pub fn read_anywhere(dir: &RunDir) -> Result<Option<RunFacts>, JournalError> {
     let failed =
         |message: String| JournalError { path: format!("the journal of run {}", dir.run_id), message };
     let there = shared.log(dir).and_then(|log| log.read(0)).map_err(|error| failed(error.to_string()))?;
-    if there.0.is_empty() {
+    if there.0.is_empty() || journal_file::is_a_tail(&there.0) {
         return Ok(here);
     }
     let read = journal_file::parse(&there.0).map_err(|error| failed(error.to_string()))?;

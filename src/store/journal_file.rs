@@ -406,6 +406,12 @@ pub fn parse(bytes: &[u8]) -> Result<ReadJournal, LineError> {
     Ok(ReadJournal { lines, sound_bytes: sound as u64 })
 }
 
+/// Whether a journal has lost its beginning, as one does in a cluster that is past its time: its first line is none of a beginning.
+pub fn is_a_tail(bytes: &[u8]) -> bool {
+    let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    serde_json::from_slice::<JournalLine>(first).is_ok_and(|line| line.seq > 1)
+}
+
 fn refused(error: FileError) -> JournalError {
     journal_error(error.path(), &error.words())
 }

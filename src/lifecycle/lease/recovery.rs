@@ -129,7 +129,8 @@ async fn taken_over(before: &Predecessor, context: &RepositoryContext) -> Result
     }
     let file = context.state.run(&context.repo, run_id).path.join(&bundle.file.path);
     let reference = format!("refs/agentd/checkpoints/{run_id}/{visit}");
-    let taken = context.checkout.take_bundle(&file, &reference, &commit).await;
+    let builds_on = (&bundle.prerequisite, remote.as_ref());
+    let taken = context.checkout.take_bundle(&file, builds_on, (&reference, &commit)).await;
     taken.map_err(|error| error.to_string())?;
     facts.checkpoint = Some((visit, commit.clone()));
     let stands_on = context.checkout.parent_of(&commit).await.map_err(|error| error.to_string())?;
@@ -292,6 +293,10 @@ pub async fn predecessor(
     let (state, repo) = (context.state.clone(), context.repo.clone());
     let found = tokio::task::spawn_blocking(move || {
         brought(&state, &repo, run_id)?;
+        if state.shared().is_some() && !dir.events().exists() {
+            // It is past its time in the store: nothing of it is left that could be gone on with.
+            return Ok(None);
+        }
         let facts = run_facts::read(&dir)?;
         let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
         let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);

@@ -31,7 +31,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
 use crate::domain::run_output::Objective;
 use crate::domain::step_executors::StepExecutors;
-use crate::domain::stop::StopDetail;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::text_revision::TextRevision;
 use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
@@ -39,7 +39,7 @@ use crate::issue::file as issue_file;
 use crate::issue::reference::IssueSource;
 use crate::llm::Providers;
 use crate::prompt::template::Values;
-use crate::record::{report, seal};
+use crate::record::{report, run_facts, seal};
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
@@ -122,6 +122,27 @@ fn is_in_the_store(record: &MappingRecord, context: &RepositoryContext) -> bool 
     record.unpushed.as_ref().is_some_and(|left| left.bundle.is_some() && left.node != own)
 }
 
+/// Whether the work of a run that was cut off, or that a person goes on with, is in the store alone: it has pushed nothing yet, and its
+/// branch is on its node.
+async fn is_gone_on_with(
+    record: &MappingRecord,
+    request: &RunRequest,
+    context: &RepositoryContext,
+) -> Result<bool, Refusal> {
+    if context.state.shared().is_none() || record.given_up {
+        return Ok(false);
+    }
+    let (dir, resumes) = (context.state.run(&context.repo, record.run_id), request.resume.is_some());
+    blocking(move || {
+        let facts = run_facts::read_anywhere(&dir).ok().flatten();
+        facts.is_some_and(|facts| {
+            let cut_off = |end: &Stop| matches!(end.detail, StopDetail::Interrupted | StopDetail::Shutdown);
+            facts.bundled.is_some() && (resumes || facts.end.as_ref().is_none_or(cut_off))
+        })
+    })
+    .await
+}
+
 /// Reads and checks everything a run depends on. Changes nothing anywhere.
 pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Plan, Refusal> {
     refuse_outside_cluster(context)?;
@@ -130,7 +151,9 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
     let mapped = match &lease_record {
         // A mapping lives as long as its branch, here, on the remote, or in what another node left unpushed.
         Some(record)
-            if is_in_the_store(record, context) || context.branch_commit(&record.branch).await?.is_some() =>
+            if is_in_the_store(record, context)
+                || context.branch_commit(&record.branch).await?.is_some()
+                || is_gone_on_with(record, &request, context).await? =>
         {
             Some(record.clone())
         }

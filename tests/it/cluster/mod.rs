@@ -6,6 +6,8 @@ mod accounts;
 #[cfg(feature = "nats")]
 mod away;
 #[cfg(feature = "nats")]
+mod blobless;
+#[cfg(feature = "nats")]
 mod campaign;
 #[cfg(feature = "nats")]
 mod cases;
@@ -45,6 +47,8 @@ mod polling;
 mod reading;
 #[cfg(feature = "nats")]
 mod requests;
+#[cfg(feature = "nats")]
+mod retention;
 #[cfg(feature = "nats")]
 mod roles;
 #[cfg(feature = "nats")]

@@ -260,6 +260,45 @@ async fn k_048_a_run_of_a_repository_with_a_submodule_is_moved_and_the_submodule
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn h_10_a_dead_node_s_run_goes_on_from_where_it_began_although_the_origin_branch_went_on_in_the_same_files()
+ {
+    if !is_there("h_10_origin") {
+        return;
+    }
+    let (world, _server) = world(2).await;
+    let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 1).await);
+    let first = Daemon::start(&world, &a);
+    until_or("it polls", || a.said().contains("this node polls the repository now"), || a.said()).await;
+    third_visit(&world, &a, 20_000).await;
+    let shop = world.shop();
+    world.git(&shop, &["switch", "-q", "develop"]).await;
+    let text = std::fs::read_to_string(shop.join("lib/cart.sh")).unwrap();
+    world.write("shop/lib/cart.sh", &text.replace("# Cart functions.", "# The functions of a cart."));
+    let by = ["-c", "user.name=a", "-c", "user.email=a@b"];
+    world.git(&shop, &[&by[..], &["commit", "-qm", "words", "lib/cart.sh"]].concat()).await;
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "develop"]).await;
+    first.kill();
+    let second = Daemon::start(&world, &b);
+    let said = || [&a, &b].map(Node::said).join("\n---\n");
+    until_or("it is done", || world.labels() == ["agentd:done"], said).await;
+    world.assert_one_of_each();
+    let times = ["Understand and plan", "Carry out the plan"].map(|words| asked_for(&world, words));
+    assert_eq!(times, [1, 1], "no finished visit is made again: {}", said());
+    let began_from = |node: &Node| {
+        let line = node.journal().into_iter().find(|line| line["kind"] == json!("lease_taken"));
+        line.map(|line| line["data"]["origin"]["commit"].clone()).unwrap_or_default()
+    };
+    assert_eq!((began_from(&a), began_from(&a).is_string()), (began_from(&b), true));
+    // Its worktree was made for this, and had no edits of anybody.
+    let rescued = b.journal().iter().any(|line| line["data"]["code"] == json!("edits_rescued"));
+    assert!(!rescued, "{}", said());
+    until_or("its end is known", || b.said().contains("a run ended"), said).await;
+    second.stop().await;
+    world.finish().await;
+}
+
 /// Entries of these repositories, each with a checkout of the node's own.
 async fn entries(world: &World, node: &Node, names: &[&str]) -> String {
     let mut text = String::new();

@@ -48,7 +48,7 @@ mod texts;
 mod tool_lists;
 mod tool_calls;
 mod reading;
-mod reload;
+pub mod reload;
 mod session_keys;
 mod several;
 pub mod solo;

@@ -59,7 +59,7 @@ async fn s10_a_broken_definition_or_policy_starts_runs_with_the_last_good_one() 
 }
 
 /// A folder `elsewhere` whose configuration names the repository without `path`; the agent is on its origin branch.
-pub(super) async fn managed(rounds: usize) -> World {
+pub async fn managed(rounds: usize) -> World {
     let world = World::new(rounds).await;
     let header = format!("http.extraHeader=Authorization: Basic {}", basic());
     let shop = world.shop();
