@@ -14,6 +14,7 @@ use crate::domain::policy::ProposalKind;
 use crate::domain::refusal::Refusal;
 use crate::domain::run::{Carried, RunId, VisitRecord};
 use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::trace::SuspendedProposal;
 use crate::engine::journal::JournalError;
 use crate::issue::approval::{self, Decision};
 use crate::record::finish;
@@ -219,13 +220,16 @@ fn with_work(
     Ok((run_id, if whole { facts } else { reopened(facts) }))
 }
 
-/// Whether the run waited for the approval of a handoff that is there now. The approval is of what the model put out, so the flow goes on
-/// behind that visit, and no model is asked again. Blocks.
-fn has_approved_handoff(state: &StateDir, dir: &RunDir, facts: &RunFacts, now: DateTime<Utc>) -> bool {
-    facts.visits.last().is_some_and(|last| last.carried.handoff.is_some())
-        && approval::waiting(state, dir, facts, now).iter().any(|(proposal, decision)| {
-            proposal.resource.kind == ProposalKind::Handoff && matches!(decision, Decision::Approved(_))
-        })
+/// Whether the run ended because a person had to approve something, and that is approved now. A handoff is of what the model put out: the
+/// flow goes on behind that visit, and no model is asked again. A call is of a visit that did not end: that visit is made again. Blocks.
+fn is_approved(state: &StateDir, dir: &RunDir, facts: &RunFacts, now: DateTime<Utc>) -> bool {
+    let hands_over = facts.visits.last().is_some_and(|last| last.carried.handoff.is_some());
+    let waited = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::ApprovalPending);
+    let approved = |(proposal, decision): &(&SuspendedProposal, Decision)| {
+        let counts = if proposal.resource.kind == ProposalKind::Handoff { hands_over } else { waited };
+        counts && matches!(decision, Decision::Approved(_))
+    };
+    approval::waiting(state, dir, facts, now).iter().any(approved)
 }
 
 /// Whether all the work was done and committed, and only publishing failed. Then the successor publishes, and no model
@@ -279,7 +283,8 @@ pub fn end_left(context: &RepositoryContext, issue: &IssueKey, before: u64) {
 
 /// The run that held the lease last, if its process died before its end. The run is finished here. For a `daemon` this
 /// includes runs that a shutdown ended, or whose work could not be published, because a daemon continues those by
-/// itself. A run whose handoff was approved since is gone on with by whoever starts the next one. The caller holds the lease, so nobody else writes to that journal.
+/// itself. A run whose call or handoff was approved since is gone on with by whoever starts the next one. The caller holds the lease, so
+/// nobody else writes to that journal.
 ///
 /// # Errors
 /// In a cluster: its record cannot be had here. Then nothing is begun anew in its place: the work is on another node.
@@ -305,7 +310,7 @@ pub async fn predecessor(
             end(&state, &repo, run_id, (&clock, key.as_deref()))?;
         }
         let goes_on = killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts));
-        if !goes_on && !has_approved_handoff(&state, &dir, &facts, clock.now()) {
+        if !goes_on && !is_approved(&state, &dir, &facts, clock.now()) {
             return Ok(None);
         }
         let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;

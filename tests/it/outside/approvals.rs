@@ -3,8 +3,11 @@
 use serde_json::{Value, json};
 
 use super::daemons::{Running, until};
+use super::handoffs::{hands_over, of_the_daemon};
 use super::solo::{calls, left, newest, reports, run, solo};
 use super::world::{World, text};
+use crate::flow::outside::{says, shop};
+use crate::flow::world::open_schemas;
 
 /// A person decides on what is written below `release`.
 pub const ASK: &str = r#"
@@ -281,4 +284,34 @@ async fn what_a_run_reached_its_objective_without_is_approved_for_the_next_run_a
     assert_eq!(code, Some(0), "{told}{error}");
     assert!(!told.contains("resume") && told.contains("agentd run --issue 7"), "{told}");
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_037_a_run_whose_call_was_approved_is_gone_on_with_at_the_step_that_wanted_it() {
+    for by_daemon in [true, false] {
+        let (world, project) =
+            shop(vec![hands_over(), calls(&[write("release/notes.md")]), calls(&[write("release/notes.md")]), says("closing")]).await;
+        open_schemas(&project);
+        let handoffs = "[[rule]]\nid = \"steps\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
+        world.write("shop/.agent/policy.toml", &format!("{ASK}{handoffs}"));
+        of_the_daemon(&world);
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "f0"]).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("approval_pending")), "{output:#}");
+        assert_eq!(world.sim.model_requests().len(), 2);
+        let (code, told, error) = said(&world, &["approvals", "approve", &waiting(&world)]).await;
+        assert_eq!(code, Some(0), "{told}{error}");
+        let daemon = by_daemon.then(|| Running::start(&world, &[]));
+        match by_daemon {
+            true => world.sim.add_label("demo/shop", 7, "agentd", "ada"),
+            false => drop(world.json(&["run", "--issue", "7", "--agent", "f0"]).await),
+        }
+        until("done", || world.labels() == ["agentd:done"]).await;
+        let written = world.shop().join(".worktrees/issue-7/release/notes.md");
+        assert_eq!(std::fs::read_to_string(written).unwrap(), "made\n");
+        assert_eq!(world.sim.model_requests().len(), 4, "the first step was not visited again");
+        if let Some(daemon) = daemon {
+            daemon.stop().await;
+        }
+        world.finish().await;
+    }
 }
