@@ -289,8 +289,13 @@ async fn what_a_run_reached_its_objective_without_is_approved_for_the_next_run_a
 #[tokio::test(flavor = "multi_thread")]
 async fn p_037_a_run_whose_call_was_approved_is_gone_on_with_at_the_step_that_wanted_it() {
     for by_daemon in [true, false] {
-        let (world, project) =
-            shop(vec![hands_over(), calls(&[write("release/notes.md")]), calls(&[write("release/notes.md")]), says("closing")]).await;
+        let (world, project) = shop(vec![
+            hands_over(),
+            calls(&[write("release/notes.md")]),
+            calls(&[write("release/notes.md")]),
+            says("closing"),
+        ])
+        .await;
         open_schemas(&project);
         let handoffs = "[[rule]]\nid = \"steps\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
         world.write("shop/.agent/policy.toml", &format!("{ASK}{handoffs}"));
