@@ -112,7 +112,7 @@ def part_of(name, part):
     if not part:
         return text + "Not measured.\n"
     load = " and ".join(f"{part['load'][when][0]:.1f} at its {when}" for when in ("start", "end"))
-    text += f"{part['settings'][0].upper()}{part['settings'][1:]}. Files in {part['file_system']}; {part['seconds']:,} s, load {load}.\n\n"
+    text += f"{part['settings'][0].upper()}{part['settings'][1:]}. Files in {part['file_system']}; begun at {part['began'][11:16]} UTC, {part['seconds']:,} s, load {load}.\n\n"
     for bench, told in part.get("told", {}).items():
         end = "" if told["passed"] else ", **missed or failed**"
         text += f"`cargo bench --bench {bench}`{end}:\n\n```text\n" + "\n".join(told["lines"]) + "\n```\n\n"
