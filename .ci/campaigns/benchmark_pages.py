@@ -6,23 +6,23 @@ BEGIN = "<!-- Written by .ci/campaigns/benchmarks from benchmarks/figures.json; 
 END = "<!-- End of what is written from figures.json. -->"
 TITLES = {"files": "By the number of files", "visits": "By the length of a run", "issues": "By the issues that are worked off",
           "repositories": "By the repositories of an idle daemon", "runs": "By the runs that are kept", "code": "Of the code"}
-# Plot: its part, title, and the series by the beginnings of their names.
+# Plot: its part, title and unit, and the series of that unit by the beginnings of their names.
 PLOTS = {
-    "files-worktrees": ("files", "A worktree", ["git worktree add", "agentd: worktree ready"]),
-    "files-visits": ("files", "A visit and a checkpoint", ["git status", "agentd: first checkpoint", "agentd: a visit"]),
-    "files-commit": ("files", "The end of the work, and a whole run", ["git add", "agentd: commit", "agentd: the whole run"]),
-    "visits-time": ("visits", "A run", ["the journal's bytes", "agentd: the whole run", "agentd: processor"]),
-    "visits-each": ("visits", "One visit", ["one such append", "agentd: a visit"]),
-    "visits-memory": ("visits", "Memory of a run at most", ["the journal", "agentd: memory"]),
-    "issues-rate": ("issues", "Issues a second", ["git alone", "agentd: issues"]),
-    "issues-label": ("issues", "From the label to the first request to the model", ["agentd: from the label", "agentd: the same"]),
-    "issues-processor": ("issues", "Processor time of an issue", ["agentd: processor", "the simulator"]),
-    "issues-memory": ("issues", "Memory of the daemon", ["agentd: memory"]),
-    "repositories-memory": ("repositories", "Memory of an idle daemon", ["agentd: memory"]),
-    "repositories-processor": ("repositories", "Processor time of an idle daemon, a minute", ["agentd: processor"]),
-    "repositories-looks": ("repositories", "Until a repository is looked at again", ["agentd: from one look"]),
-    "repositories-requests": ("repositories", "Requests of an idle daemon, a minute", ["agentd: requests", "agentd: of them"]),
-    "runs-start": ("runs", "A daemon's start, and a plan", ["one look", "agentd: a daemon's start", "agentd: a run's plan"]),
+    "files-worktrees": ("files", "A worktree", "s", ["git worktree add", "agentd: worktree ready"]),
+    "files-visits": ("files", "A visit and a checkpoint", "s", ["git status", "agentd: first checkpoint", "agentd: a visit"]),
+    "files-commit": ("files", "The end of the work, and a whole run", "s", ["git add", "agentd: commit", "agentd: the whole run"]),
+    "visits-time": ("visits", "A run", "s", ["the journal's bytes", "agentd: the whole run", "agentd: processor"]),
+    "visits-each": ("visits", "One visit", "s", ["one such append", "agentd: a visit"]),
+    "visits-memory": ("visits", "Memory of a run at most", "B", ["the journal", "agentd: memory"]),
+    "issues-rate": ("issues", "Issues a second", "1/s", ["git alone", "agentd: issues"]),
+    "issues-label": ("issues", "From the label to the first request to the model", "s", ["agentd: from the label", "agentd: the same"]),
+    "issues-processor": ("issues", "Processor time of an issue", "s", ["agentd: processor", "the simulator"]),
+    "issues-memory": ("issues", "Memory of the daemon", "B", ["agentd: memory"]),
+    "repositories-memory": ("repositories", "Memory of an idle daemon", "B", ["agentd: memory"]),
+    "repositories-processor": ("repositories", "Processor time of an idle daemon, a minute", "s", ["agentd: processor"]),
+    "repositories-looks": ("repositories", "Until a repository is looked at again", "s", ["agentd: from one look"]),
+    "repositories-requests": ("repositories", "Requests of an idle daemon, a minute", "1/min", ["agentd: requests", "agentd: of them"]),
+    "runs-start": ("runs", "A daemon's start, and a plan", "s", ["one look", "agentd: a daemon's start", "agentd: a run's plan"]),
 }
 SCALES = {"s": [(1e-6, "µs"), (1e-3, "ms"), (10, "s")], "B": [(1, "B"), (1e3, "kB"), (1e6, "MB")]}
 AXES = {"s": "time", "B": "memory and bytes", "1/s": "a second", "1/min": "a minute"}
@@ -112,13 +112,13 @@ def part_of(name, part):
     if not part:
         return text + "Not measured.\n"
     load = " and ".join(f"{part['load'][when][0]:.1f} at its {when}" for when in ("start", "end"))
-    text += f"{part['settings'][0].upper()}{part['settings'][1:]}. Files in {part['file_system']}; {part['seconds']:,} s, load {load}.\n\n"
+    text += f"{part['settings'][0].upper()}{part['settings'][1:]}. Files in {part['file_system']}; begun at {part['began'][11:16]} UTC, {part['seconds']:,} s, load {load}.\n\n"
     for bench, told in part.get("told", {}).items():
         end = "" if told["passed"] else ", **missed or failed**"
         text += f"`cargo bench --bench {bench}`{end}:\n\n```text\n" + "\n".join(told["lines"]) + "\n```\n\n"
     if part["series"]:
         text += table(part) + "\n\n"
-        for plot, (of, title, _) in PLOTS.items():
+        for plot, (of, title, *_) in PLOTS.items():
             if of == name and drawn(plot, part):
                 text += f"![{title}, by {part['grows_with']}](benchmarks/{plot}.svg)\n"
     return text.rstrip() + "\n"
@@ -140,8 +140,8 @@ def page(figures):
 
 def drawn(plot, part):
     """The series of a plot; none where there is nothing to see growing."""
-    names = PLOTS[plot][2]
-    found = [one for one in part["series"] if any(one["name"].startswith(name) for name in names) and one["points"]]
+    _, _, unit, names = PLOTS[plot]
+    found = [one for one in part["series"] if one["unit"] == unit and one["points"] and one["name"].startswith(tuple(names))]
     sizes = {point["at"] for one in found for point in one["points"]}
     return found if len(sizes) > 1 else []
 
@@ -196,7 +196,7 @@ WIDTH, LEFT, RIGHT, TOP, FLOOR = 760, 84, 724, 48, 348
 def svg(plot, part):
     shown = drawn(plot, part)
     points = [point for one in shown for point in one["points"]]
-    unit = shown[0]["unit"]
+    unit = PLOTS[plot][2]
     sizes = sorted({point["at"] for point in points})
     medians = [point["median"] for point in points] + [point["aim"]["most"] for point in points if "aim" in point]
     # Spreads belong to the picture, but must not make a logarithm impossible.

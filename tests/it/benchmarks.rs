@@ -49,6 +49,17 @@ fn a_short_run_writes_only_where_told_and_what_somebody_changes_afterwards_is_to
     assert!(folder.path().join("out/figures.json").exists());
     assert_eq!(fs::read_to_string(&page).unwrap(), before);
 
+    // As if that run had been interrupted: what it measured is not measured again, and is of that program only.
+    let figures = folder.path().join("out/figures.json");
+    let measured = fs::read_to_string(&figures).unwrap();
+    let go_on = || campaign(&docs, &[&asked[..], &["--go-on"]].concat()).unwrap();
+    let done = go_on();
+    assert!(done.status.success() && !said(&done).contains("| agentd:"), "{}", said(&done));
+    assert_eq!(fs::read_to_string(&figures).unwrap(), measured);
+    fs::write(&figures, measured.replace("\"sha256\": \"", "\"sha256\": \"0")).unwrap();
+    let done = go_on();
+    assert!(!done.status.success() && said(&done).contains("had another program"), "{}", said(&done));
+
     asked.push("--write");
     let done = campaign(&docs, &asked).unwrap();
     assert!(done.status.success(), "{}", said(&done));
