@@ -16,6 +16,9 @@ use super::remote::{self, Remote};
 #[cfg(feature = "nats")]
 use crate::config::cluster_file::StoreKind;
 use crate::config::{Config, Entry, Flag, Repository, Request};
+#[cfg(feature = "nats")]
+use crate::domain::cluster::names::{node_of, token};
+use crate::domain::event::LeaseTaken;
 use crate::domain::name::RepoName;
 use crate::github;
 use crate::repository::context::RepositoryContext;
@@ -117,13 +120,32 @@ pub async fn one(context: &Context, options: &OpenOptions<'_>) -> Result<Reposit
     }
 }
 
+/// The checkout that a run worked for; `None` = it was another node's, whose paths say nothing here.
+pub fn checkout_of(context: &Context, lease: &LeaseTaken) -> Result<Option<AbsPath>, CommandError> {
+    #[cfg(feature = "nats")]
+    if let Some(held) = &lease.held {
+        let config = context.config()?;
+        let own = super::cluster::node(&config);
+        if config.cluster.store == StoreKind::Nats && token(node_of(&held.by.node)) != token(&own) {
+            return Ok(None);
+        }
+    }
+    let _ = context;
+    AbsPath::new(&lease.checkout).map(Some).map_err(|error| CommandError::invalid(error.to_string()))
+}
+
 /// The repository of a recorded run: as the configuration here names it, else the checkout that the run worked for.
 pub async fn of_run(
     context: &Context,
     repo: &RepoName,
-    checkout: &AbsPath,
+    checkout: Option<&AbsPath>,
     options: &OpenOptions<'_>,
 ) -> Result<RepositoryContext, CommandError> {
+    let Some(checkout) = checkout else {
+        let mut named = context.clone();
+        named.global.repo = Some(repo.clone());
+        return one(&named, options).await;
+    };
     let operator = context.config_for(options.agent, options.flags)?;
     let is_managed = is_below(checkout.as_path(), context.state_dir()?.as_path());
     let names_it = |entry: &Repository| match &entry.path {

@@ -100,7 +100,7 @@ pub(super) fn resume(
     context: &Context,
     flags: impl Fn(&Budgets) -> Vec<Flag>,
     repo: &RepoName,
-    base: &AbsPath,
+    base: Option<&AbsPath>,
     request: RunRequest,
 ) -> Result<u8, CommandError> {
     context.block_on_one_thread(async {

@@ -111,7 +111,9 @@ pub fn give_back(
     }
     let base = site.checkout.root().clone();
     match back.is_done {
-        true => run_command::resume(context, |_| Vec::new(), &site.repo, &base, run_command::plain(number)),
+        true => {
+            run_command::resume(context, |_| Vec::new(), &site.repo, Some(&base), run_command::plain(number))
+        }
         false => runs::go_on(context, &site.state.run(&site.repo, back.run_id)),
     }
 }

@@ -46,6 +46,11 @@ async fn find(plan: &Plan, context: &RepositoryContext) -> Result<Found, Refusal
     };
     if let Some(mapped) = &plan.mapped {
         let mut kept = keep(mapped.origin.clone(), asked, context)?;
+        let commit = &kept.origin.commit;
+        if plan.request.resume.is_some() && !context.checkout.has_commit(commit).await? {
+            // Another node's clone began from a later commit than this one has.
+            context.origin_tip(&kept.origin.branch, true).await?;
+        }
         // A run that a person goes on with has its commit already.
         if plan.request.resume.is_none()
             && let Some(now) = context.origin_tip(&kept.origin.branch, !plan.request.dry_run).await?

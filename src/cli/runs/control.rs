@@ -9,6 +9,7 @@ use crate::cli::asking;
 use crate::cli::context::Context;
 use crate::cli::daemon_command;
 use crate::cli::error::CommandError;
+use crate::cli::repositories;
 use crate::cli::run_command;
 use crate::config::Flag;
 use crate::config::config_file::Publish;
@@ -30,7 +31,6 @@ use crate::record::finish::RunState;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::{Clock, Stopwatch};
 use crate::sys::host::Host;
-use crate::sys::paths::AbsPath;
 
 /// How long the end of a run that was told to stop is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -143,7 +143,7 @@ pub(in crate::cli) fn resume(context: &Context, dir: &RunDir) -> Result<u8, Comm
     let Some(lease) = &facts.lease else {
         return Err(CommandError::invalid(format!("run {} has no mapping to go on with", dir.run_id)));
     };
-    let base = AbsPath::new(&lease.checkout).map_err(|error| CommandError::invalid(error.to_string()))?;
+    let base = repositories::checkout_of(context, lease)?;
     let asked = facts.started.as_ref().map(|started| started.asked.clone()).unwrap_or_default();
     let earlier = asked.flags.clone();
     let flags = |configured: &Budgets| {
@@ -155,7 +155,7 @@ pub(in crate::cli) fn resume(context: &Context, dir: &RunDir) -> Result<u8, Comm
         flags
     };
     let request = request(&facts, &output, asked, dir);
-    run_command::resume(context, flags, &dir.repo, &base, request)
+    run_command::resume(context, flags, &dir.repo, base.as_ref(), request)
 }
 
 fn ran_out(facts: &RunFacts, key: &str) -> bool {

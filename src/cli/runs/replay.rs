@@ -49,11 +49,11 @@ pub(super) fn replay(
             .hint(format!("agentd runs replay {before}")));
     }
     let recorded_run = Arc::new(RecordedRun::read(dir, &facts, mode).map_err(CommandError::failed)?);
-    let base = AbsPath::new(&lease.checkout).map_err(|error| invalid(error.to_string()))?;
+    let base = repositories::checkout_of(context, lease)?;
     let flags = run_command::flags_of(&started.asked.flags, |_| true);
     let options =
         OpenOptions { agent: started.asked.agent.as_deref(), flags: &flags, ..OpenOptions::default() };
-    let site = context.block_on(repositories::of_run(context, &dir.repo, &base, &options))??;
+    let site = context.block_on(repositories::of_run(context, &dir.repo, base.as_ref(), &options))??;
     let mut config = site.config.as_ref().clone();
     // A replay feeds no sinks and sets up nothing.
     config.record.sinks.clear();
@@ -98,10 +98,13 @@ pub(super) fn replay(
             .filter(|head| **head != lease.origin.commit)
             .map(|head| (lease.branch.full(), head.clone())),
     );
-    let agents =
-        with_agents.map_or_else(|| base.as_path().join(".agent"), |dir| context.env.working_dir().join(dir));
+    let agents = with_agents.map_or_else(
+        || site.checkout.root().as_path().join(".agent"),
+        |dir| context.env.working_dir().join(dir),
+    );
+    let place = site.checkout.root().to_string();
     let ended = context.block_on(async {
-        let checkout = open_checkout(context, &lease.checkout).await.map_err(CommandError::failed)?;
+        let checkout = open_checkout(context, &place).await.map_err(CommandError::failed)?;
         checkout.scratch(&root, &refs).await.map_err(|error| CommandError::failed(error.to_string()))?;
         copy_tree(&agents, &root.as_path().join(".agent"))?;
         let shutdown = Shutdown::on_signals()

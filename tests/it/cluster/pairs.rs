@@ -16,7 +16,7 @@ use super::taking_over::{Node, asked_for, shared};
 use crate::agents::bench::{fixer, no_sandbox};
 use crate::flow::outside::says;
 use crate::git::Ground;
-use crate::outside::daemons::{until, until_or};
+use crate::outside::daemons::{slow_model, until, until_or};
 use crate::outside::handoffs;
 use crate::outside::solo::{asked, calls, reports, solo_of};
 use crate::outside::world::{World, basic};
@@ -296,6 +296,42 @@ async fn h_10_a_dead_node_s_run_goes_on_from_where_it_began_although_the_origin_
     assert!(!rescued, "{}", said());
     until_or("its end is known", || b.said().contains("a run ended"), said).await;
     second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_006_a_person_goes_on_with_another_nodes_run_in_the_checkout_here_wherever_that_nodes_was() {
+    if !is_there("k_006_resume") {
+        return;
+    }
+    let (world, _server) = world(2).await;
+    let (a, b) = (node(&world, "a", 1).await, node(&world, "b", 1).await);
+    // What the run begins from is not in the other's clone yet.
+    let shop = world.shop();
+    world.git(&shop, &["switch", "-q", "develop"]).await;
+    world.write("shop/NOTES.md", "new\n");
+    world.git(&shop, &["add", "NOTES.md"]).await;
+    world
+        .git(&shop, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "notes", "NOTES.md"])
+        .await;
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "HEAD:develop"]).await;
+    slow_model(&world, 5, 3_000);
+    let working = a.start_with(&world, &["--publish", "none"]);
+    until("the third visit", || a.has("visit_started", 3) && world.sim.model_requests().len() == 6).await;
+    working.signal("-TERM");
+    let (code, stopped, said) = working.ended().await;
+    assert_eq!((code, &stopped["stop_detail"]), (Some(1), &json!("shutdown")), "{said}");
+    // Its host is another one: nothing is where it was.
+    std::fs::rename(&a.checkout, a.checkout.with_file_name("gone")).unwrap();
+    let mut resume = b.command(&world, &["runs", "resume", stopped["run_id"].as_str().unwrap()]);
+    let done = tokio::task::spawn_blocking(move || resume.output().unwrap()).await.unwrap();
+    let words = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(0), "{words}");
+    assert_eq!((a.began(), b.journal().is_empty()), (1, false));
+    assert!(b.checkout.join(".worktrees/issue-7/NOTES.md").exists() && !a.checkout.exists(), "{words}");
+    let times = ["Understand and plan", "Carry out the plan"].map(|words| asked_for(&world, words));
+    assert_eq!(times, [1, 1], "no finished visit is made again: {words}");
     world.finish().await;
 }
 

@@ -261,7 +261,7 @@ async fn k_064_a_full_cluster_is_said_and_its_first_free_slot_is_taken_at_the_ne
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     let why = b.command(&world, &["why", "7"]).output().unwrap();
     let told: Value = serde_json::from_slice(&why.stdout).unwrap();
-    assert!(told["summary"].as_str().unwrap().contains("no node of the cluster polls"), "{told:#}");
+    assert!(told["summary"].as_str().unwrap().contains("no node of the cluster lives"), "{told:#}");
     let rules = told["rules"].as_array().unwrap();
     assert!(rules.iter().any(|rule| rule["code"] == json!("no_poller")), "{told:#}");
     world.finish().await;

@@ -90,7 +90,7 @@ impl Node {
 pub struct Working(Option<Child>);
 
 impl Working {
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let pid = self.0.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
