@@ -50,6 +50,8 @@ def amount(value, most):
 
 def plain(unit, value):
     """A round figure, as aims and axes have it."""
+    if not value:
+        return "0"
     by, name = scale(unit, value)
     if unit == "s" and value >= 1e-4:
         by, name = (1, "s") if value >= 1 else (1e-3, "ms")
@@ -151,7 +153,7 @@ class Axis:
 
     def __init__(self, values, begin, end, from_zero):
         least, most = min(values), max(values)
-        self.log = least > 0 and most / least > 10
+        self.log = least > 0 and most / least >= 10
         if self.log:
             least, most = least / 1.2, most * 1.1
         else:
