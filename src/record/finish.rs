@@ -41,15 +41,15 @@ pub fn ensure_ended(
     clock: &Clock,
     key: Option<&Path>,
 ) -> Result<(RunFacts, RunState), JournalError> {
-    let read = journal_file::read(dir)?;
-    let known = journal_file::facts_of(&read.lines);
+    let mut known = RunFacts::default();
+    let sound_bytes = journal_file::each(dir, |line| journal_file::take(&mut known, &line))?;
     if dir.state().only_reads() || dir.store().shared().is_some() {
         // Its node ends it, or the node that takes it over: only with the lease is it known that nobody else does.
         let standing = if known.sealed.is_some() { RunState::Ended } else { RunState::Running };
         return Ok((known, standing));
     }
     // A torn line after the end does not come from a crash. It stays, so that `runs verify` finds it.
-    let torn = std::fs::metadata(dir.events()).is_ok_and(|found| found.len() != read.sound_bytes);
+    let torn = std::fs::metadata(dir.events()).is_ok_and(|found| found.len() != sound_bytes);
     if known.end.is_some() && (known.sealed.is_some() || torn || was_sealed(dir)) {
         return Ok((known, RunState::Ended));
     }
@@ -123,11 +123,15 @@ pub fn finalise(dir: &RunDir, clock: &Clock, key: Option<&Path>) -> Result<(), J
     let Some(_turn) = turn else {
         return Err(failed(&lock, "another process is ending a run; try again".to_owned()));
     };
-    let before = journal_file::read(dir)?;
-    if let Some(missing) = run_facts::lines_missing(dir, before.lines.len() as u64) {
+    let (mut before, mut lines) = (RunFacts::default(), 0);
+    journal_file::each(dir, |line| {
+        journal_file::take(&mut before, &line);
+        lines = line.seq;
+    })?;
+    if let Some(missing) = run_facts::lines_missing(dir, lines) {
         return Err(failed(&dir.events(), missing));
     }
-    if journal_file::facts_of(&before.lines).sealed.is_none() && was_sealed(dir) {
+    if before.sealed.is_none() && was_sealed(dir) {
         let lost = "it was sealed, and its end is gone: what it said cannot be written anew";
         return Err(failed(&dir.events(), lost.to_owned()));
     }

@@ -36,10 +36,15 @@ const LAST: &str = "run_ended";
 pub fn write(dir: &RunDir) -> Result<RunOutput, JournalError> {
     let failed =
         |path: &Path, error: String| JournalError { path: path.display().to_string(), message: error };
-    let read = journal_file::read(dir)?;
-    let told = read.lines.iter().rev().find(|line| line.kind == LAST).or(read.lines.last());
-    let last = told.map(|line| (line.seq, line.hash.clone())).unwrap_or_default();
-    let facts = journal_file::facts_of(&read.lines);
+    let (mut facts, mut newest, mut end) = (RunFacts::default(), (0, String::new()), None);
+    journal_file::each(dir, |line| {
+        journal_file::take(&mut facts, &line);
+        newest = (line.seq, line.hash);
+        if line.kind == LAST {
+            end = Some(newest.clone());
+        }
+    })?;
+    let last = end.unwrap_or(newest);
     let mut output = fold(&facts, dir, last.clone());
     let evidence: String = output
         .evidence

@@ -10,7 +10,7 @@ use crate::store::run_dir::{RunDir, StateDir};
 
 /// The facts of a run, from its journal. Blocks.
 pub fn read(dir: &RunDir) -> Result<RunFacts, JournalError> {
-    Ok(journal_file::facts_of(&journal_file::read(dir)?.lines))
+    journal_file::facts(dir)
 }
 
 /// The facts of a run that may be another node's: as its journal here has them where it has ended here, else as that in its cluster has them.

@@ -1,7 +1,7 @@
 //! The write-ahead journal of one run as a file, with its ledger and its artifacts beside it.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt as _;
@@ -28,6 +28,9 @@ const LISTENER_BACKLOG: usize = 1024;
 
 /// Artifacts up to this size are written at once. A longer one would block the thread of the runtime.
 const SMALL_WRITE: usize = 64 * 1024;
+
+/// Bytes of a journal that are read at once.
+const READ_AT_ONCE: usize = 64 * 1024;
 
 /// The journal of a live run: single writer, any number of listeners.
 pub struct FileJournal {
@@ -382,9 +385,45 @@ pub fn ledger_of(lines: &[JournalLine]) -> Vec<u8> {
 
 /// Reads a journal file and checks its chain; a torn last line is left out.
 pub fn read(dir: &RunDir) -> Result<ReadJournal, JournalError> {
+    let mut lines = Vec::new();
+    let sound_bytes = each(dir, |line| lines.push(line))?;
+    Ok(ReadJournal { lines, sound_bytes })
+}
+
+/// The facts of a run, folded from its journal as it is read. A long one is never whole in memory.
+pub fn facts(dir: &RunDir) -> Result<RunFacts, JournalError> {
+    let mut facts = RunFacts::default();
+    each(dir, |line| take(&mut facts, &line))?;
+    Ok(facts)
+}
+
+/// Takes the event of a line in, if this version knows it.
+pub fn take(facts: &mut RunFacts, line: &JournalLine) {
+    if let Some(event) = line.event() {
+        facts.take(line.ts, event);
+    }
+}
+
+/// Gives the lines of a journal file, one after the other, each checked with the chain before it; a torn last line is left out. Gives the
+/// bytes up to the end of the last whole line.
+pub fn each(dir: &RunDir, mut take: impl FnMut(JournalLine)) -> Result<u64, JournalError> {
     let path = dir.events();
-    let bytes = std::fs::read(&path).map_err(|error| journal_error(&path, &error.to_string()))?;
-    parse(&bytes).map_err(|error| journal_error(&path, &error.to_string()))
+    let failed = |error: &dyn std::fmt::Display| journal_error(&path, &error.to_string());
+    let file = File::open(&path).map_err(|error| failed(&error))?;
+    let mut file = BufReader::with_capacity(READ_AT_ONCE, file);
+    let (mut bytes, mut sound, mut number, mut prev) = (Vec::new(), 0, 0, GENESIS.to_owned());
+    loop {
+        bytes.clear();
+        let read = file.read_until(b'\n', &mut bytes).map_err(|error| failed(&error))?;
+        let Some(text) = bytes.strip_suffix(b"\n") else { return Ok(sound) };
+        number += 1;
+        let text = std::str::from_utf8(text)
+            .map_err(|error| failed(&LineError::Malformed { line: number, message: error.to_string() }))?;
+        let line = JournalLine::read(text, number, number, &prev).map_err(|error| failed(&error))?;
+        prev.clone_from(&line.hash);
+        sound += read as u64;
+        take(line);
+    }
 }
 
 /// Reads the text of a journal and checks its chain; a torn last line is left out.
