@@ -307,7 +307,7 @@ async fn p_037_a_run_whose_call_was_approved_is_gone_on_with_at_the_step_that_wa
         assert_eq!(code, Some(0), "{told}{error}");
         let daemon = by_daemon.then(|| Running::start(&world, &[]));
         match by_daemon {
-            true => world.sim.add_label("demo/shop", 7, "agentd", "ada"),
+            true => drop(world.sim.add_label("demo/shop", 7, "agentd", "ada")),
             false => drop(world.json(&["run", "--issue", "7", "--agent", "f0"]).await),
         }
         until("done", || world.labels() == ["agentd:done"]).await;
