@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
 
 use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::event::LeaseTaken;
@@ -129,11 +130,22 @@ pub fn waiting<'a>(
     if facts.end.as_ref().is_some_and(Stop::success) {
         return Vec::new();
     }
-    let decided = |hash: &str| decision(state, &dir.repo, hash, now);
+    let decided = |hash: &str| match decision(state, &dir.repo, hash, now) {
+        // What is approved for somebody else's run lets nothing of this one run.
+        Decision::Approved(grant) if !principal(facts).is_some_and(|id| grant.holds(id, now)) => {
+            Decision::Open
+        }
+        made => made,
+    };
     summary_text::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash))).collect()
 }
 
-/// What was decided on a proposal. Blocks.
+/// For whom a run works.
+fn principal(facts: &RunFacts) -> Option<Uuid> {
+    facts.lease.as_ref().map(|lease| lease.principal.id)
+}
+
+/// What was decided on a proposal, for whomever. Blocks.
 pub fn decision(state: &StateDir, repo: &RepoName, hash: &str, now: DateTime<Utc>) -> Decision {
     let book = Approvals::new(state, repo);
     match (book.find(hash).filter(|grant| now < grant.expires_at), book.denial(hash)) {
@@ -146,20 +158,28 @@ pub fn decision(state: &StateDir, repo: &RepoName, hash: &str, now: DateTime<Utc
 /// The calls that runs left to people, by their hashes: the journal of a run that has ended is read once, since that of another node's comes
 /// over the network.
 #[derive(Debug, Default)]
-pub struct LeftCalls(Mutex<BTreeMap<RunId, Arc<[String]>>>);
+pub struct LeftCalls(Mutex<BTreeMap<RunId, Arc<LeftOfRun>>>);
+
+/// Of one run.
+#[derive(Debug)]
+struct LeftOfRun {
+    /// For whom it worked.
+    principal: Option<Uuid>,
+    hashes: Vec<String>,
+}
 
 impl LeftCalls {
     /// Blocks.
-    fn of(&self, dir: &RunDir) -> Option<Arc<[String]>> {
+    fn of(&self, dir: &RunDir) -> Option<Arc<LeftOfRun>> {
         if let Some(known) = self.known().get(&dir.run_id) {
             return Some(Arc::clone(known));
         }
         let facts = run_facts::read_anywhere(dir).ok()??;
-        let left = match facts.end.as_ref().is_some_and(Stop::success) {
+        let hashes = match facts.end.as_ref().is_some_and(Stop::success) {
             true => Vec::new(),
             false => summary_text::pending(&facts).into_iter().map(|one| one.proposal_hash.clone()).collect(),
         };
-        let left: Arc<[String]> = left.into();
+        let left = Arc::new(LeftOfRun { principal: principal(&facts), hashes });
         if facts.end.is_some() {
             let mut known = self.known();
             if known.len() >= MOST_KNOWN {
@@ -170,12 +190,12 @@ impl LeftCalls {
         Some(left)
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<RunId, Arc<[String]>>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<RunId, Arc<LeftOfRun>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether something that the newest run of an issue left to a person is approved, and the approval is still there.
+/// Whether something that the newest run of an issue left to a person is approved for whom it works, and the approval is still there.
 pub async fn is_granted(key: &IssueKey, context: &RepositoryContext, left: &Arc<LeftCalls>) -> bool {
     let (lease, left) = (context.lease(key), Arc::clone(left));
     let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
@@ -183,8 +203,11 @@ pub async fn is_granted(key: &IssueKey, context: &RepositoryContext, left: &Arc<
         let record = state.store().look(&lease).and_then(|content| content.record);
         let dir = state.run(&repo, record.as_ref().and_then(mapping_of)?.run_id);
         let book = Approvals::new(&state, &repo);
-        let granted = |hash: &String| book.find(hash).is_some_and(|grant| now < grant.expires_at);
-        Some(left.of(&dir)?.iter().any(granted))
+        let left = left.of(&dir)?;
+        let granted = |hash: &String| {
+            book.find(hash).zip(left.principal).is_some_and(|(grant, whose)| grant.holds(whose, now))
+        };
+        Some(left.hashes.iter().any(granted))
     });
     work.await.ok().flatten().unwrap_or(false)
 }

@@ -1,5 +1,6 @@
 //! Approvals: asked for on the issue, given there or on the machine, used once and only by what was approved.
 
+use agentd::sim::ReplyFile;
 use serde_json::{Value, json};
 
 use super::daemons::{Running, until};
@@ -286,37 +287,86 @@ async fn what_a_run_reached_its_objective_without_is_approved_for_the_next_run_a
     world.finish().await;
 }
 
+/// F0, whose last step wants to write what a person decides on.
+async fn two_steps(replies: Vec<ReplyFile>) -> World {
+    let (world, project) = shop(replies).await;
+    open_schemas(&project);
+    let handoffs =
+        "[[rule]]\nid = \"steps\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
+    world.write("shop/.agent/policy.toml", &format!("{ASK}{handoffs}"));
+    of_the_daemon(&world);
+    world
+}
+
+async fn approve(world: &World) {
+    let (code, told, error) = said(world, &["approvals", "approve", &waiting(world)]).await;
+    assert_eq!(code, Some(0), "{told}{error}");
+}
+
+async fn waits(world: &World, runs: usize) {
+    let folder = newest(world).parent().unwrap().to_owned();
+    let ended = || {
+        let runs = std::fs::read_dir(&folder).unwrap().map(|run| run.unwrap().path().join("run.json"));
+        runs.filter(|record| record.is_file()).count()
+    };
+    until("its record", || ended() == runs).await;
+    until("a question", || world.labels() == ["agentd:attention"]).await;
+}
+
+fn is_written(world: &World) {
+    let written = world.shop().join(".worktrees/issue-7/release/notes.md");
+    assert_eq!(std::fs::read_to_string(written).unwrap(), "made\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn p_037_a_run_whose_call_was_approved_is_gone_on_with_at_the_step_that_wanted_it() {
     for by_daemon in [true, false] {
-        let (world, project) = shop(vec![
-            hands_over(),
-            calls(&[write("release/notes.md")]),
-            calls(&[write("release/notes.md")]),
-            says("closing"),
-        ])
-        .await;
-        open_schemas(&project);
-        let handoffs = "[[rule]]\nid = \"steps\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
-        world.write("shop/.agent/policy.toml", &format!("{ASK}{handoffs}"));
-        of_the_daemon(&world);
-        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "f0"]).await;
-        assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("approval_pending")), "{output:#}");
-        assert_eq!(world.sim.model_requests().len(), 2);
-        let (code, told, error) = said(&world, &["approvals", "approve", &waiting(&world)]).await;
-        assert_eq!(code, Some(0), "{told}{error}");
+        let wants = || calls(&[write("release/notes.md")]);
+        let world = two_steps(vec![hands_over(), wants(), wants(), says("closing")]).await;
+        let command = ["run", "--issue", "7", "--agent", "f0"];
         let daemon = by_daemon.then(|| Running::start(&world, &[]));
-        match by_daemon {
-            true => drop(world.sim.add_label("demo/shop", 7, "agentd", "ada")),
-            false => drop(world.json(&["run", "--issue", "7", "--agent", "f0"]).await),
+        if by_daemon {
+            world.sim.add_label("demo/shop", 7, "agentd", "ada");
+            until("it begins", || !world.sim.model_requests().is_empty()).await;
+            waits(&world, 1).await;
+        } else {
+            let (_, output) = world.json(&command).await;
+            assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+        }
+        assert_eq!(world.sim.model_requests().len(), 2);
+        approve(&world).await;
+        if !by_daemon {
+            let (code, output) = world.json(&command).await;
+            assert_eq!(code, Some(0), "{output:#}");
         }
         until("done", || world.labels() == ["agentd:done"]).await;
-        let written = world.shop().join(".worktrees/issue-7/release/notes.md");
-        assert_eq!(std::fs::read_to_string(written).unwrap(), "made\n");
+        is_written(&world);
         assert_eq!(world.sim.model_requests().len(), 4, "the first step was not visited again");
         if let Some(daemon) = daemon {
             daemon.stop().await;
         }
         world.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_037_what_is_approved_for_somebody_elses_run_lets_no_daemon_go_on_and_on() {
+    let wants = || calls(&[write("release/notes.md")]);
+    let world = two_steps(vec![hands_over(), wants(), wants(), wants(), says("closing")]).await;
+    let (_, output) = world.json(&["run", "--issue", "7", "--agent", "f0"]).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    approve(&world).await;
+    let daemon = Running::start(&world, &[]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    waits(&world, 2).await;
+    let (_, why, _) = said(&world, &["why", "7"]).await;
+    assert!(
+        why.contains("a call waits for an approval"),
+        "the approval is of a run for the machine's user: {why}"
+    );
+    approve(&world).await;
+    until("done", || world.labels() == ["agentd:done"]).await;
+    is_written(&world);
+    daemon.stop().await;
+    world.finish().await;
 }
