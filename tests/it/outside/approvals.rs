@@ -359,6 +359,15 @@ async fn p_037_what_is_approved_for_somebody_elses_run_lets_no_daemon_go_on_and_
     let daemon = Running::start(&world, &[]);
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     waits(&world, 2).await;
+    let state = world.dir.path().join("state/daemon/state.json");
+    let parked =
+        |state: String| state.contains("\"code\":\"approval_pending\"") && !state.contains("\"settling\"");
+    until("the daemon waits", || std::fs::read_to_string(&state).is_ok_and(parked)).await;
+    // An approval is looked for in each of its looks.
+    let looks = || world.sim.requests().iter().filter(|one| one.target.contains("/pulls/comments?")).count();
+    let before = looks();
+    until("three more looks", || looks() >= before + 3).await;
+    assert_eq!(world.sim.model_requests().len(), 3, "the approval lets nothing of this run go on");
     let (_, why, _) = said(&world, &["why", "7"]).await;
     assert!(
         why.contains("a call waits for an approval"),
