@@ -130,7 +130,11 @@ pub fn add_directory(seed: &mut CommitSeed, directory: &Path) -> std::io::Result
 
 /// The commit a branch points at.
 pub fn head(git_dir: &Path, branch: &str) -> Option<String> {
-    let repository = Repository::open_bare(git_dir).ok()?;
+    head_in(&Repository::open_bare(git_dir).ok()?, branch)
+}
+
+/// [`head`] of a repository that is open.
+pub fn head_in(repository: &Repository, branch: &str) -> Option<String> {
     let reference = repository.find_reference(&format!("refs/heads/{branch}")).ok()?;
     Some(reference.peel_to_commit().ok()?.id().to_string())
 }

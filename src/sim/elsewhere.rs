@@ -28,7 +28,7 @@ pub async fn handle(
     let (method, headers) = (parts.method.as_str(), &parts.headers);
     let second = shared.world().second.clone();
     let target = parts.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string);
-    let seq = server::log(&shared, method, &format!("{second}{target}"), headers, &[]);
+    let seq = server::log(&shared, method, &format!("{second}{target}"), headers, &Bytes::new());
     let met = fault::meet(&mut shared.world().faults, method, &path, "");
     let response = match met {
         Some((kind, delay)) => {

@@ -8,6 +8,7 @@
 
 mod admin;
 pub mod bare;
+mod branches;
 pub mod call;
 mod check;
 mod check_file;
@@ -17,6 +18,7 @@ mod elsewhere;
 pub mod fault;
 mod graphql;
 mod hooks;
+mod logged_body;
 pub mod model;
 mod remark;
 mod remote;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 
+use super::branches::Branches;
 use super::check::Check;
 use super::remark::{Comment, Edit, Reaction, Review, Thread};
 
@@ -126,6 +127,8 @@ pub struct Repository {
     pub default_branch: String,
     /// Where the bare repository lies.
     pub git_dir: PathBuf,
+    /// What its branches point at.
+    pub branches: Branches,
     /// Roles by login; the owner is always admin.
     pub collaborators: BTreeMap<String, Role>,
     /// Labels by name.

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::SimError;
 use super::bare::{self, CommitSeed};
+use super::branches::Branches;
 use super::fault::{Fault, FaultKind};
 use super::scenario_file::{
     CheckFile, CommitFile, FaultFile, FaultKindFile, FieldFile, HookFile, IssueFile, PullFile,
@@ -112,6 +113,7 @@ pub fn repository(
         archived: file.archived,
         default_branch,
         git_dir,
+        branches: Branches::default(),
         collaborators,
         labels: Vec::new(),
         issues: std::collections::BTreeMap::new(),

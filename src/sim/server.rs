@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::call::{Call, Reply, decode, parse_query};
 use super::connection::Cut;
 use super::fault::{self, FaultKind};
+use super::logged_body::LoggedBody;
 use super::model::{self, WIRES};
 use super::shared::{Shared, plain_response};
 use super::world;
@@ -82,7 +83,7 @@ pub async fn handle(
 }
 
 /// Writes a request into the log and gives its number.
-pub fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, body: &[u8]) -> u64 {
+pub fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, body: &Bytes) -> u64 {
     let mut world = shared.world();
     let seq = world.requests.len() as u64 + 1;
     let shown = headers.iter().map(|(name, value)| {
@@ -91,11 +92,6 @@ pub fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, bod
             if secret { "***".to_owned() } else { String::from_utf8_lossy(value.as_bytes()).into_owned() };
         (name.to_string(), value)
     });
-    let body = if body.is_empty() {
-        Value::Null
-    } else {
-        serde_json::from_slice(body).unwrap_or_else(|_| json!(String::from_utf8_lossy(body)))
-    };
     let entry = world::Request {
         seq,
         at: world.watch.elapsed(),
@@ -103,7 +99,7 @@ pub fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, bod
         target: target.to_owned(),
         login: None,
         headers: shown.collect(),
-        body,
+        body: LoggedBody::new(body.clone()),
         status: 0,
         counted: false,
     };
@@ -201,7 +197,7 @@ async fn to_model(
     shared: &Arc<Shared>,
     parts: &Parts,
     path: &str,
-    body: &[u8],
+    body: &Bytes,
     seq: u64,
     cut: &Cut,
 ) -> Response<Body> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound as _, Utc};
-use serde_json::Value;
 
 use super::fault::Fault;
+use super::logged_body::LoggedBody;
 use super::model::script::Script;
 use crate::sys::clock::{Clock, Stopwatch};
 
@@ -35,8 +35,8 @@ pub struct Request {
     pub login: Option<String>,
     /// Headers, names in lower case; credentials replaced by `***`.
     pub headers: Vec<(String, String)>,
-    /// Body: JSON where it was JSON, else text, else null.
-    pub body: Value,
+    /// Body.
+    pub body: LoggedBody,
     /// Status of the answer; 0 while unanswered or when the connection was cut.
     pub status: u16,
     /// Whether it was counted against the primary rate limit.
@@ -57,7 +57,7 @@ pub struct ModelRequest {
     /// Whether a stream was asked for.
     pub stream: bool,
     /// The body as received.
-    pub body: Value,
+    pub body: LoggedBody,
     /// Index of the scripted reply it got, if it got one.
     pub reply: Option<usize>,
 }

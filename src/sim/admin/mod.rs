@@ -463,17 +463,19 @@ fn requests(world: &World, after: u64) -> Value {
             one.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         json!({
             "seq": one.seq, "at_ms": millis(one.at), "method": one.method, "target": one.target,
-            "login": one.login, "status": one.status, "counted": one.counted, "headers": headers, "body": one.body,
+            "login": one.login, "status": one.status, "counted": one.counted, "headers": headers, "body": one.body.read(),
         })
     };
-    world.requests.iter().filter(|one| one.seq > after).map(shape).collect()
+    // The newest ones are asked for again and again, however long the log is.
+    let from = world.requests.partition_point(|one| one.seq <= after);
+    world.requests[from..].iter().map(shape).collect()
 }
 
 fn model_requests(world: &World, after: u64) -> Value {
     let shape = |one: &Arc<super::world::ModelRequest>| {
         json!({
             "seq": one.seq, "at_ms": millis(one.at), "wire": one.wire, "model": one.model,
-            "stream": one.stream, "reply": one.reply, "body": one.body,
+            "stream": one.stream, "reply": one.reply, "body": one.body.read(),
         })
     };
     world.model_requests.iter().filter(|one| one.seq > after).map(shape).collect()

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::script::Chosen;
 use super::{Place, Post, SentEvent, Wire};
 use crate::sim::connection::Cut;
+use crate::sim::logged_body::LoggedBody;
 use crate::sim::scenario_file::CutFile;
 use crate::sim::shared::{Shared, plain_response};
 use crate::sim::world::ModelRequest;
@@ -25,7 +26,7 @@ pub struct Arrived<'a> {
     /// Its query.
     pub query: &'a str,
     /// Its bytes.
-    pub body: &'a [u8],
+    pub body: &'a Bytes,
     /// Its place in the log of requests.
     pub seq: u64,
 }
@@ -62,7 +63,7 @@ fn choose(
         wire: name.to_owned(),
         model: post.model().to_owned(),
         stream: post.stream(),
-        body: parsed.clone(),
+        body: LoggedBody::new(arrived.body.clone()),
         reply: None,
     }));
     let key = (wire.key)(headers).filter(|key| !key.is_empty());
@@ -95,7 +96,7 @@ fn choose(
         world.violation(message.clone());
         return Err((500, message));
     };
-    if let Some(entry) = world.model_requests.iter_mut().find(|entry| entry.seq == seq) {
+    if let Some(entry) = world.model_requests.iter_mut().rev().find(|entry| entry.seq == seq) {
         Arc::make_mut(entry).reply = Some(chosen.index);
     }
     Ok((chosen, asked.stream))

@@ -12,15 +12,16 @@ use crate::sim::world::{HeadRepository, Issue, Pull, Repository, World};
 /// Reads the branches again, because pushes do not pass the API.
 pub fn refresh(world: &mut World, repo: usize) {
     let at = world.now();
-    let repo = &mut world.repositories[repo];
-    for issue in repo.issues.values_mut().filter(|issue| issue.open) {
+    let Repository { issues, branches, git_dir, .. } = &mut world.repositories[repo];
+    let mut heads = branches.now(git_dir);
+    for issue in issues.values_mut().filter(|issue| issue.open) {
         if let Some(pull) = issue.pull.as_mut().filter(|pull| pull.head_repository == HeadRepository::Here) {
             let mut changed = false;
             for (branch, sha) in [(&pull.head, &mut pull.head_sha), (&pull.base, &mut pull.base_sha)] {
-                if let Some(found) = bare::head(&repo.git_dir, branch)
-                    && found != *sha
+                if let Some(found) = heads.head(branch)
+                    && found != sha
                 {
-                    *sha = found;
+                    found.clone_into(sha);
                     changed = true;
                 }
             }

@@ -30,7 +30,7 @@ fn labels_put(world: &World) -> Vec<String> {
         .requests()
         .into_iter()
         .filter(|request| request.method != "GET" && request.target.contains("/issues/7/labels"));
-    put.map(|request| format!("{} {} {}", request.method, request.target, request.body)).collect()
+    put.map(|request| format!("{} {} {}", request.method, request.target, *request.body)).collect()
 }
 
 fn ended(node: &Node) -> Value {

@@ -141,7 +141,7 @@ impl Desk {
 
     /// Body of the model's n-th request, 0-based.
     pub fn request(&self, number: usize) -> Value {
-        self.sim.model_requests()[number].body.clone()
+        self.sim.model_requests()[number].body.read()
     }
 
     /// Every file below the state directory holds no key; every scripted reply was asked for; no request was wrong.

@@ -79,8 +79,7 @@ async fn p_028_case_25_python_recomputes_the_fingerprints_of_a_run_from_the_capt
     world.write("overlay.toml", &openai);
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let requests: Vec<Value> =
-        world.sim.model_requests().iter().map(|request| request.body.clone()).collect();
+    let requests: Vec<Value> = world.sim.model_requests().iter().map(|request| request.body.read()).collect();
     assert_eq!(requests.len(), 5);
     let mut captured =
         json!({ "requests": requests, "fingerprints": left(&world, "run.json")["requestFingerprints"] });
