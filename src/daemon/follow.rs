@@ -14,11 +14,13 @@ use super::poll::Watch;
 use super::pulls::{Cause, PullLook, Wanted, issue_of};
 use super::rounds::{NEEDS_WORK, base_changed};
 use super::snapshot::IssueRef;
-use super::state_format::Followed;
+use super::state_format::{Followed, TriedRound};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
+use crate::domain::stop::StopDetail;
 use crate::github::{Client, Error, ErrorKind, Fetched, Pull};
+use crate::issue::cut_off_runs::BegunBy;
 
 /// How often checks of a pull request are read. It is every second poll if that is more often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -69,7 +71,7 @@ impl Watch {
     pub(super) async fn look_at_pulls(
         &mut self,
         client: &Client,
-        busy: &BTreeSet<u64>,
+        busy: &BTreeMap<u64, BegunBy>,
         looks: &Looks,
         now: DateTime<Utc>,
     ) {
@@ -115,7 +117,7 @@ impl Watch {
     async fn find_over(
         &mut self,
         client: &Client,
-        busy: &BTreeSet<u64>,
+        busy: &BTreeMap<u64, BegunBy>,
         pause: Duration,
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
@@ -127,7 +129,9 @@ impl Watch {
             // Who has the work may have merged it: what follows from that waits until it is given back.
             .filter(|(_, memory)| !memory.taken)
             .filter_map(|(issue, memory)| Some((*issue, memory.pull?)))
-            .filter(|(issue, pull)| !busy.contains(issue) && !listed(*pull))
+            // A run that the trigger label asked for is wanted whatever becomes of the pull request. A follow-up run is not.
+            .filter(|(issue, _)| busy.get(issue).is_none_or(|begun| *begun == BegunBy::FollowUp))
+            .filter(|(_, pull)| !listed(*pull))
             .filter(|(_, pull)| self.pulls.is_due(*pull, pause, now))
             .collect();
         for (issue, number) in gone {
@@ -149,7 +153,7 @@ impl Watch {
     async fn look_at_open(
         &mut self,
         client: &Client,
-        busy: &BTreeSet<u64>,
+        busy: &BTreeMap<u64, BegunBy>,
         looks: &Looks,
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
@@ -158,7 +162,7 @@ impl Watch {
             let memory = self.state.issues.get(&issue);
             let pending = memory.is_some_and(|memory| memory.pending_outcome.is_some());
             let taken = memory.is_some_and(|memory| memory.taken);
-            let free = !busy.contains(&issue) && !pending && !taken && self.candidate(issue).is_none();
+            let free = !busy.contains_key(&issue) && !pending && !taken && self.candidate(issue).is_none();
             let rested = match looks.many {
                 true => self.pulls.has_rested(pull.number, now),
                 false => self.pulls.is_due(pull.number, looks.pause, now),
@@ -198,7 +202,7 @@ impl Daemon {
         let client = self.quick_client();
         let looks = self.looks();
         let busy = self.busy();
-        let nobody = BTreeSet::new();
+        let nobody = BTreeMap::new();
         let reads =
             self.watches.iter_mut().filter(|watch| looked.contains(&watch.watched.name)).map(|watch| {
                 let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
@@ -213,6 +217,12 @@ impl Daemon {
             let unanswered = watch.pulls.unanswered();
             for (number, merged) in over {
                 let issue = IssueRef { repo: repo.clone(), number };
+                if let Some(live) = self.supervisor.get(&issue) {
+                    // What follows from it comes once the run has ended.
+                    tracing::info!(%issue, merged, "the pull request is over: asking its follow-up run to stop");
+                    live.control.stop(StopDetail::UserStop);
+                    continue;
+                }
                 self.drop_waiting(&issue).await;
                 self.is_over(&issue, merged);
             }
@@ -235,11 +245,11 @@ impl Daemon {
         Looks { wanted: self.deps.max_follow_ups > 0, pause, many: open > FEW }
     }
 
-    /// The issues whose runs work, by repository.
-    pub(super) fn busy(&self) -> BTreeMap<RepoName, BTreeSet<u64>> {
-        let mut busy: BTreeMap<RepoName, BTreeSet<u64>> = BTreeMap::new();
-        for issue in self.supervisor.issues() {
-            busy.entry(issue.repo).or_default().insert(issue.number);
+    /// The issues whose runs work, with what asked for them, by repository.
+    pub(super) fn busy(&self) -> BTreeMap<RepoName, BTreeMap<u64, BegunBy>> {
+        let mut busy: BTreeMap<RepoName, BTreeMap<u64, BegunBy>> = BTreeMap::new();
+        for (issue, live) in self.supervisor.runs() {
+            busy.entry(issue.repo.clone()).or_default().insert(issue.number, live.begun);
         }
         busy
     }
@@ -332,7 +342,9 @@ impl Daemon {
         tracing::info!(%issue, pull = pull.number, findings = findings.named.join("; "), "a follow-up run");
         watch.recover(fresh);
         let PullFindings { told, conflicts, .. } = findings;
-        let wanted = Wanted { told, fingerprint, conflicts, cause: Cause::Checks, remarks: Vec::new() };
+        let tried = TriedRound::of(None, pull);
+        let wanted =
+            Wanted { told, fingerprint, conflicts, cause: Cause::Checks, remarks: Vec::new(), tried };
         watch.pulls.wanted.insert(issue.number, wanted);
         Ok(true)
     }

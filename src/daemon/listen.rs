@@ -1,6 +1,6 @@
 //! Hearing: what people wrote since the last look is in the inboxes on disk before the next look begins later.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -14,6 +14,7 @@ use crate::conversation::standing::OWN_MARKER;
 use crate::domain::command::Command;
 use crate::domain::remark::{RemarkKind, ReviewState};
 use crate::github::{Association, Client, Error, ErrorKind, Fetched, From, Listed, Pull, Written};
+use crate::issue::cut_off_runs::BegunBy;
 use crate::store::port::StoreError;
 
 /// What was written last is read twice: GitHub's lists may show it late.
@@ -43,7 +44,7 @@ pub(super) struct Ears<'a> {
     pub table: &'a ConversationTable,
     pub inboxes: &'a Inboxes,
     /// Issues of this repository whose runs work.
-    pub busy: &'a BTreeSet<u64>,
+    pub busy: &'a BTreeMap<u64, BegunBy>,
     pub now: DateTime<Utc>,
 }
 
@@ -140,8 +141,8 @@ impl Watch {
         let mut due = Vec::new();
         for (issue, pull) in self.pulls.followed() {
             let read = self.state.issues.get(&issue).and_then(|memory| memory.reviews_read.as_ref());
-            // Nobody has reviewed one that is as it was opened.
-            let is_new = pull.touched && (read.is_none() || read != pull.updated_at.as_ref());
+            // One that is as it was opened may have been reviewed in the very second in which it was.
+            let is_new = read.is_none_or(|read| *read != pull.updated_at.clone().unwrap_or_default());
             let again = self.pulls.read_young.contains(&pull.number);
             if is_new || again || is_young(pull) {
                 due.push((issue, pull.number, pull.updated_at.clone(), is_young(pull)));
@@ -150,7 +151,7 @@ impl Watch {
         for (issue, pull, updated_at, young) in due.into_iter().take(MOST_REVIEWED) {
             let reviews = ears.client.reviews_sent(&repo, pull).await?;
             self.keep(ears, reviews, 0).await?;
-            self.state.issues.entry(issue).or_default().reviews_read = updated_at;
+            self.state.issues.entry(issue).or_default().reviews_read = Some(updated_at.unwrap_or_default());
             match young {
                 true => self.pulls.read_young.insert(pull),
                 false => self.pulls.read_young.remove(&pull),
@@ -233,9 +234,9 @@ impl Watch {
     }
 
     /// Whether agentd has something to do with an issue.
-    fn is_business(&self, issue: u64, busy: &BTreeSet<u64>) -> bool {
+    fn is_business(&self, issue: u64, busy: &BTreeMap<u64, BegunBy>) -> bool {
         let memory = self.state.issues.get(&issue);
-        busy.contains(&issue)
+        busy.contains_key(&issue)
             || self.candidate(issue).is_some()
             || memory.is_some_and(|memory| memory.pull.is_some() || memory.parked.is_some())
     }

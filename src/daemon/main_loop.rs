@@ -340,7 +340,7 @@ impl Daemon {
             self.watches.iter().filter(|watch| at(watch)).map(|watch| watch.watched.name.clone()).collect();
         let at = |watch: &Watch| looked.contains(&watch.watched.name);
         self.learn_name(&client).await;
-        let (busy, nobody) = (self.busy(), BTreeSet::new());
+        let (busy, nobody) = (self.busy(), BTreeMap::new());
         let (state, table) = (&self.deps.state, &self.deps.conversation);
         let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
             if std::mem::take(&mut watch.hinted) {

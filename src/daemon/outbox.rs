@@ -27,7 +27,13 @@ impl Daemon {
         self.waiting.retain(|(waiting, _)| *waiting != issue);
         let now = self.deps.clock.now();
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
-        let requester = memory.and_then(|memory| memory.requester.take());
+        let refused = matches!(afterwards(&summary), Afterwards::Write { .. });
+        let requester = memory.and_then(|memory| {
+            if let Some(followed) = &mut memory.followed {
+                followed.started(summary.run_id.is_some(), refused);
+            }
+            memory.requester.take()
+        });
         if let (Some(by), Some(run_id), StopDetail::MaxCost) = (&requester, summary.run_id, detail)
             && let Some(watch) = self.watch_of(&issue.repo)
         {

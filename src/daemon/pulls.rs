@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
+use super::state_format::TriedRound;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::branch_of;
 use crate::domain::remark::Remark;
@@ -46,6 +47,8 @@ pub(super) struct Wanted {
     pub cause: Cause,
     /// What people wrote that it is about.
     pub remarks: Vec<Remark>,
+    /// What it is tried with.
+    pub tried: TriedRound,
 }
 
 /// What starts a follow-up run.

@@ -53,10 +53,7 @@ impl Daemon {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         watch.state.attend.insert(issue.number);
         if let Some(followed) = &mut watch.state.issues.entry(issue.number).or_default().followed {
-            // Whatever had started it: nobody is the worse for one more.
-            followed.rounds = followed.rounds.saturating_sub(1);
-            followed.bots = followed.bots.saturating_sub(1);
-            followed.all = followed.all.saturating_sub(1);
+            followed.take_back();
             followed.fingerprint.clear();
         }
         if let Some(checks) = &mut watch.state.issues.entry(issue.number).or_default().checks {

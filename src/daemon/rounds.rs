@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::main_loop::Daemon;
 use super::pulls::{Cause, Wanted};
 use super::snapshot::IssueRef;
-use super::state_format::AskedBy;
+use super::state_format::{AskedBy, TriedRound};
 use crate::conversation::inbox::inbox_format::{Heard, Inbox};
 use crate::conversation::inbox::rounds::{Due, Rules, Starter};
 use crate::conversation::standing::People;
@@ -94,7 +94,7 @@ impl Daemon {
         }
         let cell = self.inbox(issue);
         let Some(due) = self.rules().due(&cell.read().await?) else { return Ok(false) };
-        if now < due.at {
+        if now < due.at || self.is_refused(issue, &TriedRound::of(Some(due.asked.remark.id), pull)) {
             return Ok(false);
         }
         // What a person did to it since it was listed counts.
@@ -105,6 +105,7 @@ impl Daemon {
         let inbox = self.read_again(issue).await?;
         // Whoever's words are left.
         let Some(Due { by, asked, .. }) = self.rules().due(&inbox) else { return Ok(false) };
+        let tried = TriedRound::of(Some(asked.remark.id), pull);
         let client = self.quick_client();
         let fresh = client.issue(&issue.repo, issue.number).await?;
         if !fresh.issue.open {
@@ -135,9 +136,18 @@ impl Daemon {
             conflicts: findings.conflicts,
             cause,
             remarks,
+            tried,
         };
         watch.pulls.wanted.insert(issue.number, wanted);
         Ok(true)
+    }
+
+    /// Whether the same start was refused before, so that people have to do something first.
+    fn is_refused(&mut self, issue: &IssueRef, start: &TriedRound) -> bool {
+        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get(&issue.number));
+        memory
+            .and_then(|memory| memory.followed.as_ref())
+            .is_some_and(|followed| followed.is_refused_for(start))
     }
 
     /// Whether a person has to go on first: there were enough runs, or the pull request goes elsewhere now. It is said once.

@@ -52,10 +52,12 @@ impl Daemon {
         });
         let wanted = watch.pulls.wanted.remove(&issue.number);
         if let Some(wanted) = &wanted {
-            let followed =
-                watch.state.issues.entry(issue.number).or_default().followed.get_or_insert_default();
+            let followed = memory.followed.get_or_insert_default();
             followed.count(wanted.cause);
             followed.fingerprint.clone_from(&wanted.fingerprint);
+            followed.tried = Some(wanted.tried.clone());
+        } else if let Some(followed) = &mut memory.followed {
+            followed.tried = None;
         }
         let unlabelled = selection != Selection::Trigger && !fresh.has_label(&trigger);
         let completes = unlabelled && watch.completing.contains(&issue.number);

@@ -10,10 +10,11 @@ use crate::domain::head_check::CheckRerun;
 use crate::domain::issue_state::IssueState;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
+use crate::domain::remark::RemarkId;
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::domain::text_revision::AskedHow;
-use crate::github::{IssueSnapshot, PageCache};
+use crate::github::{IssueSnapshot, PageCache, Pull};
 
 /// Version of the file.
 pub const SCHEMA: &str = "agentd.daemon_state.v1";
@@ -143,9 +144,25 @@ pub struct Followed {
     /// All runs of its pull request.
     #[serde(default)]
     pub all: u32,
+    /// The start of its newest follow-up run, until there is that run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<TriedRound>,
     /// Why a person was asked to go on instead of a further run; it is said once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back: Option<String>,
+}
+
+/// The start of a follow-up run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct TriedRound {
+    /// The newest remark that counted; absent = checks or a conflict asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remark: Option<RemarkId>,
+    /// The commit of the pull request.
+    pub head: String,
+    /// Whether it was refused: it is not tried again as long as both are the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_refused: bool,
 }
 
 /// What is remembered of the checks of one pull request.
@@ -269,6 +286,13 @@ impl ParkedLabel {
     }
 }
 
+impl TriedRound {
+    /// A start for a pull request as it is.
+    pub(super) fn of(remark: Option<RemarkId>, pull: &Pull) -> Self {
+        Self { remark, head: pull.head_sha.clone(), is_refused: false }
+    }
+}
+
 impl Followed {
     /// One more run, started by this.
     pub(super) fn count(&mut self, cause: Cause) {
@@ -278,5 +302,31 @@ impl Followed {
             Cause::Bot => self.bots += 1,
             Cause::Person => {}
         }
+    }
+
+    /// Whether the same start was refused, so that people have to do something first.
+    pub(super) fn is_refused_for(&self, again: &TriedRound) -> bool {
+        self.tried.as_ref().is_some_and(|tried| {
+            tried.is_refused && (&tried.remark, &tried.head) == (&again.remark, &again.head)
+        })
+    }
+
+    /// What became of the newest start: without a run it does not count, and one that was refused waits for something new.
+    pub(super) fn started(&mut self, is_made: bool, is_refused: bool) {
+        match &mut self.tried {
+            Some(tried) if !tried.is_refused && !is_made => {
+                tried.is_refused = is_refused;
+                self.take_back();
+            }
+            Some(_) if is_made => self.tried = None,
+            Some(_) | None => {}
+        }
+    }
+
+    /// The run was not made, or not to its end: whatever had started it, nobody is the worse for one more.
+    pub(super) fn take_back(&mut self) {
+        self.rounds = self.rounds.saturating_sub(1);
+        self.bots = self.bots.saturating_sub(1);
+        self.all = self.all.saturating_sub(1);
     }
 }

@@ -16,6 +16,7 @@ pub mod submodules;
 pub mod worktree_plan;
 mod contents;
 mod elsewhere;
+mod displaced;
 pub mod prepare;
 mod pool;
 mod tree_diff;

@@ -206,6 +206,7 @@ impl Checkout {
             && !self.is_ancestor(remote, local).await?
             && !self.is_ancestor(local, remote).await?
             && !self.was_pushed_below(plan, remote).await?
+            && self.displaced(plan, local, remote).await?.is_none()
         {
             return Err(diverged(&plan.branch, local, remote));
         }
@@ -469,7 +470,12 @@ impl Checkout {
                     warnings.push(self.give_way(plan, elsewhere, local, &tip.commit).await?);
                 }
                 None if self.was_pushed_below(plan, &tip.commit).await? => return Ok(false),
-                None => return Err(diverged(&plan.branch, local, &tip.commit)),
+                None => {
+                    let Some(kept) = self.displaced(plan, local, &tip.commit).await? else {
+                        return Err(diverged(&plan.branch, local, &tip.commit));
+                    };
+                    warnings.push(self.keep_displaced(plan, (local, kept), &tip.commit).await?);
+                }
             }
         }
         self.update_ref(&plan.branch.full(), Some(local), &tip.commit).await?;
@@ -558,7 +564,14 @@ impl Worktree {
                         warnings.push(tip.brought_forward(plan));
                     }
                     None if self.checkout().was_pushed_below(plan, &tip.commit).await? => {}
-                    None => return Err(diverged(self.branch(), &head, &tip.commit)),
+                    None => {
+                        let Some(kept) = self.checkout().displaced(plan, &head, &tip.commit).await? else {
+                            return Err(diverged(self.branch(), &head, &tip.commit));
+                        };
+                        let said = self.checkout().keep_displaced(plan, (&head, kept), &tip.commit).await?;
+                        self.go_over_to(&head, &tip.commit).await?;
+                        warnings.extend([said, tip.brought_forward(plan)]);
+                    }
                 }
             }
         }

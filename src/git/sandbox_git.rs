@@ -96,7 +96,7 @@ impl SandboxGit {
 impl Worktree {
     /// Makes an agent's git directory in `folder`, at the commit of the worktree. It shows the branch of the issue, the
     /// origin branch, both as they are on the remote, and tags. Also gives the folders that it must be able to read:
-    /// the objects of the repository.
+    /// the objects of the repository, and the git directories of submodules.
     pub async fn sandbox_git(
         &self,
         folder: &AbsPath,
@@ -115,6 +115,8 @@ impl Worktree {
         let (made, root, identity) = (own.clone(), self.path().clone(), identity.clone());
         let (base, branch) = (base.clone(), self.branch().clone());
         let excluded = self.exclude_patterns().await?;
+        // Submodules say where their git directories are: git fails at the root of the worktree where one is not there.
+        let modules = self.git_dir().join("modules");
         let work = move || -> Result<Vec<AbsPath>, GitError> {
             let dir = &made.dir;
             for name in ["refs/heads", "refs/tags", "refs/remotes", "info", "objects/info", "objects/pack"] {
@@ -145,7 +147,8 @@ impl Worktree {
                 files::copy_with_time(index.as_path(), dir.join("index").as_path())?;
             }
             files::write_private(made.link.as_path(), format!("gitdir: {dir}\n").as_bytes())?;
-            Ok(objects)
+            let modules = Some(modules).filter(|modules| modules.as_path().is_dir());
+            Ok(objects.into_iter().chain(modules).collect())
         };
         let objects =
             tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))??;

@@ -167,7 +167,8 @@ impl Worktree {
         let others = links.iter().map(|(path, _)| path.as_str()).chain(embedded.iter().map(String::as_str));
         let others = others.chain(not_taken.iter().map(|(path, _)| path.as_str()));
         let excluded: String = others.map(|path| format!(":(exclude,top,literal){path}\0")).collect();
-        let mut add = vec!["add", "--all"];
+        // What somebody wrote where a sparse checkout has no files is work as well.
+        let mut add = vec!["add", "--all", "--sparse"];
         if !excluded.is_empty() {
             add.extend(["--pathspec-from-file=-", "--pathspec-file-nul"]);
         }

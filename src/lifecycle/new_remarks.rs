@@ -1,6 +1,6 @@
 //! What people say about an issue while its run works: from the inbox to the model, each remark once, whatever is killed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -13,7 +13,7 @@ use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::redaction::Redactor;
-use crate::domain::remark::{RemarkId, ReviewState};
+use crate::domain::remark::{Remark, RemarkId, RemarkKind, ReviewState};
 use crate::domain::stop::StopDetail;
 use crate::domain::untrusted::{fence, incoming};
 use crate::engine::new_remarks::{NewRemark, RemarksSince};
@@ -34,10 +34,13 @@ fn inbox(run: &Run<'_>) -> Option<InboxCell> {
 /// starts, with the rest of the issue.
 pub async fn open(run: &Run<'_>) {
     let Some(cell) = inbox(run) else { return };
-    let told = told(&run.facts_with_predecessors().await);
+    // What was told in a visit that is made again is told again. What runs before that one were told, it has noted itself.
+    let told = run.lease.predecessor.as_ref().map(|before| told(&before.facts, before.facts.visits.len()));
+    let told = told.unwrap_or_default();
     let by_hand = run.plan.request.source == ObjectiveSource::Cli;
     let note = move |inbox: &mut Inbox| {
         inbox.tell(&told);
+        inbox.release_said();
         if by_hand {
             inbox.take();
         }
@@ -104,9 +107,12 @@ pub async fn close(run: &Run<'_>) {
     let facts = run.journal.facts();
     let begun = facts.unfinished.is_some() || facts.visits.len() > facts.imported;
     let goes_on = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);
-    let told = told(&facts);
+    let told = told(&facts, usize::MAX);
     let note = move |inbox: &mut Inbox| {
-        inbox.tell(&told);
+        // The run that goes on with it knows from its journal what was told. Until then all of it waits: that asks for that run.
+        if !goes_on {
+            inbox.tell(&told);
+        }
         inbox.give_back(begun && !goes_on);
     };
     if let Err(error) = cell.update(note).await {
@@ -114,13 +120,32 @@ pub async fn close(run: &Run<'_>) {
     }
 }
 
-/// The remarks that a run was told while it worked.
-fn told(facts: &RunFacts) -> BTreeMap<RemarkId, Option<String>> {
+/// The remarks that a run was told in its first visits, so many of them.
+fn told(facts: &RunFacts, visits: usize) -> BTreeMap<RemarkId, Option<String>> {
     let told = facts.other.iter().filter_map(|(_, event)| match event {
-        Event::RemarkTold { id, .. } => Some((*id, None)),
+        Event::RemarkTold { id, visit, .. } if *visit as usize <= visits => Some((*id, None)),
         _ => None,
     });
     told.collect()
+}
+
+/// What people said on this machine and waits: the run is told it from the start.
+pub async fn said(run: &Run<'_>) -> Vec<Remark> {
+    let Some(cell) = inbox(run) else { return Vec::new() };
+    let inbox = cell.read().await.unwrap_or_default();
+    let waiting = inbox.to_be_told().into_iter().filter(|heard| heard.remark.kind == RemarkKind::Said);
+    waiting.map(|heard| heard.remark.clone()).collect()
+}
+
+/// The run was told these from the start; no turn tells them again.
+pub async fn are_told(run: &Run<'_>, ids: BTreeSet<RemarkId>) {
+    let Some(cell) = inbox(run) else { return };
+    if let Err(error) = cell.update(move |inbox| inbox.hold(&ids)).await {
+        run.journal.warn(
+            "inbox_unreadable",
+            format!("What was said of the issue cannot be noted as told: {error}."),
+        );
+    }
 }
 
 /// Listens for one run.

@@ -249,6 +249,9 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::LabelRemoved => {
             format!("Put the label back to have the issue worked on again, or {again}.")
         }
+        StopDetail::BranchMoved => format!(
+            "Run again: {again}; it begins with what the branch has on the remote now. What this run made stays on the ref named above."
+        ),
         StopDetail::AuthError => format!("Check the provider's key (`agentd doctor`), then go on: {resume}."),
         StopDetail::QuotaExceeded => {
             format!(

@@ -1,5 +1,6 @@
 //! The body of a request in the log: kept as it arrived, and read when somebody looks at it.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 /// A body: JSON where it is JSON, else text, else null. A simulator that runs for days keeps many, and as values they need
 /// several times their bytes.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct LoggedBody {
     bytes: Bytes,
     value: OnceLock<Value>,
@@ -26,6 +27,12 @@ impl LoggedBody {
             return Value::Null;
         }
         serde_json::from_slice(&self.bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&self.bytes)))
+    }
+}
+
+impl fmt::Debug for LoggedBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.read().fmt(f)
     }
 }
 

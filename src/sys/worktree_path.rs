@@ -45,6 +45,17 @@ pub enum PathError {
         /// Where it points, inside the worktree.
         target: String,
     },
+    /// The file would be in a repository inside of the worktree.
+    #[error(
+        "\"{named}\" is inside of \"{repository}\", a repository of its own (a submodule, for example): what is written there is no part \
+         of this work and cannot be published with it; change a file outside of it"
+    )]
+    OtherRepository {
+        /// The file.
+        named: String,
+        /// The folder of the repository.
+        repository: String,
+    },
     /// Something else than a file stands there.
     #[error("\"{0}\" is not a regular file")]
     NotAFile(String),
@@ -200,12 +211,23 @@ impl WorktreePath {
         }
     }
 
+    /// The outermost folder above it that is a repository of its own, such as a submodule.
+    fn repository(&self) -> Option<String> {
+        let above = self.relative.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        let is_one =
+            |folder: &&Path| self.root.as_path().join(folder).join(".git").symlink_metadata().is_ok();
+        above.filter(is_one).last().map(text)
+    }
+
     /// Puts a file with this content in place in one step. A reader sees the old or the new content. The mode of an
     /// existing file is kept; a hard link to it keeps the old content. Missing directories are made. True: a new file.
     /// Blocks.
     pub fn replace(&self, content: &[u8]) -> Result<bool, PathError> {
         if let Some(link) = &self.link {
             return Err(PathError::Link { named: text(link), target: self.relative() });
+        }
+        if let Some(repository) = self.repository() {
+            return Err(PathError::OtherRepository { named: self.relative(), repository });
         }
         match inside::replace(self, content) {
             Ok(new) => Ok(new),
@@ -442,6 +464,20 @@ mod tests {
                 .unwrap()
                 .any(|e| { e.unwrap().file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) })
         );
+    }
+
+    #[test]
+    fn a_file_of_another_repository_is_not_written() {
+        let place = place();
+        let root = place.root.path();
+        std::fs::create_dir_all(root.join("vendor/lib/src").as_path()).unwrap();
+        std::fs::write(root.join("vendor/lib/.git").as_path(), "gitdir: ../x\n").unwrap();
+        for named in ["vendor/lib/src/new.rs", "vendor/lib/x"] {
+            let error = place.root.resolve(named).unwrap().replace(b"x").unwrap_err();
+            let repository = |error: &PathError| matches!(error, PathError::OtherRepository { repository, .. } if repository == "vendor/lib");
+            assert!(repository(&error), "{error}");
+        }
+        assert!(place.root.resolve("vendor/beside").unwrap().replace(b"x").unwrap());
     }
 
     #[test]

@@ -77,6 +77,7 @@ pub async fn hear(
             all.remarks.push(judge.judge(remark).await?);
         }
     }
+    all.remarks.extend(source.said.iter().cloned().map(said));
     all.remarks.sort_by_key(|heard| (heard.remark.created, heard.remark.id));
     // What somebody wrote in a thread that is resolved, and this run is about, is told as everything else.
     let wanted = |thread: &ReviewThread| {
@@ -92,6 +93,12 @@ pub async fn hear(
     }
     all.threads.sort_by(|a, b| place(a).cmp(&place(b)));
     Ok(all)
+}
+
+/// What the local user said, who counts as trusted.
+fn said(remark: Remark) -> JudgedRemark {
+    let judged = JudgedStanding { standing: Standing::Trusted, permission: None };
+    JudgedRemark { remark, judged, left_out: None, after: false, edited_after: false }
 }
 
 /// Threads of one line stand in the order of their first comments.

@@ -8,7 +8,7 @@ use crate::domain::issue::Issue;
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::Origin;
 use crate::domain::redaction::Redactor;
-use crate::domain::remark::RemarkId;
+use crate::domain::remark::{Remark, RemarkId};
 use crate::domain::text_revision::TextRevision;
 use crate::issue::reference::Asked;
 use crate::store::port::Blobs;
@@ -39,6 +39,8 @@ pub struct Source<'a> {
     pub failed_checks: Option<&'a str>,
     /// The remarks that the run is about.
     pub about: &'a [RemarkId],
+    /// What was said about the issue on this machine, by people who count.
+    pub said: Vec<Remark>,
     /// The answer to an earlier question, fenced.
     pub answer: Option<&'a str>,
     /// Takes secrets out of logs.

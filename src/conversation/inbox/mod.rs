@@ -6,7 +6,7 @@
 pub mod inbox_format;
 pub mod rounds;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -215,11 +215,25 @@ impl Inbox {
         }
     }
 
-    /// A run is about to be started with all that waits on GitHub. What was said otherwise is told at one of its turns.
+    /// A run is about to be started with all that waits on GitHub. What was said otherwise it takes when it begins.
     pub fn take(&mut self) {
         let waits = |heard: &&mut Heard| heard.fate == Fate::Waiting && !heard.said;
         for heard in self.remarks.values_mut().filter(waits) {
             heard.taken = true;
+        }
+    }
+
+    /// The run that works was told these when it began.
+    pub fn hold(&mut self, ids: &BTreeSet<RemarkId>) {
+        for heard in self.remarks.values_mut() {
+            heard.taken |= heard.fate == Fate::Waiting && ids.contains(&heard.remark.id);
+        }
+    }
+
+    /// A run begins: what was said otherwise is told by no other run, also where one that was killed had been told it.
+    pub fn release_said(&mut self) {
+        for heard in self.remarks.values_mut().filter(|heard| heard.said && heard.fate == Fate::Waiting) {
+            heard.taken = false;
         }
     }
 

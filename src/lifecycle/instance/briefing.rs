@@ -18,6 +18,7 @@ use crate::engine::journal::Journal as _;
 use crate::engine::nearest_rules::Background;
 use crate::engine::task_text::TaskText;
 use crate::lifecycle::commit::others::OTHERS_COMMITS;
+use crate::lifecycle::new_remarks;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::StageError;
 use crate::sandbox::run_sandbox::RunSandbox;
@@ -59,7 +60,7 @@ pub async fn freeze(
         let kept = run.journal.keep(UNTOLD_FILE, briefing.untold.clone().into_bytes()).await?;
         stored.push((UNTOLD.to_owned(), kept));
     }
-    record(run, &briefing, file, first_visit)?;
+    record(run, &briefing, file, first_visit).await?;
     let images = images(run, &briefing).await?.into();
     run.journal.flush().await?;
     let folder_rules = briefing.folder_rules.clone().into();
@@ -88,7 +89,7 @@ async fn images(run: &Run<'_>, briefing: &Briefing) -> Result<Vec<Image>, StageE
     Ok(images)
 }
 
-fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Result<(), StageError> {
+async fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Result<(), StageError> {
     run.journal.record(Event::BriefingFrozen(Box::new(BriefingFrozen {
         asked: briefing.asked.clone(),
         file,
@@ -111,9 +112,10 @@ fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Res
         .filter(|text| text.fate != Fate::LeftOut && text.standing.is_some())
         .filter_map(|text| RemarkId::parse(&text.id))
         .collect();
-    for id in told {
-        run.journal.record(Event::RemarkTold { id, visit, turn: 1, text: None })?;
+    for id in &told {
+        run.journal.record(Event::RemarkTold { id: *id, visit, turn: 1, text: None })?;
     }
+    new_remarks::are_told(run, told).await;
     Ok(())
 }
 
@@ -138,6 +140,7 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
         worked_on: plan.lease_record.is_some() || plan.request.follow_up.is_some(),
         failed_checks: plan.request.follow_up.as_deref(),
         about: &about,
+        said: new_remarks::said(run).await,
         redactor: Arc::clone(&plan.redactor),
         images: plan.session.settings.targets.iter().any(|target| target.images),
         blobs: Some(run.journal.dir().store().blobs(run.journal.dir())),

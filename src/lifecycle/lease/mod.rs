@@ -17,6 +17,7 @@ use self::recovery::Predecessor;
 use super::origin::Resolved;
 use super::plan::Plan;
 use crate::conversation::parked::ParkedCell;
+use crate::conversation::parked::parked_format::WaitsFor;
 use crate::domain::cluster::cells::HeldTerm;
 use crate::domain::event::{Effect, Event, LeaseTaken};
 use crate::domain::issue::Issue;
@@ -287,6 +288,9 @@ async fn gone_on_with(
     let before = match (plan.request.resume, last) {
         // A person says that it is to be gone on with here.
         (Some(run_id), last) => Some(resumable(context, run_id, last).await?),
+        (None, Some(last)) if is_answered(plan, context, last).await? => {
+            Some(resumable(context, last.run_id, Some(last)).await?)
+        }
         (None, Some(last)) if !last.given_up => {
             let daemon = plan.request.source != ObjectiveSource::Cli;
             let found = recovery::predecessor(context, last.run_id, daemon).await.map_err(|error| {
@@ -304,6 +308,27 @@ async fn gone_on_with(
         Some(before) => Ok(Some(recovery::with_its_commits(before, context).await)),
         None => Ok(None),
     }
+}
+
+/// Whether a person has answered what the newest run of the issue waits for: whichever run begins goes on with it, and nobody is asked again
+/// and no visit is paid for again.
+async fn is_answered(
+    plan: &Plan,
+    context: &RepositoryContext,
+    last: &MappingRecord,
+) -> Result<bool, Refusal> {
+    if context.replay.is_some() {
+        return Ok(false);
+    }
+    let cell = ParkedCell::new(&context.state, &context.repo, &plan.issue.key);
+    let issue = cell.read().await.map_err(|error| unusable(context, error.to_string()))?;
+    Ok(issue.parked.is_some_and(|parked| {
+        parked.run_id == last.run_id
+            && parked.over.is_none()
+            && parked.answer.is_some()
+            // A run that follows on work that was given back begins on its own.
+            && !matches!(parked.waits_for, WaitsFor::GiveBack(_))
+    }))
 }
 
 /// A labelling starts one chain of runs, whoever sees it and however late. `last`: the newest run of the issue, which came to an end of

@@ -69,8 +69,10 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
     let facts = run.journal.facts();
     let trigger_label = run.context.config.github.labels.trigger.clone();
     let mut links = Links { trigger_label, ..Links::default() };
+    let over = pull_request_over(run, &facts, stop).await;
+    let stop = over.as_ref().unwrap_or(stop);
     let mut end = stop.clone();
-    let reach = reach(run, &facts, stop);
+    let reach = if over.is_some() { Reach::Local } else { reach(run, &facts, stop) };
     warn_of_rules(run, &facts);
     let mut pushed = reach != Reach::Local;
     if pushed
@@ -156,6 +158,25 @@ fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
     } else {
         by_reason
     }
+}
+
+/// The end of a follow-up run whose pull request a person has merged or closed meanwhile: nothing is brought there any more, and no other one
+/// is opened in its place.
+async fn pull_request_over(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<Stop> {
+    let is_follow_up = facts.lease.as_ref().is_some_and(|lease| lease.follow_up);
+    let github = run.context.github.as_ref().filter(|_| is_follow_up)?;
+    if stop.reason() == StopReason::SystemError || stop.detail == StopDetail::BranchMoved || stop.is_taken() {
+        return None;
+    }
+    let number = briefing::recorded(run).await?.pull_request?;
+    // Where it cannot be asked, what comes next cannot either, and says so.
+    let pull = github.pull(&run.context.repo, number).await.ok().filter(|pull| !pull.open)?;
+    let what = if pull.merged { "merged" } else { "closed" };
+    let text = format!(
+        "The pull request {} was {what} while the run worked on it. Nothing was pushed; the work is on the branch {} here.",
+        pull.url, run.lease.mapping.branch
+    );
+    Some(Stop::new(StopDetail::UserStop, text))
 }
 
 /// Why the pull request is a draft; `None` = it is ready (D14, D66, D83).

@@ -16,6 +16,7 @@ mod parked;
 mod plan_gate;
 mod pull_request;
 mod questions;
+mod round_pairs;
 mod steering;
 mod steering_pairs;
 mod triggers;

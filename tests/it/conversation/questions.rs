@@ -256,6 +256,19 @@ async fn the_machine_s_user_answers_a_run_of_the_foreground_and_goes_on_with_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_next_run_of_an_issue_whose_question_was_answered_goes_on_with_the_answer() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("question_pending")), "{output:#}");
+    assert_eq!(world.json(&["answer", "7", "2"]).await.0, Some(0));
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let asked = asked(&world);
+    assert!(asked.len() == 2 && asked[1].contains("dollars"), "{asked:#?}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_follow_up_run_asks_and_goes_on_with_the_answer_though_no_label_asked_for_it() {
     use super::pull_request::{comment, delivered_in, labelled_with, replies, runs, said};
     let mut replies = replies(3);

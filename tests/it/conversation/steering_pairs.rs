@@ -100,21 +100,54 @@ async fn a_plan_that_waits_for_approval_is_made_again_after_a_person_had_the_wor
     world.sim.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn edits_inside_of_a_submodule_are_named_and_the_work_is_not_given_back_without_them() {
-    let world = labelled_with(vec![writes(2_000), reports("Done.", json!([]))], AT_ONCE).await;
-    let library = Ground::named("library").await;
-    let (_served, from) = library.served();
+/// Puts the submodule `vendor`, served at an address, into the origin branch.
+async fn with_submodule(world: &World, library: &Ground, from: &str) {
     let shop = world.shop();
     world.git(&shop, &["switch", "-q", "develop"]).await;
-    let modules = format!("[submodule \"vendor\"]\n\tpath = vendor\n\turl = {from}\n");
-    world.write("shop/.gitmodules", &modules);
+    world.write("shop/.gitmodules", &format!("[submodule \"vendor\"]\n\tpath = vendor\n\turl = {from}\n"));
     let link = format!("160000,{},vendor", library.head("main").await);
     world.git(&shop, &["add", ".gitmodules"]).await;
     world.git(&shop, &["update-index", "--add", "--cacheinfo", &link]).await;
     world.git(&shop, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "vendor"]).await;
     let header = format!("http.extraHeader=Authorization: Basic {}", basic());
     world.git(&shop, &["-c", &header, "push", "-q", "origin", "HEAD:develop"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn git_works_in_the_sandbox_of_a_repository_with_a_submodule_and_its_files_are_not_written() {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
+        return;
+    }
+    let git = |args: [&str; 2]| json!({ "argv": ["git", args[0], args[1]] });
+    let work = calls(&[
+        ("run_command", git(["status", "--short"])),
+        ("run_command", git(["submodule", "status"])),
+        ("write_file", json!({ "path": "vendor/new.txt", "content": "x\n" })),
+        ("write_file", json!({ "path": "beside.txt", "content": "x\n" })),
+    ]);
+    let more = "[sandbox]\nmode = \"bubblewrap\"\n[verify]\ncommands = [[\"sh\", \"-c\", \"git status --short && git diff --stat\"]]\n";
+    let world = labelled_with(vec![work, reports("Done.", json!([]))], more).await;
+    let library = Ground::named("library").await;
+    let (_served, from) = library.served();
+    with_submodule(&world, &library, &from).await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    let told = world.told(1);
+    assert!(told.contains("exit code 0") && !told.contains("not a git repository"), "{told}");
+    assert!(told.contains("is inside of \\\"vendor\\\", a repository of its own"), "{told}");
+    assert_eq!(code, Some(0), "{output:#}");
+    let files = world.git(&world.shop(), &["ls-tree", "--name-only", "feature/issue-7"]).await;
+    assert!(files.contains("beside.txt"), "{files}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_inside_of_a_submodule_are_named_and_the_work_is_not_given_back_without_them() {
+    let world = labelled_with(vec![writes(2_000), reports("Done.", json!([]))], AT_ONCE).await;
+    let library = Ground::named("library").await;
+    let (_served, from) = library.served();
+    with_submodule(&world, &library, &from).await;
+    let shop = world.shop();
     let works = spawn(&world, &["run", "--issue", "7"]);
     until("work", || asked(&world) == 1).await;
     let (code, taken) = world.json(&["take", "7"]).await;

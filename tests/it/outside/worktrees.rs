@@ -162,6 +162,18 @@ async fn i19_a_sparse_worktree_has_the_chosen_folders_and_the_others_are_not_del
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_outside_of_a_sparse_worktrees_folders_is_committed_too() {
+    let write = super::solo::calls(&[("write_file", json!({ "path": "newdir/x.txt", "content": "x\n" }))]);
+    let replies = vec![write, super::solo::reports("Done.", json!([]))];
+    let world = super::solo::solo(replies, None, "[worktree]\nsparse = [\"lib\"]\n").await;
+    let (code, output) = super::solo::run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let tree = world.git(&world.shop(), &["ls-tree", "-r", "--name-only", "feature/issue-7"]).await;
+    assert!(tree.contains("newdir/x.txt") && tree.contains("README.md"), "{tree}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_under_lfs_is_not_committed_whole_where_nothing_takes_its_content() {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if agentd::sys::sandbox::which("git-lfs".as_ref(), &path).is_some() {

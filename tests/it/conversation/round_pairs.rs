@@ -1,0 +1,240 @@
+//! Follow-up runs where other things meet them: refused starts, branches and pull requests that people change, restarts, words said here.
+
+use agentd::sim::ReplyFile;
+use serde_json::json;
+
+use super::pull_request::{
+    REPO, admin, asked, comment, delivered, delivered_in, ended, fate, inbox, is_settled, labelled,
+    labelled_with, opened, replies, review, runs, said, ticks,
+};
+use super::steering::events;
+use crate::outside::daemons::{Running, until, until_or};
+use crate::outside::solo::{left, newest};
+use crate::outside::world::{World, text};
+
+const AT_ONCE: &str = "[conversation]\nquiet_period = \"0s\"\n";
+
+fn branch(world: &World) -> String {
+    agentd::sim::bare::head(&world.sim.git_dir(REPO).unwrap(), "feature/issue-7").unwrap()
+}
+
+/// What a person puts in the place of the issue's branch.
+fn force_push(world: &World) -> String {
+    let commit = json!({
+        "branch": "feature/issue-7", "message": "Mine", "author": "Ada L. <7+ada@users.noreply.github.com>",
+        "files": { "mine.md": "Mine.\n" }, "onto": "develop",
+    });
+    admin(world, "POST", "commits", &commit)["sha"].as_str().unwrap().to_owned()
+}
+
+async fn until_runs(world: &World, count: usize) {
+    until_or(
+        "runs",
+        || runs(world) >= count,
+        || format!("{} runs, {:?}, {:#}", runs(world), world.labels(), inbox(world)),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_run_that_is_refused_is_not_tried_again_until_somebody_writes_and_does_not_count() {
+    let (world, daemon, pull) = delivered(3, "[conversation]\nquiet_period = \"0s\"\nmax_rounds = 2\n").await;
+    let worktree = world.shop().join(".worktrees/issue-7");
+    world.git(&worktree, &["checkout", "-q", "-b", "look"]).await;
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &[]);
+    until_or("attention", || world.labels() == ["agentd:attention"], || format!("{:?}", world.labels()))
+        .await;
+    ticks(&world, 4).await;
+    assert_eq!(runs(&world), 1);
+    let told = said(&world, 7, "is on look").len() + said(&world, 7, "stands on look").len();
+    let refusals = said(&world, 7, "agentd:issue-7:refusal");
+    assert_eq!(refusals.len(), 1, "{refusals:#?}");
+    assert!(told > 0 || refusals[0].contains("look"), "the true reason stays: {refusals:#?}");
+    world.git(&worktree, &["checkout", "-q", "feature/issue-7"]).await;
+    for (place, words) in ["Now it may be.", "Once more."].into_iter().enumerate() {
+        review(&world, pull, "ada", "CHANGES_REQUESTED", words, &[]);
+        ended(&world, 2 + place).await;
+    }
+    let log = text(&daemon.stop().await.stderr);
+    assert_eq!(log.matches("nothing was begun").count(), 1, "{log}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_review_of_a_branch_that_a_person_rebased_is_worked_on_there_and_what_they_replaced_is_kept() {
+    let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+    let ours = branch(&world);
+    let theirs = force_push(&world);
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Go on from mine.", &[]);
+    ended(&world, 2).await;
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    let behind = agentd::sim::bare::ahead_behind(&git_dir, &theirs, &branch(&world)).unwrap().1;
+    assert_eq!(behind, 0, "theirs is an ancestor");
+    for (file, is_there) in [("mine.md", true), ("notes/2.md", true), ("notes/1.md", false)] {
+        assert_eq!(agentd::sim::bare::file(&git_dir, "feature/issue-7", file).is_some(), is_there, "{file}");
+    }
+    let kept =
+        world.git(&world.shop(), &["for-each-ref", "--format=%(objectname)", "refs/agentd/displaced"]).await;
+    assert!(kept.contains(&ours), "{kept}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_run_that_a_displaced_one_proposes_goes_on_from_the_remotes_branch() {
+    let mut slow = replies(3);
+    slow[1].delay_ms = 4_000;
+    let (world, daemon, pull) = delivered_in(labelled_with(slow, AT_ONCE).await).await;
+    comment(&world, pull, "ada", "@agentd-demo and another note.");
+    until("a second run", || asked(&world) == 3).await;
+    let theirs = force_push(&world);
+    until_or("attention", || world.labels() == ["agentd:attention"], || format!("{:?}", world.labels()))
+        .await;
+    until("its result", || newest(&world).join("result.json").exists()).await;
+    assert_eq!(left(&world, "result.json")["stop_detail"], "branch_moved");
+    daemon.stop().await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    assert_eq!(agentd::sim::bare::ahead_behind(&git_dir, &theirs, &branch(&world)).unwrap().1, 0);
+    world.finish().await;
+}
+
+/// A world whose follow-up run is at its first request, with the pull request.
+async fn at_work() -> (World, Running, u64) {
+    let mut slow = replies(3);
+    slow[1].delay_ms = 6_000;
+    let (world, daemon, pull) = delivered_in(labelled_with(slow, AT_ONCE).await).await;
+    comment(&world, pull, "ada", "@agentd-demo and another note.");
+    until("a second run", || asked(&world) == 3).await;
+    (world, daemon, pull)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_request_that_is_closed_ends_its_follow_up_run_and_no_other_one_is_opened() {
+    let (world, daemon, pull) = at_work().await;
+    let before = branch(&world);
+    admin(&world, "PATCH", &format!("issues/{pull}"), &json!({ "state": "closed", "actor": "ada" }));
+    until("its result", || newest(&world).join("result.json").exists() && runs(&world) == 2).await;
+    let output = left(&world, "result.json");
+    assert_eq!(output["stop_detail"], "user_stop", "{output:#}");
+    let message = output["error"]["message"].as_str().unwrap();
+    assert!(message.contains("was closed while the run worked on it"), "{message}");
+    until_or("its label", || world.labels() == ["agentd:failed"], || format!("{:?}", world.labels())).await;
+    ticks(&world, 2).await;
+    assert_eq!((world.sim.pulls(REPO).len(), runs(&world), branch(&world)), (1, 2, before));
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_request_that_is_merged_and_its_branch_deleted_ends_its_follow_up_run_and_stays_so() {
+    let (world, daemon, pull) = at_work().await;
+    admin(&world, "POST", &format!("pulls/{pull}/merge"), &json!({ "actor": "ada" }));
+    admin(&world, "DELETE", "branches/feature/issue-7", &json!({}));
+    until("its result", || newest(&world).join("result.json").exists() && runs(&world) == 2).await;
+    let output = left(&world, "result.json");
+    let message = output["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("was merged while the run worked on it"), "{output:#}");
+    until_or("its label", || world.labels() == ["agentd:done"], || format!("{:?}", world.labels())).await;
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    assert_eq!(
+        (world.sim.pulls(REPO).len(), agentd::sim::bare::head(&git_dir, "feature/issue-7")),
+        (1, None)
+    );
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+/// Waits until the newest run has recorded something.
+async fn recorded(world: &World, kind: &str) {
+    until_or(
+        kind,
+        || events(world).iter().any(|event| event["kind"] == kind),
+        || format!("{:#?}", events(world)),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_run_that_is_killed_behind_its_visit_answers_once_and_starts_no_other_one() {
+    let more = format!("{AT_ONCE}[verify]\ncommands = [[\"sh\", \"-c\", \"test ! -e slow || sleep 4\"]]\n");
+    let mut replies = replies(3);
+    let both = [
+        ("write_file", json!({ "path": "notes/2.md", "content": "Note 2.\n" })),
+        ("write_file", json!({ "path": "slow", "content": "x\n" })),
+    ];
+    replies[1] = ReplyFile { when: replies[1].when.clone(), ..crate::outside::solo::calls(&both) };
+    let (world, daemon, pull) = delivered_in(labelled_with(replies, &more).await).await;
+    let thread = review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &["Why three?"])[0];
+    until_runs(&world, 2).await;
+    recorded(&world, "committed").await;
+    daemon.kill();
+    let before = asked(&world);
+    let daemon = Running::start(&world, &[]);
+    ended(&world, 2).await;
+    ticks(&world, 4).await;
+    assert_eq!((runs(&world), asked(&world)), (3, before), "{:#}", inbox(&world));
+    assert_eq!(fate(&world, &format!("review-comment-{thread}")), "told");
+    let issue = world.sim.issue(REPO, pull).unwrap();
+    let threads = issue.pull.unwrap().threads;
+    assert_eq!(threads[0].comments.len(), 2, "one answer: {threads:#?}");
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_run_that_a_restart_cuts_off_is_gone_on_with_and_answers() {
+    let mut slow = replies(3);
+    slow[1].delay_ms = 3_000;
+    let (world, daemon, pull) = delivered_in(labelled_with(slow, AT_ONCE).await).await;
+    let thread = review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &["Why three?"])[0];
+    until("a second run", || asked(&world) == 3).await;
+    daemon.stop().await;
+    assert_eq!(left(&world, "result.json")["stop_detail"], "shutdown");
+    let daemon = Running::start(&world, &[]);
+    until_runs(&world, 3).await;
+    ended(&world, 3).await;
+    ticks(&world, 3).await;
+    assert_eq!(runs(&world), 3, "{:#}", inbox(&world));
+    assert_eq!(fate(&world, &format!("review-comment-{thread}")), "told");
+    let threads = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
+    assert_eq!(threads[0].comments.len(), 2, "{threads:#?}");
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_review_in_the_second_in_which_the_pull_request_was_opened_is_heard() {
+    let world = labelled(2, AT_ONCE).await;
+    let daemon = Running::start(&world, &[]);
+    until("a pull request", || !world.sim.pulls(REPO).is_empty() && is_settled(&world)).await;
+    let pull = world.sim.pulls(REPO)[0].clone();
+    let at = pull.created_at.to_rfc3339();
+    let early =
+        json!({ "author": "ada", "state": "CHANGES_REQUESTED", "body": "Not so.", "comments": [], "at": at });
+    admin(&world, "POST", &format!("pulls/{}/reviews", pull.number), &early);
+    ended(&world, 2).await;
+    assert!((2..asked(&world)).any(|request| world.told(request).contains("Not so.")));
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_here_while_nothing_runs_is_in_the_first_request_of_the_next_run_and_in_no_other_one() {
+    let world = labelled(2, AT_ONCE).await;
+    let daemon = Running::start(&world, &[]);
+    opened(&world).await;
+    let (code, _) = world.json(&["say", "7", "Mind the OKAPI."]).await;
+    assert_eq!(code, Some(0));
+    let before = asked(&world);
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    ended(&world, 2).await;
+    assert!(world.told(before).contains("Mind the OKAPI."), "{}", world.told(before));
+    let last = world.told(asked(&world) - 1);
+    assert_eq!(last.matches("OKAPI").count(), 1, "{last}");
+    let (_, fates) = (0, inbox(&world));
+    assert!(!fates.to_string().contains("\"waiting\""), "{fates:#}");
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
