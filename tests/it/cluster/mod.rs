@@ -42,6 +42,8 @@ mod assignments;
 #[cfg(feature = "nats")]
 mod pairs;
 #[cfg(feature = "nats")]
+mod plans;
+#[cfg(feature = "nats")]
 mod polling;
 #[cfg(feature = "nats")]
 mod reading;
