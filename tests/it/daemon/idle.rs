@@ -158,7 +158,7 @@ async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
 }
 
 #[tokio::test]
-async fn s_68_whoever_asks_to_look_now_has_repositories_looked_at_where_nothing_has_happened_for_long() {
+async fn whoever_asks_to_look_now_has_repositories_looked_at_where_nothing_has_happened_for_long() {
     let names: Vec<String> = (0..10).map(|n| format!("octo/many-{n}")).collect();
     let entry = |name: &String| {
         format!("[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\" }}\n")
