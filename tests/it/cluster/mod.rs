@@ -26,6 +26,8 @@ mod draining;
 #[cfg(feature = "nats")]
 mod eater;
 #[cfg(feature = "nats")]
+mod elsewhere;
+#[cfg(feature = "nats")]
 mod faults;
 mod fronts;
 #[cfg(feature = "nats")]
