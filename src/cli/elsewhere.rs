@@ -15,8 +15,10 @@ use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::daemon::DaemonFiles;
 use crate::daemon::cluster::status::{NodeWord, of_all};
-use crate::daemon::status_format::Status;
+use crate::daemon::status_format::{RunningStatus, Status};
 use crate::domain::cluster::run_row::RunRow;
+use crate::domain::issue::IssueKey;
+use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
 use crate::domain::stop::{Stop, StopDetail};
@@ -342,27 +344,55 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
             out.line(out.toned(&format!("node {}: {told}", word.node), Tone::Bad))?;
         }
     }
-    for issue in all.iter().flat_map(|all| all.waiting.iter().chain(&all.parked)) {
+    let shows =
+        |repo: &RepoName| context.global.repo.as_ref().is_none_or(|only| is_same(only, &repo.to_string()));
+    let waits = all.iter().flat_map(|all| all.waiting.iter().chain(&all.parked));
+    for issue in waits.filter(|issue| shows(&issue.repo)) {
         let place = format!("{}#{}", issue.repo, issue.issue);
         let node = issue.node.clone().unwrap_or_default();
         rows.push(vec![place, issue.code.clone(), node, issue.text.clone()]);
     }
-    for known in &works {
-        let row = &known.row;
-        let issue = row.issue.as_ref().map(ToString::to_string).unwrap_or_default();
-        let at = row.step.clone().unwrap_or_default();
-        let since = rfc3339_of_ms(row.started_at);
-        rows.push(vec![
-            format!("{}#{issue}", row.repo),
-            "running".to_owned(),
-            row.node.clone(),
-            format!("{} since {since}, term {} {at}", RunId(row.run_id), row.term),
-        ]);
+    for run in all.iter().flat_map(|all| &all.running).filter(|run| shows(&run.repo)) {
+        let id = run.progress.as_ref().map(|progress| progress.run_id.as_str());
+        let known = works.iter().find(|known| Some(RunId(known.row.run_id).to_string().as_str()) == id);
+        rows.push(known.map_or_else(|| without_row(run), |known| shown_run(&known.row)));
     }
+    rows.extend(untold(&works, all.as_ref()).map(|known| shown_run(&known.row)));
     if rows.is_empty() {
         return out.line("Nothing runs and nothing waits.");
     }
     out.table(&["ISSUE", "STATE", "NODE", "WHY"], &rows)
+}
+
+/// A run, with what its row says.
+fn shown_run(row: &RunRow) -> Vec<String> {
+    let issue = row.issue.as_ref().map(ToString::to_string).unwrap_or_default();
+    let (at, since) = (row.step.clone().unwrap_or_default(), rfc3339_of_ms(row.started_at));
+    let told = format!("{} since {since}, term {} {at}", RunId(row.run_id), row.term);
+    vec![format!("{}#{issue}", row.repo), "running".to_owned(), row.node.clone(), told]
+}
+
+/// A run that a daemon tells of and that has no row yet.
+fn without_row(run: &RunningStatus) -> Vec<String> {
+    let since = rfc3339(run.since);
+    let (node, told) = match &run.placed_on {
+        Some(node) => (node.clone(), format!("given to {node} at {since}, and not begun there yet")),
+        None => (run.node.clone().unwrap_or_default(), format!("since {since}, and not begun yet")),
+    };
+    vec![format!("{}#{}", run.repo, run.issue), "running".to_owned(), node, told]
+}
+
+fn is_same(repo: &RepoName, name: &str) -> bool {
+    repo.to_string().eq_ignore_ascii_case(name)
+}
+
+/// Runs that no daemon tells of. An issue has one run at a time: what a daemon says of it counts.
+fn untold<'r>(works: &'r [&KnownRow], all: Option<&'r Status>) -> impl Iterator<Item = &'r KnownRow> {
+    works.iter().copied().filter(move |known| {
+        let number = known.row.issue.as_ref().and_then(IssueKey::number);
+        let mut running = all.into_iter().flat_map(|all| &all.running);
+        !running.any(|run| Some(run.issue) == number && is_same(&run.repo, &known.row.repo))
+    })
 }
 
 /// What a living daemon of this state directory says while it cannot use the store; `None` = it can, or there is none.
@@ -392,12 +422,7 @@ fn status_document(
         // They stand beside it.
         members.remove("nodes");
     }
-    let told = |known: &KnownRow| {
-        let run = RunId(known.row.run_id).to_string();
-        let mut running = all.into_iter().flat_map(|all| &all.running);
-        running.any(|item| item.progress.as_ref().is_some_and(|progress| progress.run_id == run))
-    };
-    let foreground = works.iter().filter(|known| !told(known)).map(|known| {
+    let foreground = untold(works, all).map(|known| {
         let row = &known.row;
         let mut item = json!({
             "repo": row.repo, "issue": row.issue, "run_id": RunId(row.run_id), "instance": row.instance,

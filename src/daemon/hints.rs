@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::StreamExt as _;
 use tokio::sync::Notify;
 
-use crate::store::assignments::Assignments;
+use crate::store::assignments::{Assignments, Wake};
 
 /// The hints for the daemon.
 #[derive(Debug, Default)]
@@ -27,12 +27,22 @@ pub(super) struct Hinted {
     pub repositories: BTreeSet<String>,
     /// Other nodes say the same of these.
     pub told: BTreeSet<String>,
+    /// Somebody asked another node to have these looked at now.
+    pub told_now: BTreeSet<String>,
 }
 
 impl Hinted {
-    /// Whether a delivery, here or at another node, says that something happened in a repository.
+    /// Whether a repository is to be looked at: by people, or because a delivery, here or at another node, says that something happened.
     pub fn names(&self, repository: &str) -> bool {
-        self.somewhere || self.repositories.contains(repository) || self.told.contains(repository)
+        self.somewhere
+            || self.repositories.contains(repository)
+            || self.told.contains(repository)
+            || self.wants_now(repository)
+    }
+
+    /// Whether people want a repository looked at now.
+    pub fn wants_now(&self, repository: &str) -> bool {
+        self.now || self.told_now.contains(repository)
     }
 }
 
@@ -52,9 +62,12 @@ impl Hints {
         self.notify.notify_one();
     }
 
-    /// Another node says that something happened in a repository.
-    pub(super) fn told(&self, repository: &str) {
-        self.hinted().told.insert(repository.to_ascii_lowercase());
+    /// Another node says so of a repository.
+    pub(super) fn told(&self, wake: &Wake) {
+        let mut hinted = self.hinted();
+        let names = if wake.now { &mut hinted.told_now } else { &mut hinted.told };
+        names.insert(wake.repository.to_ascii_lowercase());
+        drop(hinted);
         self.notify.notify_one();
     }
 
@@ -72,7 +85,7 @@ impl Hints {
 /// Hears at which repositories other nodes say to look, for as long as it is polled.
 pub(super) async fn woken(assignments: Arc<dyn Assignments>, hints: Arc<Hints>) {
     let mut wakes = assignments.wakes();
-    while let Some(repository) = wakes.next().await {
-        hints.told(&repository);
+    while let Some(wake) = wakes.next().await {
+        hints.told(&wake);
     }
 }

@@ -257,11 +257,10 @@ impl Daemon {
                     }
                     ended = self.supervisor.ended() => ended,
                     hinted = async { tokio::time::sleep_until(earliest).await; hints.next().await } => {
+                        self.note(&hinted);
                         if hinted.now {
-                            self.wake_pollers(&hinted);
                             break;
                         }
-                        self.note(&hinted);
                         continue;
                     }
                     () = until(pollers) => {
@@ -319,9 +318,12 @@ impl Daemon {
         let all = self.watches.len() + self.cluster.resting.len();
         let pause = idle_pause(requests.saturating_mul(parts(all, self.watches.len())));
         let new = is_new(all, self.began.elapsed());
-        let busy = self.busy();
+        let (busy, quiet) = (self.busy(), self.quiet());
         self.look(|watch| {
-            new || !watch.is_idle() || busy.contains_key(&watch.watched.name) || watch.has_rested(pause)
+            new || watch.is_rung(quiet)
+                || !watch.is_idle()
+                || busy.contains_key(&watch.watched.name)
+                || watch.has_rested(pause)
         })
         .await;
     }
@@ -382,10 +384,13 @@ impl Daemon {
         }
     }
 
-    /// Repositories that deliveries name are looked at soon.
+    /// Repositories that deliveries name are looked at soon, and those that people name at once.
     fn note(&mut self, hinted: &Hinted) {
         for watch in &mut self.watches {
-            watch.hinted |= hinted.names(&watch.watched.name.to_string().to_ascii_lowercase());
+            let name = watch.watched.name.to_string().to_ascii_lowercase();
+            if hinted.names(&name) {
+                watch.hint(hinted.wants_now(&name));
+            }
         }
         self.wake_pollers(hinted);
     }
@@ -393,7 +398,7 @@ impl Daemon {
     /// A tick that looks only where a delivery says that something happened, and where it is time to heed that.
     async fn tick_where_rung(&mut self) {
         let quiet = self.quiet();
-        self.look(|watch| watch.next_look(quiet).is_some_and(|next| next <= Instant::now())).await;
+        self.look(|watch| watch.is_rung(quiet)).await;
     }
 
     /// How long a repository is left alone after a delivery was looked_at.

@@ -176,6 +176,19 @@ impl Watch {
         }
     }
 
+    /// It is to be looked at; `now`: however short ago that was done.
+    pub fn hint(&mut self, now: bool) {
+        self.hinted = true;
+        if now {
+            self.looked_at = None;
+        }
+    }
+
+    /// Whether it is time to heed what was hinted.
+    pub fn is_rung(&self, quiet: Duration) -> bool {
+        self.next_look(quiet).is_some_and(|next| next <= Instant::now())
+    }
+
     /// When it is to be looked at because of a delivery; `None` = nothing was delivered since it was.
     pub fn next_look(&self, quiet: Duration) -> Option<Instant> {
         self.hinted.then(|| look_when(self.looked_at, Instant::now(), quiet))

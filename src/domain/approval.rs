@@ -69,6 +69,84 @@ impl Approval {
     }
 }
 
+/// Version of [`SeveralApprovals`].
+pub const SEVERAL_APPROVALS_SCHEMA: &str = "agentd.grants.v1";
+
+/// Approvals of one proposal for the runs of several principals. One alone is kept as an [`Approval`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SeveralApprovals {
+    /// [`SEVERAL_APPROVALS_SCHEMA`].
+    pub schema_version: String,
+    /// One for each principal.
+    pub approvals: Vec<Approval>,
+}
+
+/// The approvals of one proposal: one for each principal for whose run it waited.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApprovalsOfProposal(Vec<Approval>);
+
+impl ApprovalsOfProposal {
+    /// As they are kept. What cannot be read is none.
+    pub fn read(text: &str) -> Self {
+        let one = serde_json::from_str::<Approval>(text).ok();
+        if let Some(one) = one.filter(|one| one.schema_version == APPROVAL_SCHEMA) {
+            return Self(vec![one]);
+        }
+        let several = serde_json::from_str::<SeveralApprovals>(text).ok();
+        let of_here = |one: &Approval| one.schema_version == APPROVAL_SCHEMA;
+        match several.filter(|all| all.schema_version == SEVERAL_APPROVALS_SCHEMA) {
+            Some(all) => Self(all.approvals.into_iter().filter(of_here).collect()),
+            None => Self::default(),
+        }
+    }
+
+    /// As they are to be kept; `None` = there is none.
+    pub fn text(&self) -> Option<String> {
+        let text = match self.0.as_slice() {
+            [] => return None,
+            [one] => serde_json::to_string_pretty(one),
+            all => serde_json::to_string_pretty(&SeveralApprovals {
+                schema_version: SEVERAL_APPROVALS_SCHEMA.to_owned(),
+                approvals: all.to_vec(),
+            }),
+        };
+        text.ok()
+    }
+
+    /// Takes one in; an earlier one for the same principal gives way, and so do those whose time was over when it was given.
+    pub fn give(&mut self, approval: Approval) {
+        let now = approval.granted_at;
+        self.0.retain(|known| known.principal.id != approval.principal.id && now < known.expires_at);
+        self.0.push(approval);
+    }
+
+    /// Takes one in again that was not used, unless there is a newer one for the same principal.
+    pub fn give_back(&mut self, approval: Approval) {
+        if !self.0.iter().any(|known| known.principal.id == approval.principal.id) {
+            self.0.push(approval);
+        }
+    }
+
+    /// The one that holds now for a proposal of `principal`: one for that principal before one that the principal gave.
+    pub fn holding(&self, principal: uuid::Uuid, now: DateTime<Utc>) -> Option<&Approval> {
+        let mut all = self.0.iter().filter(|one| one.holds(principal, now));
+        let first = all.next()?;
+        Some(
+            all.find(|one| one.principal.id == principal)
+                .filter(|_| first.principal.id != principal)
+                .unwrap_or(first),
+        )
+    }
+
+    /// Takes that one out, and with it all whose time is over.
+    pub fn take(&mut self, principal: uuid::Uuid, now: DateTime<Utc>) -> Option<Approval> {
+        let taken = self.holding(principal, now).cloned();
+        self.0.retain(|one| now < one.expires_at && Some(one) != taken.as_ref());
+        taken
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use chrono::TimeDelta;
@@ -78,23 +156,65 @@ mod tests {
     use crate::domain::policy::ProposalKind;
     use crate::domain::run::PrincipalSource;
 
-    #[test]
-    fn p_037_an_approval_is_bound_to_a_principal_and_expires() {
-        let ada = Principal::new(PrincipalSource::Github, "1", Some("ada".into()));
-        let operator = Principal::new(PrincipalSource::Local, "0@host", None);
-        let now = DateTime::UNIX_EPOCH;
-        let approval = Approval {
+    fn approval(principal: &Principal, approver: &Principal, hours: i64) -> Approval {
+        Approval {
             schema_version: APPROVAL_SCHEMA.into(),
             proposal_hash: "h".into(),
             resource: Resource { kind: ProposalKind::Tool, name: "run_command".into() },
             repo: RepoName::parse("o/n").unwrap(),
             issue: IssueKey::Number(7),
             run_id: RunId(Uuid::nil()),
-            principal: ada.clone(),
-            approver: operator.clone(),
-            granted_at: now,
-            expires_at: now + TimeDelta::hours(24),
-        };
+            principal: principal.clone(),
+            approver: approver.clone(),
+            granted_at: DateTime::UNIX_EPOCH,
+            expires_at: DateTime::UNIX_EPOCH + TimeDelta::hours(hours),
+        }
+    }
+
+    fn person(id: &str) -> Principal {
+        Principal::new(PrincipalSource::Github, id, None)
+    }
+
+    #[test]
+    fn p_037_approvals_for_the_runs_of_two_people_stand_beside_each_other_and_each_is_used_once() {
+        let (ada, max, now) = (person("1"), person("2"), DateTime::UNIX_EPOCH);
+        let mut all = ApprovalsOfProposal::default();
+        assert_eq!(all.text(), None);
+        all.give(approval(&ada, &max, 1));
+        // As a version that knows of one alone reads and writes it.
+        let alone = serde_json::to_string_pretty(&approval(&ada, &max, 1)).unwrap();
+        assert_eq!(all.text().as_ref(), Some(&alone));
+        assert_eq!(ApprovalsOfProposal::read(&alone), all);
+        all.give(approval(&max, &ada, 2));
+        assert_eq!(ApprovalsOfProposal::read(&all.text().unwrap()), all);
+        assert!(all.text().unwrap().contains(SEVERAL_APPROVALS_SCHEMA));
+        // Each is used for whom it is, although each of both gave the other one.
+        let taken = all.take(max.id, now).unwrap();
+        assert_eq!(taken.principal, max);
+        all.give_back(taken);
+        let newer = approval(&max, &ada, 3);
+        all.give(newer.clone());
+        all.give_back(approval(&max, &ada, 2));
+        assert_eq!(all.holding(max.id, now), Some(&newer));
+        assert_eq!(all.take(ada.id, now).unwrap().principal, ada);
+        assert_eq!(all.take(person("3").id, now), None);
+        assert_eq!(all.take(max.id, now), Some(newer));
+        assert_eq!(all.text(), None);
+        // One whose time is over goes with the next use, and with the next approval.
+        all.give(approval(&ada, &ada, 1));
+        assert_eq!(all.take(max.id, now + TimeDelta::hours(1)), None);
+        assert_eq!(all, ApprovalsOfProposal::default());
+        for other in ["nonsense", "{}", &alone.replace("grant.v1", "grant.v2")] {
+            assert_eq!(ApprovalsOfProposal::read(other), ApprovalsOfProposal::default());
+        }
+    }
+
+    #[test]
+    fn p_037_an_approval_is_bound_to_a_principal_and_expires() {
+        let ada = Principal::new(PrincipalSource::Github, "1", Some("ada".into()));
+        let operator = Principal::new(PrincipalSource::Local, "0@host", None);
+        let now = DateTime::UNIX_EPOCH;
+        let approval = approval(&ada, &operator, 24);
         assert!(approval.holds(ada.id, now) && approval.holds(operator.id, now));
         assert!(!approval.holds(Uuid::nil(), now), "someone else's");
         assert!(!approval.holds(ada.id, now + TimeDelta::hours(24)), "expired");

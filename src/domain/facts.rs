@@ -43,6 +43,8 @@ pub struct RunFacts {
     pub bundled: Option<(u32, CommitId, Bundle)>,
     /// Every checkpoint: visit and commit.
     pub checkpoints: Vec<(u32, CommitId)>,
+    /// The commits of checkpoints that other nodes can have, each once, and the bundles that they are in.
+    pub bundles: Vec<(CommitId, Bundle)>,
     /// Every ledger line.
     pub ledger: Vec<AccountingEntry>,
     /// Notes.
@@ -162,6 +164,11 @@ impl RunFacts {
                 // Steps are visited again after a commit: what others pushed is worked out.
                 self.committed = None;
                 self.checkpoints.push((visit, commit.clone()));
+                if let Some(bundle) = &bundle
+                    && self.bundles.last().is_none_or(|(last, _)| *last != commit)
+                {
+                    self.bundles.push((commit.clone(), bundle.clone()));
+                }
                 match &self.unfinished {
                     Some((unfinished, _)) if *unfinished == visit => {
                         self.unfinished_checkpoint = Some((visit, commit, bundle));

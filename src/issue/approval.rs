@@ -130,13 +130,8 @@ pub fn waiting<'a>(
     if facts.end.as_ref().is_some_and(Stop::success) {
         return Vec::new();
     }
-    let decided = |hash: &str| match decision(state, &dir.repo, hash, now) {
-        // What is approved for somebody else's run lets nothing of this one run.
-        Decision::Approved(grant) if !principal(facts).is_some_and(|id| grant.holds(id, now)) => {
-            Decision::Open
-        }
-        made => made,
-    };
+    let Some(whose) = principal(facts) else { return Vec::new() };
+    let decided = |hash: &str| decision(state, &dir.repo, (hash, whose), now);
     summary_text::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash))).collect()
 }
 
@@ -145,10 +140,16 @@ fn principal(facts: &RunFacts) -> Option<Uuid> {
     facts.lease.as_ref().map(|lease| lease.principal.id)
 }
 
-/// What was decided on a proposal, for whomever. Blocks.
-pub fn decision(state: &StateDir, repo: &RepoName, hash: &str, now: DateTime<Utc>) -> Decision {
+/// What was decided on a proposal of a run that works for a principal: what is approved for somebody else's run lets nothing of this one
+/// run. Blocks.
+pub fn decision(
+    state: &StateDir,
+    repo: &RepoName,
+    (hash, principal): (&str, Uuid),
+    now: DateTime<Utc>,
+) -> Decision {
     let book = Approvals::new(state, repo);
-    match (book.find(hash).filter(|grant| now < grant.expires_at), book.denial(hash)) {
+    match (book.find(hash, principal, now), book.denial(hash)) {
         (Some(grant), _) => Decision::Approved(grant),
         (None, Some(denial)) => Decision::Denied(denial),
         (None, None) => Decision::Open,
@@ -204,10 +205,8 @@ pub async fn is_granted(key: &IssueKey, context: &RepositoryContext, left: &Arc<
         let dir = state.run(&repo, record.as_ref().and_then(mapping_of)?.run_id);
         let book = Approvals::new(&state, &repo);
         let left = left.of(&dir)?;
-        let granted = |hash: &String| {
-            book.find(hash).zip(left.principal).is_some_and(|(grant, whose)| grant.holds(whose, now))
-        };
-        Some(left.hashes.iter().any(granted))
+        let whose = left.principal?;
+        Some(left.hashes.iter().any(|hash| book.find(hash, whose, now).is_some()))
     });
     work.await.ok().flatten().unwrap_or(false)
 }

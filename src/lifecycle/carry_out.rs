@@ -329,8 +329,9 @@ fn undecided(
     }
     let dir = state.run(&request.repository, newest);
     let facts = run_facts::read_anywhere(&dir)?.ok_or(NotApproved::NoRun)?;
-    let hash = approval::named(&dir, &facts, proposal)?.1.proposal_hash.clone();
-    let (approves, at, by) = match approval::decision(state, &request.repository, &hash, now) {
+    let (lease, call) = approval::named(&dir, &facts, proposal)?;
+    let of = (call.proposal_hash.as_str(), lease.principal.id);
+    let (approves, at, by) = match approval::decision(state, &request.repository, of, now) {
         Decision::Open => return Ok(Some((dir, facts))),
         Decision::Approved(grant) => (true, grant.granted_at, grant.approver),
         Decision::Denied(denial) => (false, denial.decided_at, denial.decided_by),

@@ -2,7 +2,8 @@
 //!
 //! Each part finds what is done already, and only the last one lets a run go on: killed anywhere, it is done again.
 
-use super::taken::{LASTS, cell, unreadable, write};
+use super::shared_work;
+use super::taken::{LASTS, cell, is_here, unreadable, write};
 use crate::config::config_file::Auto;
 use crate::conversation::parked::parked_format::{
     GivenBack, GivingBack, Over, ParkedAnswer, ParkedIssue, Taken,
@@ -20,7 +21,8 @@ use crate::git::commit::CommitMessage;
 use crate::git::prepare::WorktreeError;
 use crate::git::worktree::Worktree;
 use crate::repository::context::RepositoryContext;
-use crate::store::port::LeaseNotTaken;
+use crate::repository::mapping_format::{MappingRecord, mapping_of};
+use crate::store::port::{HeldLease, LeaseNotTaken};
 
 /// Changed files that the agent is told of by name.
 const MOST_FILES: usize = 50;
@@ -67,8 +69,10 @@ pub async fn give_back(
         }
         Err(LeaseNotTaken::Store(error)) => return Err(unreadable(error)),
     };
-    let given = under_lease(context, key, giving).await;
-    if let Err(error) = held.release() {
+    let (held, given) = under_lease(context, (key, giving), held).await;
+    if let Some(held) = held
+        && let Err(error) = held.release()
+    {
         tracing::warn!(%error, "the lease was let go without saying so in its file");
     }
     given
@@ -84,12 +88,59 @@ async fn taken(context: &RepositoryContext, key: &IssueKey) -> Result<(RunId, Ta
     })
 }
 
+/// Gives the lease again, unless that is lost.
 async fn under_lease(
     context: &RepositoryContext,
-    key: &IssueKey,
-    giving: &GivingBack,
-) -> Result<GaveBack, Refusal> {
+    (key, giving): (&IssueKey, &GivingBack),
+    held: Box<dyn HeldLease>,
+) -> (Option<Box<dyn HeldLease>>, Result<GaveBack, Refusal>) {
+    let mapping = held.record().and_then(mapping_of);
+    let (taken, worktree, back) = match brought_in(context, (key, giving), mapping.as_ref()).await {
+        Ok(brought) => brought,
+        Err(refusal) => return (Some(held), Err(refusal)),
+    };
+    let (held, kept) = keep_for_others(context, mapping, &worktree, held).await;
+    if let Err(refusal) = kept {
+        return (held, Err(refusal));
+    }
+    (held, go_on(context, (key, giving), &taken, back).await)
+}
+
+/// In a cluster: what the person made of it can be had by the node that goes on with it.
+async fn keep_for_others(
+    context: &RepositoryContext,
+    mapping: Option<MappingRecord>,
+    worktree: &Worktree,
+    mut held: Box<dyn HeldLease>,
+) -> (Option<Box<dyn HeldLease>>, Result<(), Refusal>) {
+    let Some(mapping) = mapping else { return (Some(held), Ok(())) };
+    let left = match shared_work::of_person((context, &mapping), worktree).await {
+        Ok(Some(left)) => left,
+        Ok(None) => return (Some(held), Ok(())),
+        Err(error) => return (Some(held), Err(error.into())),
+    };
+    let record = MappingRecord { unpushed: Some(left), ..mapping };
+    let noted = tokio::task::spawn_blocking(move || {
+        let noted = held.set_record(serde_json::to_value(&record).unwrap_or_default());
+        (held, noted)
+    });
+    match noted.await {
+        Ok((held, noted)) => (Some(held), noted.map_err(unreadable)),
+        Err(panic) => {
+            let refusal = Refusal::new(StopDetail::Internal, "agentd has a defect; the log has the details.");
+            (None, Err(refusal.technical(panic.to_string())))
+        }
+    }
+}
+
+/// What the person made of the work, in commits of its branch.
+async fn brought_in(
+    context: &RepositoryContext,
+    (key, giving): (&IssueKey, &GivingBack),
+    mapping: Option<&MappingRecord>,
+) -> Result<(Taken, Worktree, GaveBack), Refusal> {
     let (run_id, taken) = taken(context, key).await?;
+    is_here(context, key, mapping).await?;
     let lfs = context.config.worktree.lfs == Auto::Auto;
     let (root, name) = (context.worktree_root(), worktree_of(key));
     let found = context.checkout.worktree_by_hand((&root, &name), &taken.branch, lfs).await;
@@ -104,8 +155,18 @@ async fn under_lease(
     let head = worktree.head().await?.unwrap_or_else(|| taken.head.clone());
     let changed = worktree.changed_lines(&taken.head, MOST_FILES).await?;
     let back = GaveBack { run_id, is_done: taken.is_done, head, commit, changed };
+    Ok((taken, worktree, back))
+}
+
+/// Lets the work go on, or ends it.
+async fn go_on(
+    context: &RepositoryContext,
+    (key, giving): (&IssueKey, &GivingBack),
+    taken: &Taken,
+    back: GaveBack,
+) -> Result<GaveBack, Refusal> {
     if giving.ends {
-        end(context, key, (&taken, &back), giving).await?;
+        end(context, key, (taken, &back), giving).await?;
     }
     let (given, giving) = (back.clone(), giving.clone());
     let keep = move |issue: &mut ParkedIssue| {

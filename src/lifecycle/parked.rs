@@ -250,13 +250,17 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
         if is_new {
             issue.rejected = 0;
         }
-        let waits_for = match (&news, known.map(|parked| parked.waits_for)) {
-            (News::Question(question), Some(WaitsFor::Answer { number, .. })) => {
+        let mut answer = None;
+        let waits_for = match (&news, known.map(|parked| (parked.waits_for, parked.answer))) {
+            (News::Question(question), Some((WaitsFor::Answer { question: before, number }, decided))) => {
+                // What people decided on it since stands, whichever run told them of it.
+                answer = decided.filter(|_| *question == before);
                 WaitsFor::Answer { question: question.clone(), number }
             }
-            (News::Plan(plan), Some(WaitsFor::Plan { plan: before, number, void_told }))
+            (News::Plan(plan), Some((WaitsFor::Plan { plan: before, number, void_told }, decided)))
                 if *plan == before =>
             {
+                answer = decided;
                 WaitsFor::Plan { plan: before, number, void_told }
             }
             (News::Question(question), _) => {
@@ -278,7 +282,7 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
             is_posted: false,
             unlabelled,
             reminded: false,
-            answer: None,
+            answer,
             over: None,
         };
         issue.parked = Some(parked.clone());

@@ -3,17 +3,19 @@
 
 use std::time::Duration;
 
+use super::parked;
 use super::run::Run;
 use super::stage::Workspace;
 use crate::domain::artifact::Artifact;
 use crate::domain::event::Bundle;
-use crate::domain::mapping::branch_of;
 use crate::domain::name::CommitId;
+use crate::domain::run::RunId;
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
 use crate::git::worktree_plan::Elsewhere;
-use crate::repository::mapping_format::Unpushed;
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::{MappingRecord, Unpushed};
 use crate::store::port::StoreError;
 use crate::sys::clock::Stopwatch;
 
@@ -24,6 +26,9 @@ const PINNED_COMMITS: &str = "pinned_commits";
 /// How long the store is asked to take, or to give, a bundle at the end and at the beginning of a run.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// An issue's repository and mapping.
+type Issue<'i> = (&'i RepositoryContext, &'i MappingRecord);
 
 /// Keeps a checkpoint for other nodes. `None`: there are none, or it cannot be brought to them whole; then the run says so, and is
 /// gone on with elsewhere from the last one that could.
@@ -41,7 +46,7 @@ pub(super) async fn bundle(
     if let Some((_, _, bundle)) = last {
         return Ok(Some(bundle));
     }
-    let why = match bytes_of(run, worktree, (reference, commit)).await {
+    let why = match bytes_of((run.context, &run.lease.mapping), worktree, (reference, commit)).await {
         Ok(Ok((bytes, prerequisite))) => {
             let file = run.journal.keep(&format!("bundles/visit-{visit}.bundle"), bytes).await?;
             return Ok(Some(Bundle { file, prerequisite }));
@@ -64,20 +69,20 @@ pub(super) async fn bundle(
 
 /// The bundle of a commit and the commit that it stands on, or why it cannot be brought to other nodes whole.
 async fn bytes_of(
-    run: &Run<'_>,
+    (context, mapping): Issue<'_>,
     worktree: &Worktree,
     (reference, commit): (&str, &CommitId),
 ) -> Result<Result<(Vec<u8>, CommitId), String>, GitError> {
-    let origin = &run.lease.mapping.origin;
+    let origin = &mapping.origin;
     let mut known = vec![origin.commit.clone()];
     for branch in [worktree.branch(), &origin.branch] {
-        known.extend(run.context.last_seen(branch).await?);
+        known.extend(context.last_seen(branch).await?);
     }
     if let Some(why) = worktree.not_in_a_bundle(commit, &known).await? {
         return Ok(Err(why));
     }
-    let most = run.context.config.cluster.checkpoint_max;
-    Ok(match run.context.checkout.bundle(reference, &origin.commit, most.0).await? {
+    let most = context.config.cluster.checkpoint_max;
+    Ok(match context.checkout.bundle(reference, &origin.commit, most.0).await? {
         Some(bytes) => Ok((bytes, origin.commit.clone())),
         None => Err(format!("it has more than {most} (cluster.checkpoint_max)")),
     })
@@ -88,7 +93,8 @@ async fn bytes_of(
 pub(super) async fn leave(run: &Run<'_>, workspace: &Workspace) {
     let Some(node) = run.context.state.store().node() else { return };
     let known = &run.lease.mapping.unpushed;
-    let unpushed = match unpushed(run, &workspace.worktree).await {
+    let of = (run.context, &run.lease.mapping);
+    let unpushed = match unpushed(of, &workspace.worktree).await {
         Ok(None) => None,
         Ok(Some((commit, _)))
             if known.as_ref().is_some_and(|left| left.commit == commit && left.bundle.is_some()) =>
@@ -97,7 +103,7 @@ pub(super) async fn leave(run: &Run<'_>, workspace: &Workspace) {
             return;
         }
         Ok(Some((commit, pushed))) => {
-            let bundle = match upload(run, &workspace.worktree, &commit).await {
+            let bundle = match upload(of, run.lease.run_id, &workspace.worktree, &commit).await {
                 Ok(bundle) => Some(bundle),
                 Err(why) => {
                     tell_pinned(run, &node, &commit, &why);
@@ -125,6 +131,22 @@ pub(super) async fn leave(run: &Run<'_>, workspace: &Workspace) {
     }
 }
 
+/// What a person made of an issue's work on this node and the remote does not have, kept for the run that goes on with it, wherever that
+/// works. `None` = there is nothing, or no cluster.
+pub(super) async fn of_person(
+    (context, mapping): Issue<'_>,
+    worktree: &Worktree,
+) -> Result<Option<Unpushed>, GitError> {
+    let Some(node) = context.state.store().node() else { return Ok(None) };
+    let Some((commit, pushed)) = unpushed((context, mapping), worktree).await? else { return Ok(None) };
+    let run_id = mapping.run_id;
+    let bundle = upload((context, mapping), run_id, worktree, &commit).await;
+    if let Err(why) = &bundle {
+        tracing::warn!(%run_id, "what was given back is on this node alone, because {why}");
+    }
+    Ok(Some(Unpushed { run_id, node, commit, pushed, bundle: bundle.ok() }))
+}
+
 fn tell_pinned(run: &Run<'_>, node: &str, commit: &CommitId, why: &str) {
     let text = format!(
         "The commits that are not pushed ({}) are on the node {node} alone, because {why}: a run on another node begins without them.",
@@ -135,29 +157,32 @@ fn tell_pinned(run: &Run<'_>, node: &str, commit: &CommitId, why: &str) {
 
 /// The branch's commit, if the remote does not have it, with what the remote has of the branch below it.
 async fn unpushed(
-    run: &Run<'_>,
+    (context, mapping): Issue<'_>,
     worktree: &Worktree,
 ) -> Result<Option<(CommitId, Option<CommitId>)>, GitError> {
     let Some(head) = worktree.head().await? else { return Ok(None) };
-    let seen = run.context.last_seen(worktree.branch()).await?;
-    for known in std::iter::once(&run.lease.mapping.origin.commit).chain(&seen) {
-        if run.context.checkout.is_ancestor(&head, known).await? {
+    let seen = context.last_seen(worktree.branch()).await?;
+    for known in std::iter::once(&mapping.origin.commit).chain(&seen) {
+        if context.checkout.is_ancestor(&head, known).await? {
             return Ok(None);
         }
     }
     let below = match seen {
-        Some(seen) if run.context.checkout.is_ancestor(&seen, &head).await? => Some(seen),
-        _ => run.context.last_pushed(worktree.branch()).await?,
+        Some(seen) if context.checkout.is_ancestor(&seen, &head).await? => Some(seen),
+        _ => context.last_pushed(worktree.branch()).await?,
     };
     Ok(Some((head, below)))
 }
 
 /// Brings the branch's commits to the store; `Err` = why they are here alone.
-async fn upload(run: &Run<'_>, worktree: &Worktree, commit: &CommitId) -> Result<Bundle, String> {
-    let reference = branch_of(&run.plan.issue.key).full();
-    let made = bytes_of(run, worktree, (&reference, commit)).await.map_err(|error| error.to_string())?;
-    let (bytes, prerequisite) = made?;
-    let (context, run_id) = (run.context, run.lease.run_id);
+async fn upload(
+    (context, mapping): Issue<'_>,
+    run_id: RunId,
+    worktree: &Worktree,
+    commit: &CommitId,
+) -> Result<Bundle, String> {
+    let made = bytes_of((context, mapping), worktree, (&mapping.branch.full(), commit)).await;
+    let (bytes, prerequisite) = made.map_err(|error| error.to_string())??;
     let shared = context.state.shared().ok_or("there is no cluster")?;
     let blobs = shared.store().blobs(&shared.run(&context.repo, run_id));
     let file = asked(move || blobs.put("bundles/unpushed.bundle", &bytes)).await?;
@@ -209,8 +234,10 @@ pub(super) async fn elsewhere(run: &Run<'_>) -> Result<Option<Elsewhere>, GitErr
 /// Whether the branch here lacks the commits and is to have them.
 async fn goes_on_from(run: &Run<'_>, left: &Unpushed) -> Result<bool, GitError> {
     let before = run.lease.predecessor.as_ref().map(|before| &before.facts);
-    if before.is_some_and(|facts| facts.checkpoint.is_some() || facts.committed.is_some()) {
-        // What is gone on with has them.
+    if before.is_some_and(|facts| facts.checkpoint.is_some() || facts.committed.is_some())
+        && !parked::is_given_back(run, left.run_id).await
+    {
+        // What is gone on with has them; what a person made of that since, it has not.
         return Ok(false);
     }
     if !run.lease.elsewhere && run.context.state.store().node().as_ref() == Some(&left.node) {

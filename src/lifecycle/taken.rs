@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::lease::recovery;
 use super::stop_request::{self, StopRequest};
 use crate::conversation::parked::ParkedCell;
 use crate::conversation::parked::parked_format::{HandOverRequest, Parked, ParkedIssue, Taken};
@@ -153,6 +154,18 @@ async fn ask(
     }
 }
 
+/// What another node made of an issue is nobody's here: a worktree that is here all the same is older.
+pub(super) async fn is_here(
+    context: &RepositoryContext,
+    key: &IssueKey,
+    mapping: Option<&MappingRecord>,
+) -> Result<(), Refusal> {
+    let Some(node) = recovery::node_elsewhere(context, mapping).await else { return Ok(()) };
+    let message =
+        format!("What was last made of the work on issue {key} is on the node {node}, and not here.");
+    Err(invalid(message).hint(format!("do it on {node}, or have the next run work here: agentd run {key}")))
+}
+
 /// The issue is the person's. The lease is held.
 async fn park(
     context: &RepositoryContext,
@@ -160,6 +173,7 @@ async fn park(
     mapping: Option<MappingRecord>,
     over: &TakenOver,
 ) -> Result<HasWork, Refusal> {
+    is_here(context, key, mapping.as_ref()).await?;
     let known = cell(context, key).read().await.map_err(unreadable)?;
     let worktree = context.worktree_root().join(worktree_of(key));
     let Some(mapping) = mapping.filter(|_| worktree.as_path().is_dir()) else {

@@ -1,14 +1,14 @@
-//! Where approvals wait for their proposal: one cell each, taken by emptying it, so that only one process can use it.
-//! Decisions against a proposal stand beside them, and stay.
+//! Where approvals wait for their proposal: one cell for each proposal, changed on the revision that was read, so that only one process can
+//! use one. Decisions against a proposal stand beside them, and stay.
 
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::port::{Cell, CellChange, CommitOutcome, Revision, Store, StoreError};
+use super::port::{Cell, CellChange, CommitOutcome, Store, StoreError};
 use super::run_dir::StateDir;
-use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
+use crate::domain::approval::{Approval, ApprovalsOfProposal, DENIAL_SCHEMA, Denial};
 use crate::domain::name::RepoName;
 
 /// The approvals of one repository.
@@ -24,22 +24,23 @@ impl Approvals {
         Self { store: Arc::clone(state.store()), repo: repo.clone() }
     }
 
-    /// Keeps an approval; one for the same proposal is replaced, and so is a decision against it. Blocks.
+    /// Keeps an approval; one of the same proposal for the same principal is replaced, and so is a decision against it. Blocks.
     pub fn put(&self, approval: &Approval) -> Result<(), StoreError> {
         self.store.put(&self.denial_cell(&approval.proposal_hash), None)?;
-        self.store.put(&self.cell(&approval.proposal_hash), Some(&text(approval)))
+        self.change(&approval.proposal_hash, |all| all.give(approval.clone()))
     }
 
-    /// Keeps a decision against a proposal; an approval of it is gone then. Blocks.
+    /// Keeps a decision against a proposal; approvals of it are gone then. Blocks.
     pub fn deny(&self, denial: &Denial) -> Result<(), StoreError> {
         self.store.put(&self.cell(&denial.proposal_hash), None)?;
         let json = serde_json::to_string_pretty(denial).unwrap_or_default();
         self.store.put(&self.denial_cell(&denial.proposal_hash), Some(&json))
     }
 
-    /// The approval of a proposal, still there. Blocks.
-    pub fn find(&self, proposal_hash: &str) -> Option<Approval> {
-        read(self.store.get(&self.cell(proposal_hash)).ok()?.1)
+    /// The approval that holds now for a proposal of `principal`, still there. Blocks.
+    pub fn find(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Approval> {
+        let (_, value) = self.store.get(&self.cell(proposal_hash)).ok()?;
+        ApprovalsOfProposal::read(&value?).holding(principal, now).cloned()
     }
 
     /// The decision against a proposal. Blocks.
@@ -52,34 +53,37 @@ impl Approvals {
     /// Takes the approval for a proposal of `principal`, if one holds now: from here on it is used. One that has expired is
     /// thrown away; someone else's stays. Blocks.
     pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Approval> {
-        let (after, value) = self.store.get(&self.cell(proposal_hash)).ok()?;
-        let approval = read(value)?;
-        let holds = approval.holds(principal, now);
-        if !holds && now < approval.expires_at {
-            return None;
-        }
-        // Whoever empties it has it.
-        let emptied = self.change(proposal_hash, after, None);
-        (holds && matches!(emptied, Ok(CommitOutcome::Done))).then_some(approval)
+        let mut taken = None;
+        self.change(proposal_hash, |all| taken = all.take(principal, now)).ok()?;
+        taken
     }
 
     /// Keeps an approval that was taken and not used, unless there is a newer one. Blocks.
     pub fn give_back(&self, approval: &Approval) -> Result<(), StoreError> {
-        let (after, value) = self.store.get(&self.cell(&approval.proposal_hash))?;
-        if read(value).is_some() {
-            return Ok(());
-        }
-        // Overtaken: a newer one came this moment.
-        self.change(&approval.proposal_hash, after, Some(text(approval))).map(|_| ())
+        self.change(&approval.proposal_hash, |all| all.give_back(approval.clone()))
     }
 
+    /// Changes the approvals of a proposal as they are now: whoever was overtaken by another change begins anew with what that left.
     fn change(
         &self,
         proposal_hash: &str,
-        after: Revision,
-        value: Option<String>,
-    ) -> Result<CommitOutcome, StoreError> {
-        self.store.commit(&[CellChange { cell: self.cell(proposal_hash), after, value }])
+        mut change: impl FnMut(&mut ApprovalsOfProposal),
+    ) -> Result<(), StoreError> {
+        let cell = self.cell(proposal_hash);
+        loop {
+            let (after, value) = self.store.get(&cell)?;
+            let mut all = value.as_deref().map(ApprovalsOfProposal::read).unwrap_or_default();
+            let before = all.clone();
+            change(&mut all);
+            if all == before {
+                return Ok(());
+            }
+            let changes = [CellChange { cell: cell.clone(), after, value: all.text() }];
+            match self.store.commit(&changes)? {
+                CommitOutcome::Done => return Ok(()),
+                CommitOutcome::Overtaken => {}
+            }
+        }
     }
 
     fn denial_cell(&self, proposal_hash: &str) -> Cell {
@@ -89,13 +93,4 @@ impl Approvals {
     fn cell(&self, proposal_hash: &str) -> Cell {
         Cell::Approval { repo: self.repo.clone(), proposal_hash: proposal_hash.to_owned() }
     }
-}
-
-fn text(approval: &Approval) -> String {
-    serde_json::to_string_pretty(approval).unwrap_or_default()
-}
-
-fn read(value: Option<String>) -> Option<Approval> {
-    let approval: Approval = serde_json::from_str(&value?).ok()?;
-    (approval.schema_version == APPROVAL_SCHEMA).then_some(approval)
 }

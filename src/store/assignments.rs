@@ -67,6 +67,15 @@ pub enum Control {
     Request(Box<RequestMessage>),
 }
 
+/// What another node says of a repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wake {
+    /// Its name.
+    pub repository: String,
+    /// Somebody wants it looked at now; else something happened there.
+    pub now: bool,
+}
+
 /// Who had an issue last.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LastHolder {
@@ -161,11 +170,11 @@ pub trait Assignments: Send + Sync {
     /// The assignments of a repository.
     fn of_repository(&self, repo: &RepoName) -> Result<Vec<(AssignmentId, AssignmentCell)>, StoreError>;
 
-    /// Tells the other nodes that something happened in these repositories. It is not kept: whom it does not reach sees it at its next poll.
-    fn wake(&self, repositories: Vec<String>);
+    /// Tells the other nodes this. It is not kept: whom it does not reach sees it at its next poll.
+    fn wake(&self, wakes: Vec<Wake>);
 
-    /// The repositories in which something happened, as other nodes say from now on.
-    fn wakes(&self) -> BoxStream<'static, String>;
+    /// What other nodes say from now on.
+    fn wakes(&self) -> BoxStream<'static, Wake>;
 
     /// Whether a session has not ended, as far as can be told from here.
     fn session_lives(&self, session: &SessionId) -> Result<bool, StoreError>;

@@ -293,7 +293,8 @@ pub fn decide(
 ) -> Result<DecisionOutcome, CommandError> {
     let (lease, call) = approval::named(dir, facts, asked).map_err(not_decided)?;
     let hash = call.proposal_hash.clone();
-    let instead_of = approval::decision(state, &dir.repo, &hash, Clock::system().now()).at();
+    let of = (hash.as_str(), lease.principal.id);
+    let instead_of = approval::decision(state, &dir.repo, of, Clock::system().now()).at();
     let request = asking::request(&dir.repo, &lease.issue.key, what(dir.run_id, hash, instead_of));
     if let Some(nodes) = asking::nodes_to_ask(state)? {
         let heard_by = asking::send(&*nodes, &request)?;

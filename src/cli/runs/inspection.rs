@@ -11,7 +11,9 @@ use super::{all, find, finished, output, read};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::output::Tone;
+use crate::cli::repositories::{self, OpenOptions};
 use crate::domain::comparison::{self, Difference};
+use crate::domain::event::LeaseTaken;
 use crate::domain::run_record::RunRecord;
 use crate::domain::seal::{Proof, SignatureState};
 use crate::domain::statistics::Statistics;
@@ -23,6 +25,7 @@ use crate::record::rendering;
 use crate::record::run_facts;
 use crate::record::seal_check;
 use crate::record::summary_text::counted;
+use crate::repository::context::RepositoryContext;
 use crate::store::run_dir::RunDir;
 use crate::store::seal_index::INDEX;
 use crate::sys::paths::AbsPath;
@@ -136,14 +139,54 @@ fn inspected(context: &Context, dir: &RunDir) -> Result<Inspection, CommandError
     let seal_key = context.config().ok().and_then(|config| config.record.seal_key);
     context.block_on(async {
         let checkout = match &lease {
-            Some(lease) => open_checkout(context, &lease.checkout).await,
+            Some(lease) => inspected_checkout(context, dir, lease).await,
             None => Err("the run's checkout is not known".to_owned()),
         };
         audit::verify(dir, checkout.as_ref().map_err(Clone::clone), seal_key).await
     })
 }
 
-/// The repository that a run worked in, for reading.
+/// The repository with what a run committed, for reading. That of another node's run may not have it.
+async fn inspected_checkout(context: &Context, dir: &RunDir, lease: &LeaseTaken) -> Result<Checkout, String> {
+    let checkout = checkout_of_run(context, dir, lease).await?.checkout;
+    let Some(head) = lease.held.as_ref().and_then(|_| run_facts::read(dir).ok()?.committed).map(|of| of.head)
+    else {
+        return Ok(checkout);
+    };
+    match checkout.has_commit(&head).await {
+        Ok(false) => Err(format!("{} does not have its commit {}", checkout.root(), head.short())),
+        Ok(true) | Err(_) => Ok(checkout),
+    }
+}
+
+/// A repository that a run worked in.
+pub(super) struct RunCheckout {
+    pub checkout: Checkout,
+    /// Another node's run: what this node knows of the repository.
+    pub elsewhere: Option<RepositoryContext>,
+}
+
+/// The repository that a run worked in, for reading: of another node's run the one that the configuration here names.
+pub(super) async fn checkout_of_run(
+    context: &Context,
+    dir: &RunDir,
+    lease: &LeaseTaken,
+) -> Result<RunCheckout, String> {
+    let told = |error: CommandError| error.to_string();
+    match repositories::checkout_of(context, lease).map_err(told)? {
+        Some(place) => {
+            let checkout = open_checkout(context, &place.to_string()).await?;
+            Ok(RunCheckout { checkout, elsewhere: None })
+        }
+        None => {
+            let options = OpenOptions::default();
+            let site = repositories::of_run(context, &dir.repo, None, &options).await.map_err(told)?;
+            Ok(RunCheckout { checkout: site.checkout.clone(), elsewhere: Some(site) })
+        }
+    }
+}
+
+/// A repository at a place, for reading.
 pub(super) async fn open_checkout(context: &Context, path: &str) -> Result<Checkout, String> {
     let path = AbsPath::new(path).map_err(|error| error.to_string())?;
     let environment: Vec<(OsString, OsString)> = context.env.all().collect();

@@ -13,7 +13,9 @@ use crate::cli::context::Context;
 use crate::cli::elsewhere;
 use crate::cli::error::CommandError;
 use crate::cli::output::Tone;
+use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
+use crate::domain::name::CommitId;
 use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
 use crate::domain::stop::StopDetail;
 use crate::git::error::GitError;
@@ -21,6 +23,7 @@ use crate::issue::approval;
 use crate::record::finish::RunState;
 use crate::record::summary_text::counted;
 use crate::record::{rendering, summary_text};
+use crate::repository::context::RepositoryContext;
 use crate::store::journal_file;
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::Clock;
@@ -329,6 +332,35 @@ pub(super) fn events(context: &Context, dir: &RunDir) -> Result<(), CommandError
     read.lines.iter().try_for_each(|line| context.output.json_line(line))
 }
 
+/// Brings what a run of another node committed and pushed.
+async fn brought(
+    site: &RepositoryContext,
+    dir: &RunDir,
+    lease: &LeaseTaken,
+    head: Option<&CommitId>,
+) -> Result<(), CommandError> {
+    let node = lease.held.as_ref().map_or("another node", |held| held.by.node.as_str());
+    let on_its_node = |why: String| {
+        CommandError::failed(format!("what run {} changed cannot be shown: {why}", dir.run_id))
+            .hint(format!("agentd runs diff {}, on {node}", dir.run_id))
+    };
+    let Some(head) = head else {
+        return Err(on_its_node(format!("it committed nothing, and its worktree is on {node}")));
+    };
+    for (branch, commit) in [(&lease.origin.branch, &lease.origin.commit), (&lease.branch, head)] {
+        let is_here = async || site.checkout.has_commit(commit).await.unwrap_or(false);
+        if !is_here().await {
+            site.origin_tip(branch, true).await?;
+        }
+        if !is_here().await {
+            let root = site.checkout.root();
+            let why = format!("neither {root} nor its remote has the commit {} of {branch}", commit.short());
+            return Err(on_its_node(why));
+        }
+    }
+    Ok(())
+}
+
 /// What a run changed: what it committed, else what stands in its worktree.
 pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
     let (facts, _) = super::finished(dir)?;
@@ -339,8 +371,12 @@ pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
             .hint("the checkout, its worktree or the commits may have been removed")
     };
     let (patch, files) = context.block_on(async {
-        let checkout = super::inspection::open_checkout(context, &lease.checkout).await.map_err(failed)?;
+        let found = super::inspection::checkout_of_run(context, dir, lease).await.map_err(failed)?;
+        let checkout = found.checkout;
         let told = |error: GitError| failed(error.to_string());
+        if let Some(site) = &found.elsewhere {
+            brought(site, dir, lease, head).await?;
+        }
         let Some(head) = head else {
             let place = checkout.root().join(&lease.worktree);
             let root = place.parent().unwrap_or_else(|| checkout.root().clone());

@@ -13,12 +13,18 @@ use crate::cli::repositories::{self, OpenOptions};
 use crate::cli::run_command;
 use crate::config::config_file::Publish;
 use crate::domain::comparison;
+use crate::domain::event::LeaseTaken;
+use crate::domain::facts::RunFacts;
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::other_definition::OtherDefinition;
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::RunRecord;
+use crate::git::checkout::Checkout;
+use crate::git::error::GitError;
 use crate::issue::reference::IssueSource;
 use crate::lifecycle::request::RunRequest;
 use crate::replay::recorded_run::{RecordedRun, ReplayMode};
+use crate::repository::context::RepositoryContext;
 use crate::repository::open::{Opening, open};
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::files;
@@ -90,14 +96,10 @@ pub(super) fn replay(
         other_definition: OtherDefinition::default(),
         dry_run: false,
     };
-    let mut refs = vec![(lease.origin.branch.full(), lease.origin.commit.clone())];
-    refs.extend(
-        facts
-            .first_head
-            .iter()
-            .filter(|head| **head != lease.origin.commit)
-            .map(|head| (lease.branch.full(), head.clone())),
-    );
+    let mut begins = vec![(&lease.origin.branch, &lease.origin.commit)];
+    let head = facts.first_head.as_ref().filter(|head| **head != lease.origin.commit);
+    begins.extend(head.map(|head| (&lease.branch, head)));
+    let refs: Vec<_> = begins.iter().map(|(branch, commit)| (branch.full(), (*commit).clone())).collect();
     let agents = with_agents.map_or_else(
         || site.checkout.root().as_path().join(".agent"),
         |dir| context.env.working_dir().join(dir),
@@ -105,7 +107,9 @@ pub(super) fn replay(
     let place = site.checkout.root().to_string();
     let ended = context.block_on(async {
         let checkout = open_checkout(context, &place).await.map_err(CommandError::failed)?;
-        checkout.scratch(&root, &refs).await.map_err(|error| CommandError::failed(error.to_string()))?;
+        bring_beginning(&site, dir, &begins).await?;
+        let scratch = checkout.scratch(&root, &refs).await.map_err(git_failed)?;
+        bring_states(&site, &scratch, dir, (&facts, lease)).await?;
         copy_tree(&agents, &root.as_path().join(".agent"))?;
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
@@ -133,6 +137,64 @@ pub(super) fn replay(
     tell(context, &recorded, &replayed, &recorded_run)
 }
 
+fn git_failed(error: GitError) -> CommandError {
+    CommandError::failed(error.to_string())
+}
+
+/// The commits that the run began from, where another clone worked on it.
+async fn bring_beginning(
+    site: &RepositoryContext,
+    dir: &RunDir,
+    begins: &[(&BranchName, &CommitId)],
+) -> Result<(), CommandError> {
+    for (branch, commit) in begins {
+        if site.checkout.has_commit(commit).await.map_err(git_failed)? {
+            continue;
+        }
+        site.origin_tip(branch, true).await?;
+        if !site.checkout.has_commit(commit).await.map_err(git_failed)? {
+            let (root, short) = (site.checkout.root(), commit.short());
+            return Err(CommandError::failed(format!(
+                "run {} began from the commit {short} of {branch}, which neither {root} nor its remote has",
+                dir.run_id
+            ))
+            .hint(format!("git fetch in {root} where another remote has it")));
+        }
+    }
+    Ok(())
+}
+
+/// What the visits of another node's run left, from the bundles that it kept for others. This repository does not get them.
+async fn bring_states(
+    site: &RepositoryContext,
+    scratch: &Checkout,
+    dir: &RunDir,
+    (facts, lease): (&RunFacts, &LeaseTaken),
+) -> Result<(), CommandError> {
+    for (visit, commit) in &facts.checkpoints {
+        if scratch.has_commit(commit).await.map_err(git_failed)? {
+            continue;
+        }
+        let Some((_, bundle)) = facts.bundles.iter().find(|(of, _)| of == commit) else {
+            let node = lease.held.as_ref().map_or("its node", |held| held.by.node.as_str());
+            return Err(CommandError::failed(format!(
+                "what visit {visit} of run {} left is not in this checkout, and was not kept for other nodes",
+                dir.run_id
+            ))
+            .hint(format!("agentd runs replay {}, on {node}", dir.run_id)));
+        };
+        bring_beginning(site, dir, &[(&lease.origin.branch, &bundle.prerequisite)]).await?;
+        if let Some(remote) = site.authorised_remote().await? {
+            site.checkout.bring_contents(&remote, &bundle.prerequisite).await.map_err(git_failed)?;
+        }
+        let reference = format!("refs/agentd/checkpoints/{}/{visit}", dir.run_id);
+        let file = dir.path.join(&bundle.file.path);
+        let taken = scratch.take_bundle(&file, (&bundle.prerequisite, None), (&reference, commit)).await;
+        taken.map_err(git_failed)?;
+    }
+    Ok(())
+}
+
 fn tell(
     context: &Context,
     recorded: &(RunRecord, RunOutput),
@@ -144,10 +206,11 @@ fn tell(
     let (tools, models) = recorded_run.effects();
     let equal = found.is_empty() && missing.is_none();
     let end = &replayed.1;
+    let why = end.error.as_ref().map(|error| error.message.as_str());
     if context.output.json() {
         context.output.document(&json!({
             "equal": equal, "run_id": recorded.1.run_id, "missing": missing,
-            "stop_reason": end.stop_reason, "stop_detail": end.stop_detail,
+            "stop_reason": end.stop_reason, "stop_detail": end.stop_detail, "error": why,
             "tools_run": tools, "model_requests": models, "differences": differences(&found),
         }))?;
         return Ok(u8::from(!equal));
@@ -157,6 +220,9 @@ fn tell(
     }
     for line in super::inspection::difference_lines(&found) {
         context.output.line(line)?;
+    }
+    if let Some(why) = why.filter(|_| !equal) {
+        context.output.line(format!("the replay ends with: {why}"))?;
     }
     context.output.line(format!(
         "{} ({} / {}; {tools} tools run, {models} model requests made)",

@@ -13,6 +13,7 @@ use crate::daemon::poll::Watch;
 use crate::daemon::state_format::RepositoryState;
 use crate::domain::name::RepoName;
 use crate::github::PageCache;
+use crate::store::assignments::Wake;
 use crate::store::port::{HeldLease, LeaseKey, LeaseNotTaken, StoreError};
 use crate::store::run_dir::StateDir;
 
@@ -147,7 +148,8 @@ impl Daemon {
         let resting =
             self.cluster.resting.iter().map(|watch| watch.watched.name.to_string().to_ascii_lowercase());
         let is_meant = |name: &String| hinted.now || hinted.somewhere || hinted.repositories.contains(name);
-        let meant: Vec<String> = resting.filter(is_meant).collect();
+        let meant: Vec<Wake> =
+            resting.filter(is_meant).map(|repository| Wake { repository, now: hinted.now }).collect();
         if !meant.is_empty() {
             assignments.wake(meant);
         }

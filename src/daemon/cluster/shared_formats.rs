@@ -10,7 +10,9 @@ use crate::conversation::inbox::inbox_format::{self, Inbox};
 use crate::conversation::parked::parked_format::{self, ParkedIssue};
 use crate::daemon::state_format::{self, DaemonState};
 use crate::daemon::status_format::{self, Status};
-use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
+use crate::domain::approval::{
+    APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial, SEVERAL_APPROVALS_SCHEMA, SeveralApprovals,
+};
 use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, AssignmentCell};
 use crate::domain::cluster::cells::{
     self, ISSUE_SCHEMA, IssueCell, META_SCHEMA, MetaCell, NODE_SCHEMA, NodeCell, REPO_SCHEMA, RepoCell,
@@ -65,7 +67,7 @@ fn again<T: Serialize + DeserializeOwned>(text: &str, version: &'static str) -> 
 }
 
 /// All of them, but for a run's row, which is one of our records, and for journals and blobs, which are as on files.
-pub const SHARED_FORMATS: [SharedFormat; 21] = [
+pub const SHARED_FORMATS: [SharedFormat; 22] = [
     format::<MetaCell>("cell-meta", Some(META_SCHEMA)),
     format::<NodeCell>("cell-node", Some(NODE_SCHEMA)),
     format::<IssueCell>("cell-issue", Some(ISSUE_SCHEMA)),
@@ -77,6 +79,7 @@ pub const SHARED_FORMATS: [SharedFormat; 21] = [
     format::<AssignmentEnd>("cell-assignment-end", None),
     format::<QuotaCell>("cell-quota", Some(QUOTA_SCHEMA)),
     format::<Approval>("cell-grant", Some(APPROVAL_SCHEMA)),
+    format::<SeveralApprovals>("cell-grants", Some(SEVERAL_APPROVALS_SCHEMA)),
     format::<Denial>("cell-denial", Some(DENIAL_SCHEMA)),
     format::<Spending>("cell-spend", Some(DAY_SPENDING_SCHEMA)),
     format::<Spending>("cell-issue-spend", Some(ISSUE_SPENDING_SCHEMA)),

@@ -41,7 +41,8 @@ impl NodeWord {
 }
 
 /// One status of all nodes: what runs, waits and is polled, each item with its node. Everything else is as `base` says, which is the status
-/// of who tells it. A run that was given to another node is told by that one. Where no node works, it is as they left it.
+/// of who tells it. A run that was given to another node is told by that one. What runs does not wait, whoever has not heard of that yet.
+/// Where no node works, it is as they left it.
 pub fn of_all(base: Status, words: &[NodeWord]) -> Status {
     let somebody_works = words.iter().any(|word| word.lives);
     let living: Vec<(&str, &Status)> = words
@@ -61,9 +62,12 @@ pub fn of_all(base: Status, words: &[NodeWord]) -> Status {
         somebody_works
             || !repositories.iter().any(|of| of.repo == issue.repo && of.node.as_deref() != Some(node))
     };
+    let running = running(&living);
+    let runs =
+        |issue: &IssueStatus| running.iter().any(|run| (&run.repo, run.issue) == (&issue.repo, issue.issue));
     let issues = |list: fn(&Status) -> &Vec<IssueStatus>| {
         let all = living.iter().flat_map(|(node, status)| {
-            let told = list(status).iter().filter(|issue| knows(node, issue));
+            let told = list(status).iter().filter(|issue| knows(node, issue) && !runs(issue));
             told.map(|issue| IssueStatus { node: Some((*node).to_owned()), ..issue.clone() })
         });
         let mut all: Vec<IssueStatus> = all.collect();
@@ -71,9 +75,9 @@ pub fn of_all(base: Status, words: &[NodeWord]) -> Status {
         all
     };
     Status {
-        running: running(&living),
         waiting: issues(|status| &status.waiting),
         parked: issues(|status| &status.parked),
+        running,
         nodes: nodes.collect(),
         repositories,
         ..base
@@ -94,7 +98,9 @@ fn running(living: &[(&str, &Status)]) -> Vec<RunningStatus> {
         let runs = status.running.iter().filter(|run| !told_there(run));
         all.extend(runs.map(|run| RunningStatus { node: Some((*node).to_owned()), ..run.clone() }));
     }
-    all.sort_by(|a, b| (&a.repo, a.issue, &a.node).cmp(&(&b.repo, b.issue, &b.node)));
+    // An issue has one run: of a node that is gone and not known to be yet, it is the earlier one.
+    all.sort_by(|a, b| (&a.repo, a.issue, b.since, &a.node).cmp(&(&b.repo, b.issue, a.since, &b.node)));
+    all.dedup_by(|later, first| (&later.repo, later.issue) == (&first.repo, first.issue));
     all
 }
 
@@ -166,6 +172,24 @@ mod tests {
         assert_eq!(lives, [("a", true), ("b", true), ("c", false)]);
         let left = of_all(words[0].status.clone().unwrap(), &words[2..]);
         assert_eq!(left.running.len(), 2, "nobody works: as it was left");
+    }
+
+    #[test]
+    fn an_issue_that_runs_anywhere_does_not_wait_and_has_one_run() {
+        let waits = json!([{ "repo": "demo/shop", "issue": 7, "code": "no_slot", "text": "" }, { "repo": "demo/shop", "issue": 8, "code": "no_slot", "text": "" }]);
+        let mut later = run(7, None);
+        later["since"] = json!("2026-01-01T00:01:00Z");
+        let words = [
+            word("a", true, json!({ "waiting": waits })),
+            word("b", true, json!({ "running": [run(7, None)] })),
+            // It goes on with it, and not everybody knows yet that b is gone.
+            word("c", true, json!({ "running": [later] })),
+        ];
+        let all = of_all(words[0].status.clone().unwrap(), &words);
+        let waiting: Vec<u64> = all.waiting.iter().map(|issue| issue.issue).collect();
+        let running: Vec<_> =
+            all.running.iter().map(|run| (run.issue, run.node.as_deref().unwrap())).collect();
+        assert_eq!((waiting, running), (vec![8], vec![(7, "c")]));
     }
 
     #[test]

@@ -166,6 +166,18 @@ pub async fn was_elsewhere(context: &RepositoryContext, last: Option<&MappingRec
     read.await.unwrap_or(false)
 }
 
+/// The node whose run was the newest of an issue, where that is another one: what is here of the issue is older then.
+pub async fn node_elsewhere(context: &RepositoryContext, last: Option<&MappingRecord>) -> Option<String> {
+    let last = last?;
+    if !was_elsewhere(context, Some(last)).await {
+        return None;
+    }
+    let dir = context.state.run(&context.repo, last.run_id);
+    let read = tokio::task::spawn_blocking(move || run_facts::read_anywhere(&dir).ok().flatten());
+    let held = read.await.ok().flatten().and_then(|facts| facts.lease?.held);
+    Some(held.map_or_else(|| "that had it last".to_owned(), |held| node_of(&held.by.node).to_owned()))
+}
+
 /// The run that a person wants to continue, or `None` for a success. Its failed visits are visited again. If it ended
 /// by itself, the worktree stays as it is.
 pub async fn resumed(

@@ -21,7 +21,7 @@ use crate::domain::cluster::lease;
 use crate::domain::cluster::names::{Names, last_tokens};
 use crate::domain::name::RepoName;
 use crate::store::assignments::{
-    AssignmentId, Assignments, CapOfAll, Control, LastHolder, NodeRoom, Room, RoomNow,
+    AssignmentId, Assignments, CapOfAll, Control, LastHolder, NodeRoom, Room, RoomNow, Wake,
 };
 use crate::store::port::StoreError;
 
@@ -350,11 +350,11 @@ impl Assignments for NatsStore {
         })?
     }
 
-    fn wake(&self, repositories: Vec<String>) {
-        self.send_wakes(repositories);
+    fn wake(&self, wakes: Vec<Wake>) {
+        self.send_wakes(wakes);
     }
 
-    fn wakes(&self) -> BoxStream<'static, String> {
+    fn wakes(&self) -> BoxStream<'static, Wake> {
         self.hear_wakes()
     }
 

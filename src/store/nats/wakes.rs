@@ -2,25 +2,33 @@
 
 use std::time::Duration;
 
-use async_nats::Subscriber;
+use async_nats::{HeaderMap, Message, Subscriber};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
 use super::connection::REQUEST;
 use super::shared::NatsStore;
 use crate::domain::causes::with_causes;
+use crate::store::assignments::Wake;
 use crate::store::port::StoreError;
 
 /// How long until it is listened anew.
 const AGAIN: Duration = Duration::from_millis(500);
+/// The header of a message that says to look now. A version that does not know it looks as if something had happened.
+const NOW: &str = "Agentd-Look-Now";
 
 impl NatsStore {
-    /// Sends a message for each of these repositories, and waits for nothing.
-    pub(super) fn send_wakes(&self, repositories: Vec<String>) {
+    /// Sends a message for each of these, and waits for nothing.
+    pub(super) fn send_wakes(&self, wakes: Vec<Wake>) {
         let (client, subject) = (self.shared.connection.link().client, self.names().wake());
         self.shared.connection.begin(async move {
-            for repository in repositories {
-                if let Err(error) = client.publish(subject.clone(), repository.into()).await {
+            for Wake { repository, now } in wakes {
+                let mut headers = HeaderMap::new();
+                if now {
+                    headers.insert(NOW, "yes");
+                }
+                let sent = client.publish_with_headers(subject.clone(), headers, repository.into());
+                if let Err(error) = sent.await {
                     tracing::debug!("a poller is not woken: {}", with_causes(&error));
                 }
             }
@@ -53,8 +61,8 @@ impl NatsStore {
         }
     }
 
-    /// The repositories that such messages name from now on.
-    pub(super) fn hear_wakes(&self) -> BoxStream<'static, String> {
+    /// What such messages say from now on.
+    pub(super) fn hear_wakes(&self) -> BoxStream<'static, Wake> {
         let (client, subject) = (self.shared.connection.link().client, self.names().wake());
         let heard = stream::unfold(None::<Subscriber>, move |mut messages| {
             let (client, subject) = (client.clone(), subject.clone());
@@ -66,7 +74,7 @@ impl NatsStore {
                     if let Some(found) = &mut messages
                         && let Some(message) = found.next().await
                     {
-                        return Some((String::from_utf8_lossy(&message.payload).into_owned(), messages));
+                        return Some((wake(&message), messages));
                     }
                     messages = None;
                     tokio::time::sleep(AGAIN).await;
@@ -75,4 +83,9 @@ impl NatsStore {
         });
         heard.boxed()
     }
+}
+
+fn wake(message: &Message) -> Wake {
+    let now = message.headers.as_ref().is_some_and(|headers| headers.get(NOW).is_some());
+    Wake { repository: String::from_utf8_lossy(&message.payload).into_owned(), now }
 }

@@ -379,7 +379,7 @@ async fn h_08_money_of_a_day_for_four_requests_is_not_exceeded_by_six_on_three_n
 }
 
 #[test]
-fn h_39_one_grant_is_used_by_one_of_two_nodes_that_propose_at_once() {
+fn h_39_one_grant_is_used_by_one_of_the_nodes_that_propose_at_once_and_each_of_several_people_has_its_own() {
     if !is_there("h_39") {
         return;
     }
@@ -415,7 +415,24 @@ fn h_39_one_grant_is_used_by_one_of_two_nodes_that_propose_at_once() {
             at_once.into_iter().map(|one| one.join().unwrap()).collect()
         });
         assert_eq!(taken.iter().flatten().collect::<Vec<_>>(), [&grant], "round {round}");
-        assert_eq!(nodes[1].find(&grant.proposal_hash), None);
+        assert_eq!(nodes[1].find(&grant.proposal_hash, person.id, now), None);
+        // Four nodes keep one each, for the runs of four people: each of these uses its own, and no other.
+        let people: Vec<Principal> =
+            ["2", "3", "4", "5"].map(|id| Principal::new(PrincipalSource::Github, id, None)).into();
+        let given = |of: &Principal| Approval { principal: of.clone(), ..grant.clone() };
+        std::thread::scope(|scope| {
+            for (node, of) in nodes.iter().zip(&people) {
+                let begin = &begin;
+                scope.spawn(move || {
+                    begin.wait();
+                    node.put(&given(of)).unwrap();
+                });
+            }
+        });
+        for of in &people {
+            assert_eq!(nodes[0].take(&grant.proposal_hash, of.id, now), Some(given(of)), "round {round}");
+            assert_eq!(nodes[1].take(&grant.proposal_hash, of.id, now), None, "round {round}");
+        }
     }
 }
 

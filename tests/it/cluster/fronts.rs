@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::daemons::{Daemon, all_runs};
+use super::moving;
 use super::running::world;
 use super::server::is_there;
 use super::taking_over::Node;
@@ -164,5 +165,125 @@ async fn k_061_page_and_api_of_each_node_tell_of_a_run_wherever_it_works() {
     assert_eq!(other.json("/api/v1/runs").await["total"], json!(1));
     first.kill();
     second.kill();
+    world.finish().await;
+}
+
+/// How often the issue stands in a status, wherever.
+fn stands(status: &Value) -> usize {
+    let is = |item: &&Value| item["issue"] == json!(7);
+    let lists = ["running", "waiting", "parked"];
+    lists.iter().map(|list| status[list].as_array().into_iter().flatten().filter(is).count()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_061_an_issue_that_was_admitted_waits_or_runs_at_each_moment_and_never_both_or_neither() {
+    if !is_there("k_061_one_of_both") {
+        return;
+    }
+    let (world, _server) = world(2).await;
+    let (a, b) = (listening(&world, "a").await, listening(&world, "b").await);
+    // The poller has the least room, so that what it begins works on the other.
+    let text = std::fs::read_to_string(&a.config).unwrap();
+    std::fs::write(&a.config, text.replace("poll_interval", "max_concurrent_runs = 1\npoll_interval"))
+        .unwrap();
+    let first = Daemon::start(&world, &a);
+    until_or("it polls", || a.said().contains("this node polls the repository now"), || a.said()).await;
+    let second = Daemon::start(&world, &b);
+    let fronts = [Front::of(&a).await, Front::of(&b).await];
+    for front in &fronts {
+        let both = |status: &Value| status["nodes"].as_array().map(Vec::len) == Some(2);
+        front.told("/api/v1/status", "both nodes", both).await;
+    }
+    // A node that has been given a run needs some seconds until it speaks of it; later it dies.
+    let slow = json!({ "path": "/git/**", "kind": "delay", "delay_ms": 3_000, "times": 2 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    slow_model(&world, 2, 600_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let (bare, mut second) = (world.dir.path().join("bare"), Some(second));
+    let (mut seen, mut begins) = (false, 0);
+    let is_done = || world.labels() == ["agentd:done"];
+    loop {
+        // What is asked later may be no older.
+        let mut told = vec![fronts[0].json("/api/v1/status").await];
+        if second.is_some() {
+            told.push(fronts[1].json("/api/v1/status").await);
+        }
+        let (_, document) = moving::document(&world, "cluster.toml", &bare, &["status"]).await;
+        let words = moving::agentd(&world, "cluster.toml", &bare, &["status"]).await;
+        let words = String::from_utf8(words.stdout).unwrap();
+        if is_done() {
+            break;
+        }
+        let foreground = document["foreground"].as_array().map_or(0, Vec::len);
+        let times: Vec<usize> = told
+            .iter()
+            .map(stands)
+            .chain([
+                stands(&document["status"]) + foreground,
+                words.lines().filter(|line| line.contains("demo/shop#7")).count(),
+            ])
+            .collect();
+        let all_told = || format!("{times:?} {told:#?}\n{document:#}\n{words}\n{}", a.said());
+        // The other front may be a second behind; what the store has is alike for all that ask after it.
+        let of_store = &times[times.len() - 2..];
+        if seen {
+            assert!(times[0] == 1 && of_store == [1, 1], "{}", all_told());
+        }
+        assert!(times.iter().all(|times| *times <= 1), "{}", all_told());
+        seen |= of_store[0] == 1;
+        assert!(!seen || of_store[1] == 1, "{}", all_told());
+        begins += usize::from(seen && b.began() == 0);
+        if b.has("visit_started", 2)
+            && world.sim.model_requests().len() == 3
+            && times.iter().all(|times| *times == 1)
+        {
+            second.take().into_iter().for_each(Daemon::kill);
+        }
+    }
+    assert!(begins > 0 && second.is_none(), "it was looked before the run began, and after its node died");
+    first.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_035_people_who_ask_a_node_that_does_not_poll_to_look_now_are_heard_by_the_one_that_does() {
+    if !is_there("k_035_refresh") {
+        return;
+    }
+    let (world, _server) = world(1).await;
+    let (a, b) = (listening(&world, "a").await, listening(&world, "b").await);
+    for node in [&a, &b] {
+        let text = std::fs::read_to_string(&node.config).unwrap();
+        std::fs::write(&node.config, text.replace("poll_interval = \"1s\"", "poll_interval = \"1h\""))
+            .unwrap();
+    }
+    let first = Daemon::start(&world, &a);
+    let looks =
+        || world.sim.requests().iter().filter(|asked| asked.target.contains("/demo/shop/issues?")).count();
+    until_or("a first look", || looks() > 0, || a.said()).await;
+    let second = Daemon::start(&world, &b);
+    let (poller, other) = (Front::of(&a).await, Front::of(&b).await);
+    other.told("/api/v1/status", "who polls", |status| status["repositories"][0]["node"] == json!("a")).await;
+    let refresh = async |front: &Front| {
+        let asked = front.http.post(format!("{}/api/v1/refresh", front.base)).send().await.unwrap();
+        (asked.status().as_u16(), asked.json::<Value>().await.unwrap())
+    };
+    // Each is heard at once, however short ago the last one was.
+    for front in [&other, &poller, &other, &other] {
+        let before = looks();
+        let (code, told) = refresh(front).await;
+        assert_eq!((code, &told["accepted"]), (202, &json!(true)), "{told:#}");
+        let begin = std::time::Instant::now();
+        until_or("it looks", || looks() > before, || a.said()).await;
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    }
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let begin = std::time::Instant::now();
+    assert_eq!(refresh(&other).await.0, 202);
+    until_or("it begins", || a.began() + b.began() == 1, || a.said()).await;
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    until("it is done", || world.labels() == ["agentd:done"]).await;
+    first.stop().await;
+    second.stop().await;
     world.finish().await;
 }

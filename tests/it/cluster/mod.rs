@@ -26,6 +26,8 @@ mod draining;
 #[cfg(feature = "nats")]
 mod eater;
 #[cfg(feature = "nats")]
+mod elsewhere;
+#[cfg(feature = "nats")]
 mod faults;
 mod fronts;
 #[cfg(feature = "nats")]
@@ -41,6 +43,8 @@ pub mod moving;
 mod assignments;
 #[cfg(feature = "nats")]
 mod pairs;
+#[cfg(feature = "nats")]
+mod plans;
 #[cfg(feature = "nats")]
 mod polling;
 #[cfg(feature = "nats")]

@@ -156,3 +156,41 @@ async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
     }
     yard.violations();
 }
+
+#[tokio::test]
+async fn whoever_asks_to_look_now_has_repositories_looked_at_where_nothing_has_happened_for_long() {
+    let names: Vec<String> = (0..10).map(|n| format!("octo/many-{n}")).collect();
+    let entry = |name: &String| {
+        format!("[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\" }}\n")
+    };
+    let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
+    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
+    parts.poll_interval = Duration::from_secs(600);
+    parts.repositories =
+        names.iter().map(|name| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() }).collect();
+    let mut daemon = Daemon::open(parts).unwrap();
+    let hints = daemon.hints();
+    let asked = || yard.sim.requests().len();
+    let looks = |name: &str| {
+        let path = format!("/repos/{name}/issues?");
+        yard.sim.requests().iter().filter(|asked| asked.target.starts_with(&path)).count()
+    };
+    let ask = async {
+        while asked() < 4 * names.len() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        at_rest(asked).await;
+        for times in 2..4 {
+            hints.look_now();
+            let begin = std::time::Instant::now();
+            while names.iter().any(|name| looks(name) < times) && begin.elapsed() < Duration::from_secs(20) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let seen: Vec<usize> = names.iter().map(|name| looks(name)).collect();
+            assert!(seen.iter().all(|looks| *looks >= times), "{seen:?}");
+        }
+        yard.shutdown.request_stop();
+    };
+    futures::future::join(daemon.run(), ask).await;
+    yard.violations();
+}

@@ -379,3 +379,27 @@ async fn p_037_what_is_approved_for_somebody_elses_run_lets_no_daemon_go_on_and_
     daemon.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_037_what_is_approved_for_the_runs_of_two_people_counts_for_both() {
+    let wants = || calls(&[write("release/notes.md")]);
+    let again = [hands_over(), wants(), says("closing")];
+    let replies = [hands_over(), wants(), wants(), wants(), says("closing")].into_iter().chain(again);
+    let world = two_steps(replies.collect()).await;
+    let command = ["run", "--issue", "7", "--agent", "f0"];
+    let (_, output) = world.json(&command).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    approve(&world).await;
+    // Ada's run wants the same, and has an approval of its own.
+    let daemon = Running::start(&world, &[]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    waits(&world, 2).await;
+    approve(&world).await;
+    until("done", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    // The one for the machine's user is there still, for one use.
+    let (code, output) = world.json(&command).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(0), &json!("completed")), "{output:#}");
+    is_written(&world);
+    world.finish().await;
+}
