@@ -45,6 +45,17 @@ pub enum PathError {
         /// Where it points, inside the worktree.
         target: String,
     },
+    /// It is in another repository than the worktree's.
+    #[error(
+        "\"{named}\" is in \"{folder}\", a git repository of its own (a submodule, or one that was made here), and no commit of \
+         this work would have it; write outside of it"
+    )]
+    OtherRepository {
+        /// The path.
+        named: String,
+        /// Where that repository is.
+        folder: String,
+    },
     /// Something else than a file stands there.
     #[error("\"{0}\" is not a regular file")]
     NotAFile(String),
@@ -206,6 +217,12 @@ impl WorktreePath {
     pub fn replace(&self, content: &[u8]) -> Result<bool, PathError> {
         if let Some(link) = &self.link {
             return Err(PathError::Link { named: text(link), target: self.relative() });
+        }
+        let folders = self.relative.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        let is_repository =
+            |folder: &&Path| self.root.as_path().join(folder).join(".git").symlink_metadata().is_ok();
+        if let Some(folder) = folders.into_iter().find(is_repository) {
+            return Err(PathError::OtherRepository { named: self.relative(), folder: text(folder) });
         }
         match inside::replace(self, content) {
             Ok(new) => Ok(new),
