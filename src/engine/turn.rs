@@ -67,10 +67,11 @@ enum After {
 }
 
 impl Session<'_> {
-    /// Tells the model what people said, once it has the results of its calls. A turn for the report alone does not: what
-    /// was said waits for another run.
+    /// Tells the model what people said: before its first turn, as it may report in that, and once it has the results of its
+    /// calls. A turn for the report alone does not: what was said waits for another run.
     pub(super) async fn take_new_remarks(&mut self) -> Result<(), Abort> {
-        if self.is_final() || !matches!(self.conversation.messages().last(), Some(Message::Tool { .. })) {
+        let has_results = matches!(self.conversation.messages().last(), Some(Message::Tool { .. }));
+        if self.is_final() || !(self.turn == 1 || has_results) {
             return Ok(());
         }
         if let Some(content) =

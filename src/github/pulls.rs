@@ -37,8 +37,6 @@ pub struct Pull {
     pub open: bool,
     /// When it was last changed, as GitHub writes it.
     pub updated_at: Option<String>,
-    /// Whether anything has happened to it since it was opened, as far as its times say.
-    pub touched: bool,
     /// Whether it was merged.
     pub merged: bool,
     /// Whether it is a draft.
@@ -110,7 +108,6 @@ fn pull(repo: &RepoName, wire: PullWire) -> Pull {
         title: wire.title,
         body: wire.body,
         open: wire.state == "open",
-        touched: wire.updated_at != wire.created_at,
         updated_at: wire.updated_at,
         merged: wire.merged_at.is_some(),
         draft: wire.draft,

@@ -205,7 +205,6 @@ pub(super) struct PullWire {
     #[serde(default, deserialize_with = "nullable")]
     pub body: String,
     pub merged_at: Option<DateTime<Utc>>,
-    pub created_at: Option<String>,
     pub updated_at: Option<String>,
     pub mergeable: Option<bool>,
     pub head: Option<SideWire>,

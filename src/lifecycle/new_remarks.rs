@@ -98,16 +98,22 @@ pub async fn note_changes(run: &Run<'_>) {
     }
 }
 
-/// What the run was started with was told, if it made a visit of its own and nobody goes on with it.
+/// What the run was started with was told, if it made a visit of its own. Where a successor goes on with it, all of it waits for that
+/// one, which tells it or takes over the visits that were told.
 pub async fn close(run: &Run<'_>) {
     let Some(cell) = inbox(run) else { return };
     let facts = run.journal.facts();
     let begun = facts.unfinished.is_some() || facts.visits.len() > facts.imported;
     let goes_on = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);
-    let told = told(&facts);
+    // Finished visits that it took over were told what they were told: they are part of its work.
+    let told = told(&run.facts_with_predecessors().await);
     let note = move |inbox: &mut Inbox| {
-        inbox.tell(&told);
-        inbox.give_back(begun && !goes_on);
+        if goes_on {
+            inbox.give_back(false);
+        } else {
+            inbox.tell(&told);
+            inbox.give_back(begun);
+        }
     };
     if let Err(error) = cell.update(note).await {
         tracing::error!(%error, "what was told cannot be noted");

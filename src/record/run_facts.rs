@@ -51,6 +51,7 @@ pub async fn with_predecessors(state: &StateDir, repo: &RepoName, facts: RunFact
                 Event::SessionOpened(session) => session.visit as usize <= left,
                 Event::ItemRecorded { visit, .. } => *visit as usize <= left,
                 Event::ReportCaptured(report) => report.visit as usize <= left,
+                Event::RemarkTold { visit, .. } => *visit as usize <= left,
                 Event::ToolFacts { .. } => true,
                 _ => false,
             };
