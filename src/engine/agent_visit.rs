@@ -233,7 +233,8 @@ impl AgentVisit<'_> {
                     // What people said meanwhile is its next prompt; at its last launch it waits for another run.
                     let more = self.launches < MOST_LAUNCHES && self.world.asked_to_stop().is_none();
                     let since = self.world.0.new_remarks.as_ref().filter(|_| more);
-                    let Some(words) = super::new_remarks::take(since, &self.record, self.launches).await?
+                    let Some(words) =
+                        super::new_remarks::take(since, &self.record, (self.launches, true)).await?
                     else {
                         return Ok(report);
                     };

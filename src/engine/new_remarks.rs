@@ -24,18 +24,18 @@ pub struct NewRemark {
 }
 
 /// Gives what people said since the last time, in the order in which it came, for a turn of a visit. What was given counts
-/// as told.
-pub type RemarksSince = Arc<dyn Fn(u32, u32) -> BoxFuture<'static, Vec<NewRemark>> + Send + Sync>;
+/// as told. The flag: the model has had its first turn; before that its prompt has all that was written on GitHub.
+pub type RemarksSince = Arc<dyn Fn(u32, u32, bool) -> BoxFuture<'static, Vec<NewRemark>> + Send + Sync>;
 
 /// Takes what was said and puts it on the record, before any request has it. `None` = nothing was said.
 pub(super) async fn take(
     since: Option<&RemarksSince>,
     record: &SessionTrace,
-    turn: u32,
+    (turn, begun): (u32, bool),
 ) -> Result<Option<String>, Abort> {
     let Some(since) = since else { return Ok(None) };
     let visit = record.ids().visit;
-    let remarks = since(visit, turn).await;
+    let remarks = since(visit, turn, begun).await;
     if remarks.is_empty() {
         return Ok(None);
     }

@@ -75,7 +75,7 @@ impl Session<'_> {
             return Ok(());
         }
         if let Some(content) =
-            new_remarks::take(self.world.new_remarks.as_ref(), &self.record, self.turn).await?
+            new_remarks::take(self.world.new_remarks.as_ref(), &self.record, (self.turn, has_results)).await?
         {
             let message = Message::User { content };
             self.guard.append(std::slice::from_ref(&message));

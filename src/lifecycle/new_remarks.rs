@@ -51,7 +51,7 @@ pub async fn open(run: &Run<'_>) {
 pub fn since(run: &Run<'_>) -> Option<RemarksSince> {
     if let Some(recorded) = &run.context.replay {
         let recorded = Arc::clone(recorded);
-        return Some(Arc::new(move |visit, turn| {
+        return Some(Arc::new(move |visit, turn, _| {
             let said = recorded.new_remarks(visit, turn);
             async move { said }.boxed()
         }));
@@ -64,9 +64,9 @@ pub fn since(run: &Run<'_>) -> Option<RemarksSince> {
         most: run.context.config.conversation.max_chars_each,
         given: Mutex::default(),
     });
-    Some(Arc::new(move |_, _| {
+    Some(Arc::new(move |_, _, begun| {
         let listener = Arc::clone(&listener);
-        async move { listener.take().await }.boxed()
+        async move { listener.take(begun).await }.boxed()
     }))
 }
 
@@ -143,10 +143,11 @@ struct Listener {
 
 impl Listener {
     /// What came since the last time. What does not fit into one message comes the next time.
-    async fn take(&self) -> Vec<NewRemark> {
+    async fn take(&self, begun: bool) -> Vec<NewRemark> {
         let mut given = self.given.lock().await;
         match self.waiting(&given).await {
-            Ok(waiting) => {
+            Ok(mut waiting) => {
+                waiting.retain(|heard| begun || heard.said);
                 let mut said = Vec::new();
                 let mut left = self.most;
                 for heard in waiting {

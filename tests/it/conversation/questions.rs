@@ -349,6 +349,7 @@ async fn what_a_follow_up_run_asked_ends_with_its_pull_request_and_holds_no_next
     super::briefing::admin(&world, "POST", &format!("pulls/{pull}/merge"), &json!({ "actor": "ada" }));
     let over = || told(&world, "A person was waited for, and is no more") == 1;
     until_or("it is told", over, || format!("{:?} {:#?}", labels(&world), comments(&world))).await;
+    until_labels(&world, &["agentd:done"]).await;
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     until_or(
         "the next run",

@@ -101,7 +101,7 @@ async fn c_i25_a_comment_while_a_run_works_is_in_its_next_request_and_starts_no_
     let events = text(&world.agentd(&["runs", "events", "latest", "--json"]).await.stdout);
     assert!(events.contains("remark_heard") && events.contains("remark_told"), "{events}");
     // The record is played again without GitHub, and comes to the same.
-    let dir = crate::outside::solo::newest(&world);
+    let dir = newest(&world);
     let run = dir.file_name().unwrap().to_str().unwrap().to_owned();
     let (code, _) = world.json(&["runs", "replay", &run, "--mode", "strict"]).await;
     assert_eq!(code, Some(0));
@@ -401,7 +401,7 @@ async fn c_i36_an_issue_that_is_transferred_in_a_run_ends_it_and_nothing_is_writ
     let daemon = Running::start(&world, &[]);
     until("work", || asked(&world) == 1).await;
     admin(&world, "PATCH", "issues/7", &json!({ "moved_to": format!("{REPO}#{new}") }));
-    let result = || crate::outside::solo::newest(&world).join("result.json");
+    let result = || newest(&world).join("result.json");
     until("its end", || result().exists()).await;
     let output = crate::outside::solo::left(&world, "result.json");
     assert_eq!(output["stop_detail"], "issue_closed", "{output:#}");

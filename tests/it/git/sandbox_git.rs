@@ -86,6 +86,7 @@ async fn in_a_repository_with_submodules_git_works_though_their_git_directories_
         };
         assert_eq!(git(&["status", "--short"]).await, "");
         assert_eq!(git(&["diff", "--stat"]).await, "");
-        assert_eq!(git(&["describe", "--always", "--dirty", "--tags"]).await, "v1");
+        let described = git(&["describe", "--always", "--dirty", "--tags"]).await;
+        assert!(!described.is_empty() && !described.contains("dirty"), "{described}");
     }
 }
