@@ -99,7 +99,7 @@ fn told(
     (done, run_id): (&str, RunId),
 ) -> Result<(), CommandError> {
     let files = daemon_files(context)?;
-    let known = files.load().ok().and_then(|state| {
+    let known = files.look().ok().and_then(|state| {
         let memory = state.repositories.get(&site.repo)?.issues.get(&number)?;
         Some(memory.parked.as_ref()?.waits_for_person())
     });

@@ -14,11 +14,12 @@ use super::daemon_front;
 use super::elsewhere;
 use super::error::CommandError;
 use super::output::Tone;
+use super::parked_issues;
 use super::repositories::{self, OpenOptions};
 use super::store_wait;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
-use crate::daemon::status_format::Status;
+use crate::daemon::status_format::{IssueStatus, Status};
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, Dependencies, Limits, Progress, Reload, StartRequest, Watched,
     abandons, approved, approves, clean_ups, extends, finds_left, give_backs, in_one_sentence, starts, takes,
@@ -100,8 +101,12 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
         return elsewhere::status(context, &mirror);
     }
     let files = daemon_files(context)?;
-    let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
+    let mut status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
     let running = files.daemon_lives();
+    let parked = parked_issues::kept(context)?;
+    if let Some(status) = &mut status {
+        parked_issues::told_with(status, running, &parked);
+    }
     let others = in_foreground(context, status.as_ref())?;
     if context.output.json() {
         let others: Vec<_> = others
@@ -113,7 +118,7 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
             })
             .collect();
         return context.output.document(
-            &serde_json::json!({ "daemon_running": running, "status": status, "foreground": others }),
+            &serde_json::json!({ "daemon_running": running, "status": status, "foreground": others, "parked": parked }),
         );
     }
     for (repo, lease) in &others {
@@ -123,11 +128,18 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
     }
     match status {
         Some(status) => show_status(context, &status, (running, !others.is_empty())),
+        None if !parked.is_empty() => {
+            context.output.table(&["ISSUE", "STATE", "WHY"], &parked.iter().map(row).collect::<Vec<_>>())
+        }
         None if others.is_empty() => {
             context.output.line("No daemon has used this state directory yet: agentd daemon starts one.")
         }
         None => Ok(()),
     }
+}
+
+fn row(issue: &IssueStatus) -> Vec<String> {
+    vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), in_one_sentence(&issue.text)]
 }
 
 pub(super) fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {
@@ -185,9 +197,7 @@ fn show_status(
         })
         .collect();
     let waits = status.waiting.iter().chain(&status.parked);
-    rows.extend(waits.map(|issue| {
-        vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), in_one_sentence(&issue.text)]
-    }));
+    rows.extend(waits.map(row));
     if let Some(address) = status.listen.as_deref().filter(|_| running) {
         out.line(format!("status page: http://{address}/"))?;
     }
@@ -215,7 +225,7 @@ pub(super) fn goes_on_when_approved(context: &Context, repo: &RepoName, facts: &
     };
     let stopping = files.load_status().ok().flatten().is_none_or(|status| status.stopping);
     let goes_on = files
-        .load()
+        .look()
         .ok()
         .and_then(|state| Some(state.repositories.get(repo)?.issues.get(&number)?.goes_on_when_approved()));
     goes_on == Some(true) && !stopping && files.daemon_lives()

@@ -78,7 +78,7 @@ fn ask(context: &Context, afar: &Afar, (key, amount): (&IssueKey, Money)) -> Res
 fn daemon_goes_on(context: &Context, repo: &crate::domain::name::RepoName, number: u64) -> bool {
     let Ok(files) = daemon_files(context) else { return false };
     let known = files
-        .load()
+        .look()
         .ok()
         .and_then(|state| Some(state.repositories.get(repo)?.issues.get(&number)?.out_of_money.is_some()));
     known == Some(true) && files.daemon_lives()

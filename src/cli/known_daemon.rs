@@ -40,7 +40,7 @@ impl KnownDaemon {
         #[cfg(not(feature = "nats"))]
         let _ = number;
         let files = daemon_files(context)?;
-        let state = files.load().map_err(|error| CommandError::failed(error.to_string()))?;
+        let state = files.look().map_err(|error| CommandError::failed(error.to_string()))?;
         // What a daemon that is gone said last is not so any more.
         let status = files.load_status().ok().flatten().filter(|_| files.daemon_lives());
         let running = status.as_ref().map_or(0, |status| status.running.len());

@@ -25,6 +25,7 @@ mod issue_arg;
 mod known_daemon;
 mod logging;
 mod mcp_command;
+mod parked_issues;
 mod policy_command;
 mod progress;
 mod remote;

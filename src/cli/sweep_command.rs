@@ -14,7 +14,7 @@ use super::daemon_command::{listen, parts, tell};
 use super::error::CommandError;
 use crate::config::Config;
 use crate::config::config_file::SweepSelect;
-use crate::daemon::{Daemon, Dependencies, Previewed};
+use crate::daemon::{Daemon, DaemonReport, Dependencies, Previewed};
 use crate::domain::money::Money;
 
 /// Characters of a title that the list shows.
@@ -126,7 +126,10 @@ fn agreed(
     let told = lines(previewed, most, parts).join("\n");
     let nobody = previewed.iter().all(|of| of.listed.as_ref().is_ok_and(Vec::is_empty));
     if nobody {
-        context.output.line("No open issue is to be taken.")?;
+        match context.output.json() {
+            true => tell(context, &DaemonReport::default())?,
+            false => context.output.line("No open issue is to be taken.")?,
+        }
         return Ok(false);
     }
     if context.output.json() || !io::stdin().is_terminal() || !io::stderr().is_terminal() {

@@ -67,14 +67,21 @@ impl Daemon {
         for issue in due {
             let spent = spent.entry(issue.repo.clone()).or_default();
             match self.attend_to(&issue, spent).await {
-                Ok(true) => {}
-                Ok(false) => {
+                Ok(left) => {
                     if let Some(watch) = self.watch_of(&issue.repo) {
-                        watch.state.attend.remove(&issue.number);
+                        watch.unheard.remove(&issue.number);
+                        if !left {
+                            watch.state.attend.remove(&issue.number);
+                        }
                     }
                 }
                 Err(error) => {
-                    tracing::error!(%issue, %error, "what was heard cannot be kept; it is tried again");
+                    let known = self
+                        .watch_of(&issue.repo)
+                        .and_then(|watch| watch.unheard.insert(issue.number, error.to_string()));
+                    if known.is_none() {
+                        tracing::error!(%issue, %error, "what was heard cannot be kept; it is tried again");
+                    }
                 }
             }
         }
@@ -410,7 +417,10 @@ impl Daemon {
     async fn stop_for(&mut self, issue: &IssueRef, by: &str) -> String {
         if let Some(live) = self.supervisor.get(issue) {
             live.control.stop(StopDetail::UserStop);
-            return format!("{by} asked the run to stop; it gives one last report and ends.");
+            return format!(
+                "{by} asked the run to stop: an agent at work gives one last report and the run ends; a run whose agent is done \
+                 finishes what is left (verify commands, push, pull request)."
+            );
         }
         let trigger = self.deps.labels.trigger.clone();
         let queued = self.deps.labels.queued.clone();

@@ -283,6 +283,9 @@ impl Daemon {
         if let Err(error) = dropped {
             tracing::warn!(%issue, %error, "what was said of a pull request that is over is left behind");
         }
+        if let Err(error) = self.end_round_parked(issue).await {
+            tracing::warn!(%issue, %error, "what a follow-up run waits for is left behind");
+        }
         if let Some(watch) = self.watch_of(&issue.repo) {
             watch.state.attend.remove(&issue.number);
         }

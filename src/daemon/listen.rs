@@ -15,7 +15,6 @@ use crate::domain::command::Command;
 use crate::domain::remark::{RemarkKind, ReviewState};
 use crate::github::{Association, Client, Error, ErrorKind, Fetched, From, Listed, Pull, Written};
 use crate::issue::cut_off_runs::BegunBy;
-use crate::store::port::StoreError;
 
 /// What was written last is read twice: GitHub's lists may show it late.
 const READ_TWICE: TimeDelta = TimeDelta::seconds(60);
@@ -25,17 +24,6 @@ const SECOND: TimeDelta = TimeDelta::seconds(1);
 const MOST_PAGES: usize = 10;
 /// Pull requests whose reviews one look reads at most. The others come with the next looks.
 const MOST_REVIEWED: usize = 5;
-
-/// Why something could not be heard.
-#[derive(Debug, thiserror::Error)]
-enum NotHeard {
-    /// GitHub.
-    #[error(transparent)]
-    GitHub(#[from] Error),
-    /// The disk.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// What hearing depends on beside the repository.
 #[derive(Debug, Clone, Copy)]
@@ -59,9 +47,7 @@ impl Watch {
                 continue;
             }
             if let Err(error) = self.hear_list(ears, list).await {
-                if let NotHeard::GitHub(error) = &error
-                    && matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone)
-                {
+                if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone) {
                     self.without.push(list);
                 }
                 tracing::debug!(repo = %self.watched.name, ?list, %error, "what people wrote could not be read");
@@ -72,7 +58,7 @@ impl Watch {
         }
     }
 
-    async fn hear_list(&mut self, ears: Ears<'_>, list: Written) -> Result<(), NotHeard> {
+    async fn hear_list(&mut self, ears: Ears<'_>, list: Written) -> Result<(), Error> {
         let repo = self.watched.name.clone();
         let read = match cursor(&mut self.state, list).clone() {
             Some(read) => read,
@@ -91,6 +77,7 @@ impl Watch {
         };
         let mut from = From::Since(read.since, read.etag.as_deref());
         let (mut next, mut newest, mut news, mut pages) = (String::new(), read.since, false, 0);
+        let mut unkept: Option<DateTime<Utc>> = None;
         let etag = loop {
             self.requests += 1;
             let Fetched::Fresh(page, etag) = ears.client.written(&repo, list, from).await? else {
@@ -99,7 +86,9 @@ impl Watch {
             self.changed();
             pages += 1;
             newest = page.remarks.iter().map(|one| one.updated).max().unwrap_or(newest).max(newest);
-            news |= self.keep(ears, page.remarks, read.last_id).await?;
+            let kept = self.keep(ears, page.remarks, read.last_id).await?;
+            news |= kept.news;
+            unkept = unkept.into_iter().chain(kept.unkept).min();
             match page.next {
                 Some(after) if pages < MOST_PAGES => next = after,
                 // The rest of a list that is too long comes with the next look.
@@ -119,10 +108,13 @@ impl Watch {
             (true, false) if pages > 1 && over => newest + SECOND,
             _ => newest,
         };
+        // What an inbox did not take is read again. A list that is too long goes on all the same: others wait there.
+        let again = unkept.filter(|_| whole);
+        let since = again.map_or(since, |unkept| since.min(unkept));
         let read = CommentsRead {
             since,
             // The tag belongs to the address, and the address holds `since`.
-            etag: etag.filter(|_| since == read.since),
+            etag: etag.filter(|_| since == read.since && again.is_none()),
             ..read
         };
         *cursor(&mut self.state, list) = Some(read);
@@ -130,7 +122,7 @@ impl Watch {
     }
 
     /// The reviews of pull requests that changed since these were read last: no list of a repository has them.
-    async fn hear_reviews(&mut self, ears: Ears<'_>) -> Result<(), NotHeard> {
+    async fn hear_reviews(&mut self, ears: Ears<'_>) -> Result<(), Error> {
         let repo = self.watched.name.clone();
         let now = ears.client.now().unwrap_or(ears.now);
         // Another change may come in the second of the last one, and show in no list.
@@ -150,7 +142,9 @@ impl Watch {
         }
         for (issue, pull, updated_at, young) in due.into_iter().take(MOST_REVIEWED) {
             let reviews = ears.client.reviews_sent(&repo, pull).await?;
-            self.keep(ears, reviews, 0).await?;
+            if self.keep(ears, reviews, 0).await?.unkept.is_some() {
+                continue;
+            }
             self.state.issues.entry(issue).or_default().reviews_read = Some(updated_at.unwrap_or_default());
             match young {
                 true => self.pulls.read_young.insert(pull),
@@ -160,8 +154,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Puts remarks into the inboxes of their issues. True = there was something new.
-    async fn keep(&mut self, ears: Ears<'_>, remarks: Vec<Listed>, from: u64) -> Result<bool, NotHeard> {
+    /// Puts remarks into the inboxes of their issues. An inbox that does not take them holds back no other.
+    async fn keep(&mut self, ears: Ears<'_>, remarks: Vec<Listed>, from: u64) -> Result<Kept, Error> {
         let mut by_issue: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
         for listed in remarks {
             let old = listed.remark.id.number() <= from;
@@ -177,8 +171,9 @@ impl Watch {
                 by_issue.entry(issue).or_default().push(Found { listed, command, old });
             }
         }
-        let (mut news, now) = (false, ears.now);
+        let (mut kept, now) = (Kept::default(), ears.now);
         for (issue, found) in by_issue {
+            let oldest = found.iter().map(|one| one.listed.updated).min();
             let hear = move |inbox: &mut Inbox| {
                 // What was written before anybody listened is heard only where it is known already.
                 let heeded = |inbox: &Inbox, one: &Found| {
@@ -197,14 +192,28 @@ impl Watch {
                 }
                 news
             };
-            let (inbox, new) = ears.inboxes.of(issue).update(hear).await?;
-            news |= new;
+            let cell = ears.inboxes.of(issue);
+            let inbox = match cell.update(hear).await {
+                Ok((inbox, new)) => {
+                    self.unheard.remove(&issue);
+                    kept.news |= new;
+                    inbox
+                }
+                Err(error) => {
+                    kept.unkept = kept.unkept.into_iter().chain(oldest).min();
+                    if self.unheard.insert(issue, error.to_string()).is_none() {
+                        let repo = &self.watched.name;
+                        tracing::error!(%repo, issue, %error, "what people wrote on the issue cannot be kept; it is tried again");
+                    }
+                    continue;
+                }
+            };
             // What a killed daemon heard and did nothing about waits there as well.
             if !inbox.remarks.is_empty() {
                 self.state.attend.insert(issue);
             }
         }
-        Ok(news)
+        Ok(kept)
     }
 
     /// The issue that a remark is about: for a pull request that agentd opened, the issue of that. Only for a command one
@@ -240,6 +249,15 @@ impl Watch {
             || self.candidate(issue).is_some()
             || memory.is_some_and(|memory| memory.pull.is_some() || memory.parked.is_some())
     }
+}
+
+/// What became of remarks of a list.
+#[derive(Debug, Default)]
+struct Kept {
+    /// There was something new.
+    news: bool,
+    /// When the oldest of those changed that an inbox did not take.
+    unkept: Option<DateTime<Utc>>,
 }
 
 /// A remark of a list, for the inbox of its issue.

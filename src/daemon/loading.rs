@@ -84,26 +84,40 @@ impl DaemonFiles {
         self.holder().is_some_and(|holder| holder.host == Host::current().name)
     }
 
-    /// Reads the state; a missing one is empty. One that cannot be understood is set aside, with a warning: what it
-    /// remembers can be found out again.
+    /// Reads the state for its daemon; a missing one is empty. One that cannot be understood is set aside, with a warning:
+    /// what it remembers can be found out again.
     pub fn load(&self) -> Result<DaemonState, StateError> {
-        let (_, value) = self.state.store().get(&Cell::Daemon)?;
-        let Some(text) = value else { return Ok(DaemonState::default()) };
-        let version = serde_json::from_str::<serde_json::Value>(&text).ok();
-        let version = version.as_ref().and_then(|file| file["schema_version"].as_str()).unwrap_or_default();
-        if version.starts_with("agentd.daemon_state.") && version != SCHEMA {
-            let path = self.state.store().place(&Cell::Daemon);
-            return Err(StateError::Newer { path, found: version.to_owned() });
-        }
-        match serde_json::from_str(&text) {
+        match self.read()? {
             Ok(state) => Ok(state),
-            Err(error) => {
+            Err((text, error)) => {
                 let aside = self.keep_aside(&text)?;
                 self.state.store().put(&Cell::Daemon, None)?;
                 tracing::warn!(%error, kept = %aside.display(), "the daemon's state could not be understood; starting without it");
                 Ok(DaemonState::default())
             }
         }
+    }
+
+    /// Reads the state and changes nothing. What cannot be understood is as good as nothing, with a warning.
+    pub fn look(&self) -> Result<DaemonState, StateError> {
+        Ok(self.read()?.unwrap_or_else(|(_, error)| {
+            let place = self.state.store().place(&Cell::Daemon);
+            tracing::warn!(%error, place = %place.display(), "what the daemon remembers cannot be understood; the next daemon begins without it");
+            DaemonState::default()
+        }))
+    }
+
+    /// The state, or a text that cannot be understood.
+    fn read(&self) -> Result<Result<DaemonState, (String, serde_json::Error)>, StateError> {
+        let (_, value) = self.state.store().get(&Cell::Daemon)?;
+        let Some(text) = value else { return Ok(Ok(DaemonState::default())) };
+        let version = serde_json::from_str::<serde_json::Value>(&text).ok();
+        let version = version.as_ref().and_then(|file| file["schema_version"].as_str()).unwrap_or_default();
+        if version.starts_with("agentd.daemon_state.") && version != SCHEMA {
+            let path = self.state.store().place(&Cell::Daemon);
+            return Err(StateError::Newer { path, found: version.to_owned() });
+        }
+        Ok(serde_json::from_str(&text).map_err(|error| (text, error)))
     }
 
     /// Keeps a text that cannot be understood in this machine's state directory, under the first name that is free.
@@ -124,11 +138,20 @@ impl DaemonFiles {
         self.write(&Cell::Daemon, state)
     }
 
-    /// Reads what the daemon last said of itself; `None` = there never was one, or it is of another version.
+    /// Reads what the daemon last said of itself; `None` = there never was one.
     pub fn load_status(&self) -> Result<Option<Status>, StateError> {
         let (_, value) = self.state.store().get(&Cell::Status)?;
-        let status: Option<Status> = value.and_then(|text| serde_json::from_str(&text).ok());
-        Ok(status.filter(|status| status.schema_version == status_format::SCHEMA))
+        let Some(text) = value else { return Ok(None) };
+        let unreadable = |words: String| StoreError::Failed {
+            action: "read",
+            place: self.state.store().place(&Cell::Status).display().to_string(),
+            words: format!("{words}; a daemon that works writes it anew"),
+        };
+        let status: Status = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+        match status.schema_version == status_format::SCHEMA {
+            true => Ok(Some(status)),
+            false => Err(unreadable(format!("its version is {}", status.schema_version)).into()),
+        }
     }
 
     /// Writes what the daemon says of itself.

@@ -7,10 +7,10 @@ use super::main_loop::Daemon;
 use super::snapshot::IssueRef;
 use crate::config::questions_file::OnTimeout;
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
-use crate::conversation::parked::ParkedCell;
 use crate::conversation::parked::parked_format::{
     Over, Parked, ParkedAnswer, ParkedIssue, PostedComment, WaitsFor,
 };
+use crate::conversation::parked::{self, ParkedCell};
 use crate::conversation::standing::People;
 use crate::domain::command::Command;
 use crate::domain::issue::IssueKey;
@@ -18,7 +18,9 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::plan::PlanVerdict;
 use crate::domain::question::Question;
 use crate::domain::remark::{Remark, Standing};
+use crate::domain::stop::StopDetail;
 use crate::github::{Error, Fetched};
+use crate::issue::{shown_lease, status_comment};
 use crate::record::rendering;
 use crate::store::port::StoreError;
 
@@ -83,7 +85,10 @@ impl Daemon {
         if !self.is_waited_for(issue) {
             return Ok(());
         }
-        let Some(mut parked) = known.now().cloned() else { return Ok(()) };
+        let Some(mut parked) = known.now().cloned() else {
+            self.forget_parked(issue);
+            return Ok(());
+        };
         let waits = matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. });
         if waits && self.is_unwanted(issue, &parked, &cell).await? {
             return Ok(());
@@ -119,6 +124,20 @@ impl Daemon {
             watch.parked.insert(issue.number, parked);
         }
         Ok(())
+    }
+
+    /// Nothing waits there any more: another process has gone on with it.
+    fn forget_parked(&mut self, issue: &IssueRef) {
+        let asked = [StopDetail::QuestionPending, StopDetail::PlanPending];
+        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+        if let Some(memory) = memory
+            && memory
+                .parked
+                .as_ref()
+                .is_some_and(|parked| asked.iter().any(|one| one.as_str() == parked.code))
+        {
+            memory.parked = None;
+        }
     }
 
     /// Makes an issue a candidate that no list of labelled ones has. One that is closed is not gone on with.
@@ -161,6 +180,24 @@ impl Daemon {
         Ok(answer)
     }
 
+    /// The pull request is over, and with it what a follow-up run asked or planned.
+    pub(super) async fn end_round_parked(&mut self, issue: &IssueRef) -> Result<(), NotHeeded> {
+        let cell = self.parked_cell(issue);
+        let known = cell.read().await?;
+        let asks = |parked: &&Parked| {
+            parked.unlabelled && matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. })
+        };
+        let Some(parked) = known.now().filter(asks) else { return Ok(()) };
+        if let Err(error) = self.tell_over(issue, parked, "the pull request was merged or closed").await {
+            tracing::warn!(%issue, %error, "that nothing is waited for any more could not be told");
+        }
+        cell.update(|issue| end(issue, "pull_request_over")).await?;
+        if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.parked.remove(&issue.number);
+        }
+        Ok(())
+    }
+
     /// Whether the issue was closed, or its trigger label taken off: then nothing is waited for any more.
     async fn is_unwanted(
         &mut self,
@@ -195,6 +232,11 @@ impl Daemon {
             Err(error) if !error.is_absent() => return Err(error.into()),
             _ => {}
         }
+        let words = match why {
+            "label_removed" => format!("the label `{}` was taken off", labels.trigger),
+            _ => "the issue was closed".to_owned(),
+        };
+        self.tell_over(issue, parked, &words).await?;
         tracing::info!(%issue, why, "nothing is waited for any more");
         cell.update(move |issue| end(issue, why)).await?;
         if let Some(memory) =
@@ -317,10 +359,37 @@ impl Daemon {
         let told =
             format!("**{why}** For another run on the same branch, put the label `{trigger}` on again.\n");
         self.quick_client().ensure_comment(&issue.repo, issue.number, &marker, &told).await?;
+        self.tell_over(issue, parked, "its time is over, or it was given up").await?;
         cell.update(|issue| end(issue, "guidance_needed")).await?;
         parked.over = Some(Over::Ended("guidance_needed".to_owned()));
         parked.answer = None;
         self.plan_outcome(issue, IssueState::Attention, "guidance_needed", None);
+        Ok(())
+    }
+
+    /// The comment that asked and the issue's status comment say that nothing is waited for any more, and why.
+    async fn tell_over(&self, issue: &IssueRef, parked: &Parked, why: &str) -> Result<(), Error> {
+        let (client, key) = (self.quick_client(), IssueKey::Number(issue.number));
+        let asked = rendering::request_marker(&key, &parked.waits_for.key());
+        if let Some(found) = client.find_comment(&issue.repo, issue.number, &asked).await?
+            && let Some(text) = parked::over_text(&parked.waits_for, &found.body, why, &key)
+        {
+            client.ensure_comment(&issue.repo, issue.number, &asked, &text).await?;
+        }
+        let status = rendering::marker(&key);
+        let found = client.find_comment(&issue.repo, issue.number, &status).await?;
+        if let Some(found) = found.filter(|found| shown_lease::shows_parked(&found.body)) {
+            let trigger = &self.deps.labels.trigger;
+            let pull = found.body.lines().find(|line| line.starts_with("Pull request: "));
+            let pull = pull.map_or_else(String::new, |line| format!("\n{line}\n"));
+            let text = format!(
+                "**A person was waited for, and is no more:** {why}.\n{pull}\nFor another run on the same branch, put the label \
+                 `{trigger}` on again.\n\nrun `{}`\n",
+                parked.run_id
+            );
+            let of = (&issue.repo, issue.number);
+            status_comment::ensure(&client, self.deps.state.store(), of, &text).await?;
+        }
         Ok(())
     }
 

@@ -48,6 +48,8 @@ pub(super) struct Watch {
     pub completing: BTreeSet<u64>,
     /// Lists of what people write that GitHub does not give: they are not asked for again.
     pub without: Vec<Written>,
+    /// Issues whose inbox does not take what people wrote, and why.
+    pub unheard: BTreeMap<u64, String>,
     /// Open pull requests of agentd's.
     pub pulls: Pulls,
     /// A delivery says that something happened, and it was not looked at since.
@@ -161,6 +163,7 @@ impl Watch {
             recovering: Vec::new(),
             completing: BTreeSet::new(),
             without: Vec::new(),
+            unheard: BTreeMap::new(),
             pulls: Pulls::default(),
             hinted: false,
             looked_at: None,

@@ -5,25 +5,10 @@ use super::main_loop::Daemon;
 use super::snapshot::IssueRef;
 use super::start_rules::Reason;
 use super::status_format::{
-    AskedStatus, BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
+    BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
 };
 use super::supervise::RunHandle;
-use crate::conversation::parked::parked_format::{Parked, WaitsFor};
 use crate::github::BreakerState;
-
-fn asked(parked: &Parked) -> AskedStatus {
-    let (question, options) = match &parked.waits_for {
-        WaitsFor::Answer { question, .. } => (question.question.clone(), question.options.clone()),
-        WaitsFor::Plan { .. } | WaitsFor::GiveBack(_) => (parked.waits_for.told(), Vec::new()),
-    };
-    AskedStatus {
-        question,
-        options,
-        url: parked.comment.as_ref().and_then(|comment| comment.url.clone()),
-        since: parked.since,
-        deadline: parked.deadline,
-    }
-}
 
 fn limits_status(limits: BreakerState) -> LimitsStatus {
     LimitsStatus {
@@ -97,14 +82,26 @@ impl Daemon {
             .waiting
             .iter()
             .filter(|(_, reason)| *reason != Reason::Running)
+            // These are told with what is asked.
+            .filter(|(issue, reason)| {
+                let known = self.watches.iter().find(|watch| watch.watched.name == issue.repo);
+                let is_asked = known.is_some_and(|watch| {
+                    watch.parked.contains_key(&issue.number) && watch.state.issues.contains_key(&issue.number)
+                });
+                !(is_asked && matches!(reason, Reason::WaitsForAnswer { .. }))
+            })
             .map(|(issue, reason)| row(issue, reason.code(), reason.to_string()));
+        let unheard = self.watches.iter().flat_map(|watch| {
+            watch.unheard.iter().map(|(number, why)| {
+                let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
+                row(&issue, "unheard", format!("what people wrote cannot be kept: {why}"))
+            })
+        });
         let parked = self.watches.iter().flat_map(|watch| {
             watch.state.issues.iter().filter_map(|(number, memory)| {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
-                let known = watch.parked.get(number);
-                if let Some(parked) = known {
-                    let told = row(&issue, parked.waits_for.code(), parked.waits_for.told());
-                    return Some(IssueStatus { asked: Some(asked(parked)), ..told });
+                if let Some(parked) = watch.parked.get(number) {
+                    return Some(IssueStatus::parked(&issue.repo, *number, parked));
                 }
                 let parked = memory.parked.as_ref()?;
                 Some(row(&issue, &parked.code, parked.text.clone()))
@@ -128,7 +125,7 @@ impl Daemon {
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
             waiting: waiting.collect(),
-            parked: parked.collect(),
+            parked: unheard.chain(parked).collect(),
             limits: limits_status(self.deps.client.limits()),
             nodes: Vec::new(),
             stale_since: None,

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::conversation::parked::parked_format::{Parked, WaitsFor};
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 
@@ -237,6 +238,41 @@ pub struct IssueStatus {
     /// In a cluster, where all nodes are told of: the one that says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+}
+
+impl IssueStatus {
+    /// An issue that waits for a person.
+    pub fn parked(repo: &RepoName, issue: u64, parked: &Parked) -> Self {
+        let (question, options) = match &parked.waits_for {
+            WaitsFor::Answer { question, .. } => (question.question.clone(), question.options.clone()),
+            WaitsFor::Plan { .. } | WaitsFor::GiveBack(_) => (parked.waits_for.told(), Vec::new()),
+        };
+        let asked = AskedStatus {
+            question,
+            options,
+            url: parked.comment.as_ref().and_then(|comment| comment.url.clone()),
+            since: parked.since,
+            deadline: parked.deadline,
+        };
+        let (code, text) = match parked.answer {
+            None => (parked.waits_for.code(), parked.waits_for.told()),
+            Some(_) => (
+                "answered",
+                format!(
+                    "what it waited for is decided; a daemon that parked it goes on, else agentd runs resume {}",
+                    parked.run_id
+                ),
+            ),
+        };
+        let asked = parked.answer.is_none().then_some(asked);
+        Self { repo: repo.clone(), issue, code: code.to_owned(), text, asked, node: None }
+    }
+
+    /// Whether it says that a person is waited for.
+    pub fn waits_for_person(&self) -> bool {
+        ["question_pending", "plan_pending", "taken", "waits_for_answer", "waits_for_give_back"]
+            .contains(&self.code.as_str())
+    }
 }
 
 /// What a person is asked on an issue that waits for them.

@@ -179,7 +179,8 @@ impl Explanation {
             let words = format!("its run is offered to the node {}: {}", to.node, to.answer);
             told.hold_back("is_taken", OFFERED, &words);
         }
-        if let Some(outlook) = left.and_then(|left| told.with_calls(left)) {
+        let waits = facts.waits_for.as_ref().and_then(|waits| told.without_label(waits));
+        if let Some(outlook) = waits.or_else(|| left.and_then(|left| told.with_calls(left))) {
             told.outlook = outlook;
         }
         told
@@ -196,6 +197,14 @@ impl Explanation {
             self.outlook = Outlook::Waits(words.to_owned());
             self.rules.push(Verdict { rule, code: code.to_owned().into(), answer: words.to_owned() });
         }
+    }
+
+    /// What becomes of an issue that waits for a person though no label asks for it: a run of the foreground parked it, or a
+    /// follow-up run.
+    fn without_label(&self, waits: &WaitsForPerson) -> Option<Outlook> {
+        let first = self.rules.iter().find(|verdict| !verdict.passed())?;
+        (!matches!(self.outlook, Outlook::Runs(_)) && first.code == "no_trigger")
+            .then(|| Outlook::NeedsYou(waits.what.clone(), waits.remedy.clone()))
     }
 
     /// What becomes of an issue whose only question is an approval. Whatever else stands in its way is said as it is.

@@ -87,7 +87,9 @@ pub enum SharedCapError {
         wanted: Money,
     },
     /// What was spent is not known, so nothing may be.
-    #[error("what was spent {0} cannot be told: {1}")]
+    #[error(
+        "what was spent {0} cannot be told: {1}; mend the file that it names, or move it away: then that counts as not spent"
+    )]
     Unknown(&'static str, String),
 }
 
@@ -204,7 +206,9 @@ fn read(store: &Arc<dyn Store>, cell: &Cell, value: Option<String>) -> Result<Sp
     let unreadable = |words: String| {
         SharedCapError::Unknown(when(cell), format!("{}: {words}", store.place(cell).display()))
     };
-    let spending: Spending = serde_json::from_str(&value).map_err(|error| unreadable(error.to_string()))?;
+    let spending: Spending = serde_json::from_str(&value).map_err(|error| {
+        unreadable(format!("{error}; mend it, or move it away: what was spent is then forgotten"))
+    })?;
     if spending.schema_version != schema {
         let version = &spending.schema_version;
         return Err(unreadable(format!("its version is {version}, which this agentd does not know")));
@@ -545,7 +549,7 @@ mod tests {
         files::write_private(&folder.path().join("spend/2023-11-14.json"), b"{").unwrap();
         let refused = cap.reserve(Money::from_micros(1), noon()).unwrap_err();
         assert!(
-            matches!(&refused, SharedCapError::Unknown(_, words) if words.contains("2023-11-14")),
+            matches!(&refused, SharedCapError::Unknown(_, words) if words.contains("2023-11-14") && words.contains("move it away")),
             "{refused}"
         );
     }

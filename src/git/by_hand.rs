@@ -89,6 +89,8 @@ impl Worktree {
     pub async fn not_carried(&self) -> Result<Vec<String>, GitError> {
         let left = self.left_out().await?;
         let mut lines: Vec<String> = left.into_iter().map(|(path, why)| format!("{path}: {why}")).collect();
+        let nested = self.nested_repositories().await?;
+        lines.extend(nested.into_iter().map(|path| format!("{path}: it is a git repository of its own")));
         for (path, files) in self.edited_submodules().await? {
             lines.push(format!("{path}: {files} file(s) inside of this submodule are changed or new"));
         }

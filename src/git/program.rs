@@ -143,14 +143,23 @@ impl GitProgram {
 
     /// Version text, checked against [`MINIMUM_VERSION`].
     pub async fn version(&self) -> Result<String, GitError> {
-        let root =
-            AbsPath::new(std::path::MAIN_SEPARATOR_STR).map_err(|error| GitError::Lost(error.to_string()))?;
-        let text = self.call(&root, ["version"]).text().await?;
-        let found = text.trim().trim_start_matches("git version ").to_owned();
+        let found = self.any_version().await?;
         if numbers(&found) < numbers(MINIMUM_VERSION) {
             return Err(GitError::TooOld { found, needed: MINIMUM_VERSION });
         }
         Ok(found)
+    }
+
+    /// Whether it is this version or a later one.
+    pub(super) async fn is_at_least(&self, version: &str) -> Result<bool, GitError> {
+        Ok(numbers(&self.any_version().await?) >= numbers(version))
+    }
+
+    async fn any_version(&self) -> Result<String, GitError> {
+        let root =
+            AbsPath::new(std::path::MAIN_SEPARATOR_STR).map_err(|error| GitError::Lost(error.to_string()))?;
+        let text = self.call(&root, ["version"]).text().await?;
+        Ok(text.trim().trim_start_matches("git version ").to_owned())
     }
 
     /// The output of a command that only reads, without the end of line. `None` if it fails or prints nothing.

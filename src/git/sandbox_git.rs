@@ -117,6 +117,7 @@ impl Worktree {
         let excluded = self.exclude_patterns().await?;
         // Submodules say where their git directories are: git fails at the root of the worktree where one is not there.
         let modules = self.git_dir().join("modules");
+        let submodules = self.submodule_names(&base.commit).await?;
         let work = move || -> Result<Vec<AbsPath>, GitError> {
             let dir = &made.dir;
             for name in ["refs/heads", "refs/tags", "refs/remotes", "info", "objects/info", "objects/pack"] {
@@ -132,7 +133,7 @@ impl Worktree {
             if let (Some(name), Some(head)) = (head_text.strip_prefix("ref: "), &head) {
                 write_refs(dir, &[(name.to_owned(), head.clone())])?;
             }
-            write("config", &config(&root, Some(&identity), &base, &branch))?;
+            write("config", &config(&root, Some(&identity), &base, (&branch, &submodules)))?;
             for (from, to) in
                 [(common.join("info/exclude"), "info/exclude"), (common.join("shallow"), "shallow")]
             {
@@ -190,6 +191,7 @@ impl Worktree {
         let mut borrowed = alternates(self.checkout().common_dir());
         borrowed.extend(own.map(|own| format!("{}\n", own.dir.join("objects"))));
         let excluded = self.exclude_patterns().await?;
+        let submodules = self.submodule_names(&base.commit).await?;
         let (made, root, base, branch) =
             (dir.clone(), self.path().clone(), base.clone(), self.branch().clone());
         let work = move || -> Result<(), GitError> {
@@ -202,7 +204,7 @@ impl Worktree {
             write("HEAD", format!("ref: {}\n", branch.full()).as_bytes())?;
             write_refs(&made, &refs_of(&base, &head, (&branch, Some(&head))))?;
             write_refs(&made, &[(branch.full(), head)])?;
-            write("config", config(&root, None, &base, &branch).as_bytes())?;
+            write("config", config(&root, None, &base, (&branch, &submodules)).as_bytes())?;
             write("info/exclude", excluded.as_bytes())?;
             if let Some(index) = files::read_plain(index.as_path(), LONGEST_INDEX) {
                 write("index", &index)?;
@@ -267,6 +269,19 @@ impl Worktree {
     }
 }
 
+impl Worktree {
+    /// The submodules whose folders may stand in the worktree.
+    async fn submodule_names(&self, commit: &CommitId) -> Result<Vec<String>, GitError> {
+        // Most repositories have none.
+        if !self.path().join(".gitmodules").as_path().exists() {
+            return Ok(Vec::new());
+        }
+        let settings = self.submodules_left_alone(commit).await?;
+        let name = |key: &str| Some(key.strip_prefix("submodule.")?.strip_suffix(".ignore")?.to_owned());
+        Ok(settings.iter().filter_map(|(key, _)| name(key)).collect())
+    }
+}
+
 /// The origin branch at a commit, here and on the remote, and the branch of the issue on the remote, if it exists
 /// there.
 fn refs_of(
@@ -291,14 +306,22 @@ fn write_refs(dir: &AbsPath, refs: &[(String, CommitId)]) -> Result<(), FileErro
     Ok(())
 }
 
-/// The configuration of a git directory for a worktree. The remote is named so that names of its branches lead there.
-fn config(root: &AbsPath, identity: Option<&Identity>, base: &Base, branch: &BranchName) -> String {
+/// The configuration of a git directory for a worktree. git does not look into submodules, whose directories are not shown. The remote is named so that names of its branches lead there.
+fn config(
+    root: &AbsPath,
+    identity: Option<&Identity>,
+    base: &Base,
+    (branch, submodules): (&BranchName, &[String]),
+) -> String {
     let quoted = |text: &str| text.replace(['\\', '"', '\n'], " ");
     let mut text = format!(
         "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = \"{root}\"\n[gc]\n\tauto = 0\n"
     );
     if let Some(Identity { name, email }) = identity {
         text += &format!("[user]\n\tname = \"{}\"\n\temail = \"{}\"\n", quoted(name), quoted(email));
+    }
+    for name in submodules {
+        text += &format!("[submodule \"{}\"]\n\tignore = all\n", quoted(name));
     }
     if let Some(remote) = &base.remote {
         let (name, url) = (remote.ref_name(), quoted(&remote.display()));

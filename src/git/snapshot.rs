@@ -21,6 +21,9 @@ use crate::sys::paths::AbsPath;
 /// The mode of a submodule's entry.
 const SUBMODULE: u32 = 0o160_000;
 
+/// The version of git since which `git add` refuses files outside of a sparse checkout's folders, and has a flag for them.
+const REFUSES_OUTSIDE: &str = "2.34.0";
+
 /// What a restore did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
@@ -167,8 +170,12 @@ impl Worktree {
         let others = links.iter().map(|(path, _)| path.as_str()).chain(embedded.iter().map(String::as_str));
         let others = others.chain(not_taken.iter().map(|(path, _)| path.as_str()));
         let excluded: String = others.map(|path| format!(":(exclude,top,literal){path}\0")).collect();
-        // What somebody wrote where a sparse checkout has no files is work as well.
-        let mut add = vec!["add", "--all", "--sparse"];
+        let mut add = vec!["add", "--all"];
+        // In a sparse checkout files outside of its folders are taken as well: what is there is the work.
+        let sparse = self.git_dir().join("info/sparse-checkout").as_path().exists();
+        if sparse && self.checkout().program().is_at_least(REFUSES_OUTSIDE).await? {
+            add.push("--sparse");
+        }
         if !excluded.is_empty() {
             add.extend(["--pathspec-from-file=-", "--pathspec-file-nul"]);
         }
@@ -261,6 +268,15 @@ impl Worktree {
         let changed = self.call(ask).await?.env("GIT_LITERAL_PATHSPECS", "1").index(&index).text().await?;
         let changed: Vec<&str> = changed.split('\0').collect();
         Ok(found.into_iter().filter(|(path, _)| changed.contains(&path.as_str())).collect())
+    }
+
+    /// Repositories that stand around and are no submodules. No snapshot and no commit has anything of them.
+    pub async fn nested_repositories(&self) -> Result<Vec<String>, GitError> {
+        let (_, index) = self.record().await?;
+        let mut nested = self.listed(&index).await?.embedded;
+        let links = self.committed_links(&nested).await?;
+        nested.retain(|path| !links.iter().any(|(link, _)| link == path));
+        Ok(nested)
     }
 
     /// Those of them that HEAD does not have.

@@ -79,6 +79,11 @@ pub fn parked_line(context: &RepositoryContext) -> String {
     format!("\n{PARKED}{}{END}\n", own_state(context))
 }
 
+/// Whether a status comment says that a person is waited for.
+pub fn shows_parked(body: &str) -> bool {
+    body.lines().any(|line| line.trim().starts_with(PARKED))
+}
+
 /// Whether an agentd with another state directory waits for a person on the issue: it goes on with it, and nobody else.
 pub async fn is_parked_elsewhere(
     issue: Tracked<'_>,

@@ -111,7 +111,7 @@ fn render(
         change_line => if facts.committed.is_some() { change_line(change) } else { "nothing committed".to_owned() },
         committed => facts.committed.is_some(),
         by_commands => by_commands(change),
-        not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out"].contains(&warning.code.as_str()))
+        not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out", "nested_repository"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
         pinned => run.warnings.iter().filter(|warning| warning.code == "pinned_commits").map(|warning| said(&warning.text)).next_back(),
         cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),

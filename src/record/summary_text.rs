@@ -225,9 +225,12 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
              run goes on by itself then; else {resume}.",
             facts.lease.as_ref().map_or_else(|| "N".to_owned(), |lease| lease.issue.key.to_string())
         ),
-        StopDetail::PlanPending => "Approve the plan on the issue (a 👍 on its comment, or `/agentd approve`), or have it made again \
-                                    with `/agentd reject TEXT`. The daemon goes on by itself then."
-            .to_owned(),
+        StopDetail::PlanPending => format!(
+            "Approve the plan on the issue (a 👍 on its comment, or `/agentd approve`), or have it made again with `/agentd reject \
+             TEXT`; on agentd's machine with `agentd approve {key}` or `agentd reject {key} TEXT`. A daemon that made this run goes \
+             on by itself then; else {resume}.",
+            key = facts.lease.as_ref().map_or_else(|| "N".to_owned(), |lease| lease.issue.key.to_string())
+        ),
         StopDetail::GuidanceNeeded => format!("Answer on the issue, then run again: {again}."),
         StopDetail::VerifyFailed => after_red(run, facts),
         StopDetail::ClaimsRejected | StopDetail::RequiredClaimMissing => format!(
@@ -302,7 +305,7 @@ fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             let mut step = String::new();
             let _infallible = write!(
                 step,
-                "The work is on the local branch `{}`; publish it with `git push <remote> {}`, or run again: {}.",
+                "The work is on the local branch `{}`; publish it with `git push REMOTE {}`, or run again: {}.",
                 mapping.branch,
                 mapping.branch,
                 again(run)

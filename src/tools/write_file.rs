@@ -223,6 +223,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn nothing_is_written_into_another_repository() {
+        let place = world();
+        place.write("sub/.git", "gitdir: ../elsewhere\n");
+        place.write("sub/deep/a.txt", "a\n");
+        for (tool, arguments) in [
+            ("write_file", json!({"path": "sub/new/b.txt", "content": "b\n"})),
+            ("edit_file", json!({"path": "sub/deep/a.txt", "old": "a", "new": "b"})),
+        ] {
+            let error = place.call(tool, arguments).await.unwrap_err().to_string();
+            assert!(error.contains("\"sub\", a git repository of its own"), "{error}");
+        }
+        assert_eq!(place.read("sub/deep/a.txt"), b"a\n");
+        place.call("write_file", json!({"path": "subtle/b.txt", "content": "b\n"})).await.unwrap();
+    }
+
+    #[tokio::test]
     async fn line_endings_bytes_and_modes_stay() {
         let place = world();
         place.write("dos.txt", b"\xef\xbb\xbfone\r\ntwo\r\ncaf\xe9\r\n");

@@ -90,13 +90,18 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
         context.output.line(format!("Node {node} has heard it."))?;
     }
     match end {
-        Some(stop) => context.output.line(format!(
-            "Run {} ended: {} ({}). Go on with it: agentd runs resume {}",
-            dir.run_id,
-            stop.reason(),
-            stop.detail,
-            dir.run_id
-        )),
+        Some(stop) => {
+            let next = match stop.success() {
+                true => "Its agent was done already, and its work is published".to_owned(),
+                false => format!("Go on with it: agentd runs resume {}", dir.run_id),
+            };
+            context.output.line(format!(
+                "Run {} ended: {} ({}). {next}",
+                dir.run_id,
+                stop.reason(),
+                stop.detail
+            ))
+        }
         None if dir.state().only_reads() => context.output.line(format!(
             "Run {} was told to stop; its node has not ended it yet. At once: agentd runs stop {} --abort",
             dir.run_id, dir.run_id

@@ -150,12 +150,13 @@ pub(super) fn show(context: &Context, dir: &RunDir, seen: &Seen) -> Result<(), C
         return output.document(&with(&told, seen));
     }
     if output.json() {
-        let result = std::fs::read(dir.result()).ok();
-        let result = result.and_then(|bytes| serde_json::from_slice::<RunOutput>(&bytes).ok());
-        return match result {
-            Some(result) if seen.is_empty() => output.document(&result),
-            Some(result) => output.document(&with(&result, seen)),
-            None => Err(not_written(dir, "result")),
+        if !dir.result().exists() {
+            return Err(not_written(dir, "result"));
+        }
+        let result: RunOutput = super::read(&dir.result())?;
+        return match seen.is_empty() {
+            true => output.document(&result),
+            false => output.document(&with(&result, seen)),
         };
     }
     let mut rows = vec![("run", dir.run_id.to_string()), ("end", output.toned(&word, tone))];

@@ -109,14 +109,17 @@ fn joined<T>(
 
 fn parsed(store: &dyn Store, cell: &Cell, text: Option<String>) -> Result<Inbox, StoreError> {
     let Some(text) = text else { return Ok(Inbox::default()) };
-    let inbox: Inbox = serde_json::from_str(&text).map_err(|error| failed(store, cell, "read", &error))?;
+    let inbox: Inbox = serde_json::from_str(&text).map_err(|error| {
+        let words = format!("{error}; mend it, or move it away: what waits in it is then not told");
+        failed(store, cell, "read", &words)
+    })?;
     match inbox.schema_version == SCHEMA {
         true => Ok(inbox),
         false => Err(failed(
             store,
             cell,
             "read",
-            &format!("it was written by another agentd ({})", inbox.schema_version),
+            &format!("it was written by another agentd ({}); use that one", inbox.schema_version),
         )),
     }
 }

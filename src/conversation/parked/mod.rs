@@ -202,6 +202,17 @@ pub fn plan_in(comment: &str) -> String {
     incoming(body, LONGEST_INCOMING).text.trim().to_owned()
 }
 
+/// The same once nothing is waited for any more; `comment` is how it reads now. `None` = nobody was asked.
+pub fn over_text(waits_for: &WaitsFor, comment: &str, why: &str, issue: &IssueKey) -> Option<String> {
+    let said = |text: &str| defused(&confined::block(text), issue.number());
+    let (what, text) = match waits_for {
+        WaitsFor::Answer { question, .. } => ("The agent asked", question.question.clone()),
+        WaitsFor::Plan { .. } => ("The agent's plan", plan_in(comment)),
+        WaitsFor::GiveBack(_) => return None,
+    };
+    Some(format!("**{what}:**\n\n{}\n\n**It is not waited for any more:** {why}.\n", said(&text)))
+}
+
 /// The same once it was answered.
 pub fn answered_text(question: &Question, answer: &ParkedAnswer, issue: &IssueKey) -> String {
     let said = |text: &str| defused(&confined::block(text), issue.number());

@@ -53,6 +53,7 @@ pub async fn sort(
     })
     .await?;
     not_taken(run, worktree, mentions).await?;
+    nested(run, worktree).await?;
     Ok(made)
 }
 
@@ -129,6 +130,28 @@ fn tell(run: &Run<'_>, left: &[(String, u64)], kept: &str) {
             shown.join(", ")
         ),
     );
+}
+
+/// If the work has repositories within it that are no submodules, people are told: the verify commands see their files, and
+/// nobody who fetches the branch has them.
+async fn nested(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError> {
+    let nested = worktree.nested_repositories().await?;
+    if nested.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<String> =
+        nested.iter().take(LONGEST_LIST).map(|path| format!("`{}/`", plain(path))).collect();
+    let more = nested.len().saturating_sub(LONGEST_LIST);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    run.journal.warn(
+        "nested_repository",
+        format!(
+            "no file of {}{more} is committed or pushed, as it is a git repository of its own; the verify commands ran with \
+             it. To have its files committed, remove its `.git`; to leave it out for good, name it in .gitignore",
+            shown.join(", ")
+        ),
+    );
+    Ok(())
 }
 
 /// If a file that the agent wrote is excluded by the built-in list or the operator, people are told.

@@ -2,8 +2,10 @@
 
 use serde_json::json;
 
-use super::pull_request::{REPO, admin, asked, comment, inbox, labelled, runs, said, ticks};
-use crate::outside::daemons::{Running, until};
+use super::pull_request::{
+    REPO, admin, asked, comment, ended, fate, inbox, labelled, opened, runs, said, status, ticks,
+};
+use crate::outside::daemons::{Running, until, until_or};
 use crate::outside::world::World;
 
 /// A world without label and runs; the daemon has had its first look.
@@ -164,6 +166,58 @@ async fn what_is_said_on_this_machine_is_told_to_the_run_that_works_and_attach_f
     assert!(second.contains("Keep the name of the function.") && second.contains("local:"), "{second}");
     let (_, said) = world.json(&["say", "7", "And later."]).await;
     assert_eq!(said["place"], "waits for the next run");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_while_nothing_runs_is_in_the_first_request_of_the_next_run() {
+    // Its model reports in its first turn.
+    let (world, daemon) = quiet(0).await;
+    let (_, said) = world.json(&["say", "7", "Keep the name."]).await;
+    assert_eq!(said["place"], "waits for the next run");
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    ended(&world, 1).await;
+    assert!(world.told(0).contains("Keep the name."), "{}", world.told(0));
+    let told = || {
+        let remarks = inbox(&world)["remarks"].clone();
+        remarks.as_object().is_some_and(|all| all.len() == 1 && all.values().all(|one| one["fate"] == "told"))
+    };
+    until_or("it counts as told", told, || format!("{:#}", inbox(&world))).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inbox_that_cannot_be_read_holds_back_no_other_issue_and_is_told_of() {
+    let world = labelled(2, super::steering::AT_ONCE).await;
+    admin(
+        &world,
+        "POST",
+        "issues",
+        &json!({ "number": 11, "title": "Eleven", "body": "b", "author": "ada" }),
+    );
+    let daemon = Running::start(&world, &[]);
+    opened(&world).await;
+    comment(&world, 7, "ada", "/agentd help");
+    let path = world.dir.path().join("state/repos/demo/shop/inbox/7.json");
+    until("an inbox", || path.exists()).await;
+    daemon.stop().await;
+    let whole = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, &whole[..50]).unwrap();
+    let daemon = Running::start(&world, &[]);
+    ticks(&world, 1).await;
+    let waits = comment(&world, 7, "ada", "Please see this as well.");
+    ticks(&world, 2).await;
+    comment(&world, 11, "ada", "/agentd run");
+    until_or("a run for the other issue", || runs(&world) == 2, || format!("{:#}", status(&world))).await;
+    let shown = status(&world)["parked"][0].clone();
+    assert_eq!((&shown["code"], &shown["issue"]), (&json!("unheard"), &json!(7)), "{shown:#}");
+    assert!(shown["text"].as_str().unwrap().contains("7.json"), "{shown:#}");
+    std::fs::write(&path, &whole).unwrap();
+    let heard = || fate(&world, &format!("comment-{waits}"));
+    until_or("what was held back is heard", || heard() != "unheard", heard).await;
+    until("it is told of no more", || status(&world)["parked"] == json!([])).await;
     daemon.stop().await;
     world.finish().await;
 }

@@ -242,3 +242,18 @@ async fn plans_cannot_be_gated_where_no_step_makes_one() {
     let (code, output) = run("label", None).await;
     assert_eq!(code, Some(0), "{output}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_the_foreground_says_how_its_plan_is_approved_where_no_daemon_works() {
+    let world = gated(1, "").await;
+    let (_, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(output["stop_detail"], "plan_pending", "{output:#}");
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    for part in ["agentd approve 7", "agentd runs resume "] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+    let (_, why) = world.json(&["why", "7"]).await;
+    assert_eq!(why["outlook"], "needs_you", "{why:#}");
+    assert!(why["do"].as_str().unwrap().starts_with("agentd approve 7"), "{why:#}");
+    world.sim.shutdown().await;
+}

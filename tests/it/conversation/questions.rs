@@ -192,6 +192,13 @@ async fn a_question_is_posted_once_also_where_the_process_is_killed_while_it_ask
     world.sim.remove_label("demo/shop", 7, "agentd", "ada");
     until_labels(&world, &[]).await;
     assert_eq!(told(&world, "issue-7:question-1 "), 1);
+    // Nobody is told to answer, and no other host takes it for a parked one.
+    let over = || told(&world, "A person was waited for, and is no more") == 1;
+    until_or("it says so", over, || format!("{:#?}", comments(&world))).await;
+    for part in ["To answer, comment", "**Parked: it waits", "agentd:parked", "Answer the agent's question"] {
+        assert_eq!(told(&world, part), 0, "{part}: {:#?}", comments(&world));
+    }
+    assert_eq!(told(&world, "It is not waited for any more"), 1, "{:#?}", comments(&world));
     daemon.stop().await;
     world.sim.shutdown().await;
 }
@@ -243,6 +250,19 @@ async fn the_machine_s_user_answers_a_run_of_the_foreground_and_goes_on_with_it(
     let world = world(vec![question(), reports("Done.", json!([]))], "").await;
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
     assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("question_pending")), "{output:#}");
+    // No daemon has ever worked here, and no label asks for it: it is told all the same.
+    let (_, status) = world.json(&["status"]).await;
+    assert_eq!(
+        (&status["parked"][0]["issue"], &status["parked"][0]["code"]),
+        (&json!(7), &json!("question_pending")),
+        "{status:#}"
+    );
+    let (_, why) = world.json(&["why", "7"]).await;
+    assert_eq!(
+        (&why["outlook"], &why["do"]),
+        (&json!("needs_you"), &json!("agentd answer 7 TEXT")),
+        "{why:#}"
+    );
     let (code, _) = world.json(&["answer", "8", "2"]).await;
     assert_eq!(code, Some(4));
     let (code, answered) = world.json(&["answer", "7", "2"]).await;
@@ -265,6 +285,38 @@ async fn the_next_run_of_an_issue_whose_question_was_answered_goes_on_with_the_a
     assert_eq!(code, Some(0), "{output:#}");
     let asked = asked(&world);
     assert!(asked.len() == 2 && asked[1].contains("dollars"), "{asked:#?}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_answered_after_the_daemon_s_end_is_told_as_such_and_no_daemon_waits_for_it_again() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until_parked(&world).await;
+    let shown = || {
+        let text = std::fs::read(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
+        serde_json::from_slice::<Value>(&text).unwrap_or_default()
+    };
+    let rows = |status: &Value| {
+        let rows = |name: &str| status[name].as_array().cloned().unwrap_or_default();
+        let all: Vec<Value> = rows("waiting").into_iter().chain(rows("parked")).collect();
+        all.iter().map(|row| row["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    until_or("it is told once", || rows(&shown()) == ["question_pending"], || format!("{:#}", shown())).await;
+    daemon.stop().await;
+    let (code, answered) = world.json(&["answer", "7", "2"]).await;
+    assert_eq!(code, Some(0), "{answered:#}");
+    let (_, told) = world.json(&["status"]).await;
+    assert_eq!(rows(&told["status"]), ["answered"], "{told:#}");
+    let (code, resumed) = world.json(&["runs", "resume", answered["run_id"].as_str().unwrap()]).await;
+    assert_eq!(code, Some(0), "{resumed:#}");
+    let (_, told) = world.json(&["status"]).await;
+    assert!(rows(&told["status"]).is_empty(), "{told:#}");
+    let daemon = Running::start(&world, &[]);
+    super::pull_request::ticks(&world, 3).await;
+    until_or("nothing waits", || rows(&shown()).is_empty(), || format!("{:#}", shown())).await;
+    daemon.stop().await;
     world.sim.shutdown().await;
 }
 
@@ -293,4 +345,31 @@ async fn a_follow_up_run_asks_and_goes_on_with_the_answer_though_no_label_asked_
     until("its answer", || said(&world, pull, &name).len() == 1).await;
     daemon.stop().await;
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_follow_up_run_asked_ends_with_its_pull_request_and_holds_no_next_run_back() {
+    use super::pull_request::{comment, delivered_in, labelled_with, replies, runs};
+    let mut replies = replies(3);
+    replies[1] = ReplyFile { when: replies[1].when.clone(), times: Some(1), ..question() };
+    let (world, daemon, pull) =
+        delivered_in(labelled_with(replies, "[conversation]\nquiet_period = \"1s\"\n").await).await;
+    comment(&world, pull, "ada", "@agentd-demo please mend the discount.");
+    let parked = || labels(&world) == ["agentd:needs-input"] && told(&world, "issue-7:question-1 ") == 1;
+    until_or("parked", parked, || format!("{:?} {:#?}", labels(&world), comments(&world))).await;
+    let (_, why) = world.json(&["why", "7"]).await;
+    assert_eq!(why["do"], "agentd answer 7 TEXT", "{why:#}");
+    super::briefing::admin(&world, "POST", &format!("pulls/{pull}/merge"), &json!({ "actor": "ada" }));
+    let over = || told(&world, "A person was waited for, and is no more") == 1;
+    until_or("it is told", over, || format!("{:?} {:#?}", labels(&world), comments(&world))).await;
+    until_labels(&world, &["agentd:done"]).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until_or(
+        "the next run",
+        || runs(&world) == 3,
+        || format!("{:?} {:#?}", labels(&world), comments(&world)),
+    )
+    .await;
+    daemon.stop().await;
+    world.sim.shutdown().await;
 }

@@ -9,7 +9,7 @@ use super::pull_request::{
     labelled_with, review, runs, said, status, ticks,
 };
 use crate::outside::daemons::{Running, until, until_or};
-use crate::outside::solo::{calls, reports};
+use crate::outside::solo::{calls, newest, reports};
 use crate::outside::world::{World, text};
 
 const AT_ONCE: &str = "[conversation]\nquiet_period = \"0s\"\n";
@@ -101,7 +101,7 @@ async fn c_i25_a_comment_while_a_run_works_is_in_its_next_request_and_starts_no_
     let events = text(&world.agentd(&["runs", "events", "latest", "--json"]).await.stdout);
     assert!(events.contains("remark_heard") && events.contains("remark_told"), "{events}");
     // The record is played again without GitHub, and comes to the same.
-    let dir = crate::outside::solo::newest(&world);
+    let dir = newest(&world);
     let run = dir.file_name().unwrap().to_str().unwrap().to_owned();
     let (code, _) = world.json(&["runs", "replay", &run, "--mode", "strict"]).await;
     assert_eq!(code, Some(0));
@@ -401,7 +401,7 @@ async fn c_i36_an_issue_that_is_transferred_in_a_run_ends_it_and_nothing_is_writ
     let daemon = Running::start(&world, &[]);
     until("work", || asked(&world) == 1).await;
     admin(&world, "PATCH", "issues/7", &json!({ "moved_to": format!("{REPO}#{new}") }));
-    let result = || crate::outside::solo::newest(&world).join("result.json");
+    let result = || newest(&world).join("result.json");
     until("its end", || result().exists()).await;
     let output = crate::outside::solo::left(&world, "result.json");
     assert_eq!(output["stop_detail"], "issue_closed", "{output:#}");
@@ -413,4 +413,45 @@ async fn c_i36_an_issue_that_is_transferred_in_a_run_ends_it_and_nothing_is_writ
     assert!(world.sim.issue(REPO, new).unwrap().comments.is_empty());
     daemon.stop().await;
     world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_that_is_killed_after_its_work_is_finished_and_its_remarks_start_no_other() {
+    let world = labelled(4, AT_ONCE).await;
+    world.verify("[[\"sleep\", \"3\"]]");
+    let (world, daemon, pull) = delivered_in(world).await;
+    let ids = review(&world, pull, "ada", "COMMENTED", "", &["Please mend this."]);
+    let journal = || std::fs::read_to_string(newest(&world).join("events.jsonl")).unwrap_or_default();
+    until("the commit of the round", || runs(&world) == 2 && journal().contains("\"kind\":\"committed\""))
+        .await;
+    daemon.kill();
+    let before = asked(&world);
+    let daemon = Running::start(&world, &[]);
+    ended(&world, 3).await;
+    ticks(&world, 4).await;
+    assert_eq!((runs(&world), asked(&world)), (3, before), "{:#}", inbox(&world));
+    assert_eq!(fate(&world, &format!("review-comment-{}", ids[0])), "told");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_that_a_stopping_daemon_ends_is_gone_on_with_by_the_next_one_and_told_the_same() {
+    let mut replies = super::pull_request::replies(3);
+    replies[1].delay_ms = 5_000;
+    let (world, daemon, pull) = delivered_in(labelled_with(replies, AT_ONCE).await).await;
+    let ids = review(&world, pull, "ada", "COMMENTED", "", &["Please mend this."]);
+    until("work on it", || asked(&world) == 3).await;
+    daemon.stop().await;
+    let before = asked(&world);
+    let daemon = Running::start(&world, &[]);
+    until_or("it is gone on with", || asked(&world) > before, || format!("{:#}", inbox(&world))).await;
+    ended(&world, 3).await;
+    assert!(world.told(before).contains("Please mend this."), "{}", world.told(before));
+    let told = || fate(&world, &format!("review-comment-{}", ids[0])) == "told";
+    until_or("it counts as told", told, || format!("{:#}", inbox(&world))).await;
+    ticks(&world, 3).await;
+    assert_eq!(runs(&world), 3);
+    daemon.stop().await;
+    world.finish().await;
 }

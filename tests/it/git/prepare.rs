@@ -1,7 +1,7 @@
 //! Preparing worktrees: each case of what may stand in the place, and what a kill leaves.
 
 use agentd::domain::event::WorktreeState;
-use agentd::git::{Checkout, GitError, RemotePlace, WorktreeError};
+use agentd::git::{Checkout, CommitMessage, GitError, Identity, RemotePlace, WorktreeError};
 use agentd::sys::files;
 
 use super::{Ground, branch, exists};
@@ -391,6 +391,27 @@ async fn a_sparse_checkout_stays_sparse_and_what_is_left_out_is_not_deleted() {
     ground.write(".worktrees/issue-7/src/new.rs", "new\n");
     let changes = ready.worktree.status().await.unwrap();
     assert_eq!(changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>(), ["src/new.rs"]);
+}
+
+#[tokio::test]
+async fn what_is_made_outside_of_a_sparse_checkout_is_committed_with_the_rest() {
+    let ground = Ground::new().await;
+    ground.write("big/blob.bin", "big\n");
+    ground.write("big/other.bin", "other\n");
+    ground.git(&["add", "-A"]).await;
+    ground.git(&["commit", "-qm", "big"]).await;
+    ground.git(&["sparse-checkout", "set", "src"]).await;
+    let tree = ground.prepare(7).await.unwrap().worktree;
+    ground.write(".worktrees/issue-7/src/new.rs", "new\n");
+    ground.write(".worktrees/issue-7/new/x.txt", "x\n");
+    ground.write(".worktrees/issue-7/big/other.bin", "changed\n");
+    tree.checkpoint("refs/agentd/checkpoints/test", "x").await.unwrap();
+    let message = CommitMessage { subject: "work".into(), body: String::new(), trailers: Vec::new() };
+    let ada = Identity { name: "Ada".into(), email: "ada@example.org".into() };
+    tree.commit_all(&message, &ada).await.unwrap();
+    let shown = ground.git_in(tree.path(), &["show", "--name-status", "--format=", "HEAD"]).await;
+    assert_eq!(shown.lines().collect::<Vec<_>>(), ["M\tbig/other.bin", "A\tnew/x.txt", "A\tsrc/new.rs"]);
+    assert_eq!(ground.git_in(tree.path(), &["status", "--porcelain"]).await, "");
 }
 
 #[tokio::test]

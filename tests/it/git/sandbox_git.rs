@@ -64,3 +64,29 @@ async fn d105_once_published_the_origin_branch_and_the_upstream_stand_at_the_wor
         assert_eq!(status, if with.is_some() { "" } else { "?? new.txt" });
     }
 }
+
+#[tokio::test]
+async fn in_a_repository_with_submodules_git_works_though_their_git_directories_are_not_shown() {
+    let (ground, _served, tree) = super::prune::with_submodule().await;
+    ground.git(&["tag", "v1"]).await;
+    let remote = ground.origin().await;
+    let base = ground.base(Some(&remote)).await;
+    let folder = ground.at("~/cage");
+    let (caged, _) = tree.sandbox_git(&folder, &identity(), &base).await.unwrap();
+    let published = tree.published_git(&folder, &base, None).await.unwrap();
+    // As a sandbox has it.
+    let modules = tree.git_dir().join("modules");
+    assert!(modules.as_path().is_dir() && ground.exists(".worktrees/issue-7/vendor/lib/.git"));
+    std::fs::rename(modules.as_path(), tree.git_dir().join("hidden").as_path()).unwrap();
+    for dir in [caged.dir(), &published] {
+        let dir = dir.to_string();
+        let git = async |args: &[&str]| {
+            let args: Vec<&str> = ["--git-dir", dir.as_str()].iter().chain(args).copied().collect();
+            ground.git_in(tree.path(), &args).await
+        };
+        assert_eq!(git(&["status", "--short"]).await, "");
+        assert_eq!(git(&["diff", "--stat"]).await, "");
+        let described = git(&["describe", "--always", "--dirty", "--tags"]).await;
+        assert!(!described.is_empty() && !described.contains("dirty"), "{described}");
+    }
+}

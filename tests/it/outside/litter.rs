@@ -228,3 +228,20 @@ async fn a_folder_that_became_a_link_to_its_new_place_is_committed_as_that() {
     assert!(files.contains("lib2/cart.sh") && files.lines().any(|line| line == "lib"), "{files}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_a_repository_within_the_work_are_not_committed_and_people_are_told_so() {
+    let nested = "mkdir nested && git init -q nested && echo x > nested/main.py";
+    let replies = vec![calls(&[command(nested), written()]), reports("Written.", json!([]))];
+    let world = solo(replies, Some(ALLOW), "").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(here(&world).join("nested/main.py").exists() && !committed(&world).await.contains("nested"));
+    let told = warning(&output, "nested_repository").expect("a warning");
+    assert!(told.contains("`nested/`") && told.contains(".gitignore"), "{told}");
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    assert!(report.contains("`nested/`"), "{report}");
+    let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
+    assert!(body.contains("nested/"), "{body}");
+    world.finish().await;
+}

@@ -75,6 +75,14 @@ async fn a_sweep_over_all_begins_nothing_without_a_yes_and_says_what_it_would_ta
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_that_finds_nothing_to_take_prints_one_document_as_well() {
+    let world = World::of(1, |scenario| scenario.repositories[0].issues.clear()).await;
+    let (code, report) = world.json(&["sweep", "--all"]).await;
+    assert_eq!((code, ended(&report)), (Some(0), vec![]), "{report:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_a_sweep_changes_nothing() {
     let world = world().await;
     for (args, taken) in

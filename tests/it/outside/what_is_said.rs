@@ -176,3 +176,36 @@ async fn the_log_of_a_daemon_is_agentd_s_own() {
     assert!(newest(&world).join("result.json").exists());
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_looks_leaves_a_daemon_s_files_where_they_are_and_hears_that_they_cannot_be_read() {
+    let world = World::new(1).await;
+    let (state, status) = ("state/daemon/state.json", "state/daemon/status.json");
+    for path in [state, status] {
+        world.write(path, "{ \"schema_version\": ");
+    }
+    let (_, _, told) = said(&world, &["why", "7"]).await;
+    assert!(told.contains("state.json") && told.contains("the next daemon begins without it"), "{told}");
+    let kept = std::fs::read_to_string(world.dir.path().join(state)).unwrap();
+    assert!(kept.starts_with("{ \"schema"), "{kept}");
+    let (code, shown, told) = said(&world, &["status"]).await;
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(told.contains("status.json") && told.contains("a daemon that works writes it anew"), "{told}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_cannot_be_read_is_no_run_that_has_not_ended() {
+    let world = World::new(1).await;
+    let (code, run) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{run:#}");
+    let result = newest(&world).join("result.json");
+    let whole = std::fs::read(&result).unwrap();
+    std::fs::remove_file(&result).unwrap();
+    std::fs::write(&result, &whole[..whole.len() / 2]).unwrap();
+    let (code, told) = world.json(&["runs", "show", "latest"]).await;
+    let text = told.to_string();
+    assert!(code == Some(1) && text.contains("result.json") && text.contains("agentd runs verify"), "{text}");
+    assert!(!text.contains("has not ended"), "{text}");
+    world.sim.shutdown().await;
+}
