@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::nearest_rules::Background;
 use super::not_done::NotDone;
 use super::report::ReportShape;
-use super::session::{PromptIdentity, SessionMode, SessionRequest, run_session};
+use super::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_session};
 use super::visit::{FlowPlan, FlowWorld};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::flow::{PermissionMode, Step};
@@ -182,7 +182,9 @@ impl FlowWorld {
             // It reads no issue.
             background: Arc::new(Background { images: Arc::default(), ..plan.background.as_ref().clone() }),
         };
-        let outcome = run_session(request, &self.session_world(plan, PermissionMode::Plan)).await;
+        // What people say meanwhile is for who works.
+        let world = SessionWorld { new_remarks: None, ..self.session_world(plan, PermissionMode::Plan) };
+        let outcome = run_session(request, &world).await;
         match outcome.failure {
             Some(failure) => Err(failure.stop.into()),
             None => Ok(outcome.report.content_json.unwrap_or_default()),
