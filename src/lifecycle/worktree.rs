@@ -210,6 +210,10 @@ async fn bring_back(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecesso
     if parked::is_given_back(run, predecessor.run_id).await {
         return Ok(());
     }
+    if !predecessor.killed && !predecessor.elsewhere && !run.lease.elsewhere {
+        // It ended by itself: what was changed here since is a person's, such as what a commit was refused for.
+        return Ok(());
+    }
     // Another node's work stands on a commit that was not worked with here.
     if run.context.checkout.is_blobless().await.unwrap_or(false)
         && let Some(remote) = run.context.authorised_remote().await.map_err(|refusal| refusal.stop)?

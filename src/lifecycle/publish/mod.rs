@@ -33,6 +33,9 @@ use crate::issue::{shown_lease, status_comment};
 use crate::record::rendering::{self, Links};
 use crate::record::summary_text;
 
+/// No event of GitHub has this id.
+const NO_LABELLING: u64 = 0;
+
 /// What D66 and D29 let become public of a run's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
@@ -382,6 +385,9 @@ async fn end_labels(
     };
     let (repo, labels) = (&run.context.repo, &run.context.config.github.labels);
     let current = github.issue(repo, number).await?.issue.labels;
-    github.ensure_end_labels(repo, number, current, (state, run.plan.request.answers), labels).await?;
+    // A follow-up run answers no labelling: a trigger that is on now was put on while it worked.
+    let request = &run.plan.request;
+    let answers = request.answers.or(request.follow_up.is_some().then_some(NO_LABELLING));
+    github.ensure_end_labels(repo, number, current, (state, answers), labels).await?;
     Ok(state.key())
 }

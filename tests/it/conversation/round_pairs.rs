@@ -158,21 +158,25 @@ async fn recorded(world: &World, kind: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follow_up_run_that_is_killed_behind_its_visit_answers_once_and_starts_no_other_one() {
-    let more = format!("{AT_ONCE}[verify]\ncommands = [[\"sh\", \"-c\", \"test ! -e slow || sleep 4\"]]\n");
     let mut replies = replies(3);
     let both = [
         ("write_file", json!({ "path": "notes/2.md", "content": "Note 2.\n" })),
         ("write_file", json!({ "path": "slow", "content": "x\n" })),
     ];
     replies[1] = ReplyFile { when: replies[1].when.clone(), ..crate::outside::solo::calls(&both) };
-    let (world, daemon, pull) = delivered_in(labelled_with(replies, &more).await).await;
+    let (world, daemon, pull) = delivered_in({
+        let world = labelled_with(replies, AT_ONCE).await;
+        world.verify("[[\"sh\", \"-c\", \"test ! -e slow || sleep 4\"]]");
+        world
+    })
+    .await;
     let thread = review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &["Why three?"])[0];
     until_runs(&world, 2).await;
     recorded(&world, "committed").await;
     daemon.kill();
     let before = asked(&world);
     let daemon = Running::start(&world, &[]);
-    ended(&world, 2).await;
+    ended(&world, 3).await;
     ticks(&world, 4).await;
     assert_eq!((runs(&world), asked(&world)), (3, before), "{:#}", inbox(&world));
     assert_eq!(fate(&world, &format!("review-comment-{thread}")), "told");
@@ -233,8 +237,39 @@ async fn what_is_said_here_while_nothing_runs_is_in_the_first_request_of_the_nex
     assert!(world.told(before).contains("Mind the OKAPI."), "{}", world.told(before));
     let last = world.told(asked(&world) - 1);
     assert_eq!(last.matches("OKAPI").count(), 1, "{last}");
-    let (_, fates) = (0, inbox(&world));
-    assert!(!fates.to_string().contains("\"waiting\""), "{fates:#}");
+    let settled = || !inbox(&world).to_string().contains("\"waiting\"");
+    until_or("it is told", settled, || format!("{:#}", inbox(&world))).await;
     daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_a_person_puts_on_while_a_follow_up_run_works_has_its_run() {
+    let (world, daemon, _) = at_work().await;
+    assert!(world.sim.add_label(REPO, 7, "agentd", "ada"));
+    until_runs(&world, 3).await;
+    ended(&world, 3).await;
+    ticks(&world, 2).await;
+    assert_eq!((runs(&world), world.labels()), (3, vec!["agentd:done".to_owned()]));
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_mends_after_a_commit_was_refused_is_gone_on_with() {
+    let secret = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
+    let mut replies = replies(1);
+    let write = json!({ "path": "notes/1.md", "content": format!("pw {secret}\n") });
+    replies[0] =
+        ReplyFile { when: replies[0].when.clone(), ..crate::outside::solo::calls(&[("write_file", write)]) };
+    let world = labelled_with(replies, "").await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("policy_denied")), "{output:#}");
+    let place = world.shop().join(".worktrees/issue-7/notes/1.md");
+    std::fs::write(&place, "clean\n").unwrap();
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(std::fs::read_to_string(&place).unwrap(), "clean\n");
+    assert!(!output["warnings"].to_string().contains("edits_rescued"), "{output:#}");
     world.sim.shutdown().await;
 }

@@ -126,14 +126,15 @@ async fn git_works_in_the_sandbox_of_a_repository_with_a_submodule_and_its_files
         ("write_file", json!({ "path": "vendor/new.txt", "content": "x\n" })),
         ("write_file", json!({ "path": "beside.txt", "content": "x\n" })),
     ]);
-    let more = "[sandbox]\nmode = \"bubblewrap\"\n[verify]\ncommands = [[\"sh\", \"-c\", \"git status --short && git diff --stat\"]]\n";
+    let more = "[sandbox]\nmode = \"bubblewrap\"\n";
     let world = labelled_with(vec![work, reports("Done.", json!([]))], more).await;
+    world.verify("[[\"sh\", \"-c\", \"git status --short && git submodule status\"]]");
     let library = Ground::named("library").await;
     let (_served, from) = library.served();
     with_submodule(&world, &library, &from).await;
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
     let told = world.told(1);
-    assert!(told.contains("exit code 0") && !told.contains("not a git repository"), "{told}");
+    assert!(told.contains("\"exit_code\":0") && !told.contains("not a git repository"), "{told}");
     assert!(told.contains("is in \\\"vendor\\\", a git repository of its own"), "{told}");
     assert_eq!(code, Some(0), "{output:#}");
     let files = world.git(&world.shop(), &["ls-tree", "--name-only", "feature/issue-7"]).await;

@@ -77,7 +77,7 @@ async fn in_a_repository_with_submodules_git_works_though_their_git_directories_
     // As a sandbox has it.
     let modules = tree.git_dir().join("modules");
     assert!(modules.as_path().is_dir() && ground.exists(".worktrees/issue-7/vendor/lib/.git"));
-    std::fs::rename(modules.as_path(), tree.git_dir().join("hidden").as_path()).unwrap();
+    agentd::sys::files::rename(modules.as_path(), tree.git_dir().join("hidden").as_path()).unwrap();
     for dir in [caged.dir(), &published] {
         let dir = dir.to_string();
         let git = async |args: &[&str]| {
