@@ -16,7 +16,7 @@ pub struct Branches {
     /// When the folders and files that a change of these heads goes through were written to.
     written: HashMap<PathBuf, Option<SystemTime>>,
     /// Whether they were read long enough after that.
-    settled: bool,
+    is_certain: bool,
 }
 
 /// Heads of one moment.
@@ -31,8 +31,8 @@ impl Branches {
     /// The heads as they are now.
     pub fn now<'a>(&'a mut self, git_dir: &'a Path) -> Heads<'a> {
         let now = SystemTime::now();
-        if !self.settled || self.written.iter().any(|(place, then)| written(place) != *then) {
-            *self = Self { settled: true, ..Self::default() };
+        if !self.is_certain || self.written.iter().any(|(place, then)| written(place) != *then) {
+            *self = Self { is_certain: true, ..Self::default() };
         }
         Heads { branches: self, git_dir, opened: None, now }
     }
@@ -59,10 +59,10 @@ impl Heads<'_> {
         let folders = file.ancestors().skip(1).take_while(|folder| folder.starts_with(&heads));
         for place in folders.map(Path::to_path_buf).chain([self.git_dir.join("packed-refs")]) {
             let now = self.now;
-            let settled = &mut self.branches.settled;
+            let is_certain = &mut self.branches.is_certain;
             self.branches.written.entry(place).or_insert_with_key(|place| {
                 let time = written(place);
-                *settled &= time.is_none_or(|time| time + CLOCK_STEP < now);
+                *is_certain &= time.is_none_or(|time| time + CLOCK_STEP < now);
                 time
             });
         }

@@ -89,8 +89,9 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
         shared_work::leave(run, workspace).await;
     }
     answers::prove(run, (workspace.as_ref(), pushed), &end).await?;
-    // A start refused with exit code 4 leaves no trace on GitHub (D31).
+    // A run that could not begin has nothing to answer. The issue says since the lease that it works, and no longer.
     if stop.detail.exit_code() == 4 {
+        write_back(run, &end, &links).await?;
         return Ok(end);
     }
     if reach == Reach::PullRequest && pushed {

@@ -112,6 +112,11 @@ async fn a_setup_that_fails_or_takes_too_long_ends_the_run_and_says_why() {
         let (code, output) = world.json(&["run", "--issue", "7"]).await;
         assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("config_invalid")), "{output:#}");
         assert!(output["error"]["message"].as_str().unwrap().contains(told), "{output:#}");
+        // The issue does not go on saying that it is worked on.
+        let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+        let said = |part: &str| comments.iter().any(|comment| comment.body.contains(part));
+        assert!(said("config_invalid") && !said("is working on this issue"), "{comments:#?}");
+        assert_eq!(world.labels(), ["agentd:failed"]);
         world.sim.shutdown().await;
     }
 }
