@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::bare;
+use crate::sys::clock::Clock;
 
 /// A file system's clock may stand still for so long: what was written within it is not told from what was read.
 const CLOCK_STEP: Duration = Duration::from_millis(50);
@@ -30,7 +31,7 @@ pub struct Heads<'a> {
 impl Branches {
     /// The heads as they are now.
     pub fn now<'a>(&'a mut self, git_dir: &'a Path) -> Heads<'a> {
-        let now = SystemTime::now();
+        let now = SystemTime::from(Clock::system().now());
         if !self.is_certain || self.written.iter().any(|(place, then)| written(place) != *then) {
             *self = Self { is_certain: true, ..Self::default() };
         }
@@ -94,8 +95,10 @@ mod tests {
             let written = commit(git_dir, "feature/a", &round.to_string());
             assert_eq!(branches.now(git_dir).head("feature/a"), Some(&*written), "round {round}");
         }
-        let mut git = std::process::Command::new("git");
-        assert!(git.arg("-C").arg(git_dir).args(["pack-refs", "--all"]).status().unwrap().success());
+        let loose = git_dir.join("refs/heads/feature/a");
+        let packed = format!("{} refs/heads/feature/a\n", std::fs::read_to_string(&loose).unwrap().trim());
+        crate::sys::files::write_private(&git_dir.join("packed-refs"), packed.as_bytes()).unwrap();
+        std::fs::remove_file(loose).unwrap();
         let head = branches.now(git_dir).head("feature/a").map(str::to_owned);
         assert!(head.is_some());
         assert!(bare::delete_branch(git_dir, "feature/a"));
@@ -108,7 +111,7 @@ mod tests {
         let git_dir = place.path();
         bare::create(git_dir, "main").unwrap();
         commit(git_dir, "feature/a", "f");
-        let old = std::fs::FileTimes::new().set_modified(SystemTime::now() - Duration::from_secs(5));
+        let old = std::fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(5));
         for folder in ["refs/heads", "refs/heads/feature"] {
             std::fs::File::open(git_dir.join(folder)).unwrap().set_times(old).unwrap();
         }
