@@ -1,13 +1,12 @@
-//! Follow-up runs where other things meet them: refused starts, branches and pull requests that people change, restarts, words said here.
+//! Follow-up runs where other things meet them: refused starts, branches and pull requests that people change, labels, words said here.
 
 use agentd::sim::ReplyFile;
 use serde_json::json;
 
 use super::pull_request::{
-    REPO, admin, asked, comment, delivered, delivered_in, ended, fate, inbox, is_settled, labelled,
-    labelled_with, opened, replies, review, runs, said, ticks,
+    REPO, admin, asked, comment, delivered, delivered_in, ended, inbox, is_settled, labelled, labelled_with,
+    opened, replies, review, runs, said, ticks,
 };
-use super::steering::events;
 use crate::outside::daemons::{Running, until, until_or};
 use crate::outside::solo::{left, newest};
 use crate::outside::world::{World, text};
@@ -146,71 +145,10 @@ async fn a_pull_request_that_is_merged_and_its_branch_deleted_ends_its_follow_up
     world.sim.shutdown().await;
 }
 
-/// Waits until the newest run has recorded something.
-async fn recorded(world: &World, kind: &str) {
-    until_or(
-        kind,
-        || events(world).iter().any(|event| event["kind"] == kind),
-        || format!("{:#?}", events(world)),
-    )
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_follow_up_run_that_is_killed_behind_its_visit_answers_once_and_starts_no_other_one() {
-    let mut replies = replies(3);
-    let both = [
-        ("write_file", json!({ "path": "notes/2.md", "content": "Note 2.\n" })),
-        ("write_file", json!({ "path": "slow", "content": "x\n" })),
-    ];
-    replies[1] = ReplyFile { when: replies[1].when.clone(), ..crate::outside::solo::calls(&both) };
-    let (world, daemon, pull) = delivered_in({
-        let world = labelled_with(replies, AT_ONCE).await;
-        world.verify("[[\"sh\", \"-c\", \"test ! -e slow || sleep 4\"]]");
-        world
-    })
-    .await;
-    let thread = review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &["Why three?"])[0];
-    until_runs(&world, 2).await;
-    recorded(&world, "committed").await;
-    daemon.kill();
-    let before = asked(&world);
-    let daemon = Running::start(&world, &[]);
-    ended(&world, 3).await;
-    ticks(&world, 4).await;
-    assert_eq!((runs(&world), asked(&world)), (3, before), "{:#}", inbox(&world));
-    assert_eq!(fate(&world, &format!("review-comment-{thread}")), "told");
-    let issue = world.sim.issue(REPO, pull).unwrap();
-    let threads = issue.pull.unwrap().threads;
-    assert_eq!(threads[0].comments.len(), 2, "one answer: {threads:#?}");
-    daemon.stop().await;
-    world.sim.shutdown().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_follow_up_run_that_a_restart_cuts_off_is_gone_on_with_and_answers() {
-    let mut slow = replies(3);
-    slow[1].delay_ms = 3_000;
-    let (world, daemon, pull) = delivered_in(labelled_with(slow, AT_ONCE).await).await;
-    let thread = review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &["Why three?"])[0];
-    until("a second run", || asked(&world) == 3).await;
-    daemon.stop().await;
-    assert_eq!(left(&world, "result.json")["stop_detail"], "shutdown");
-    let daemon = Running::start(&world, &[]);
-    until_runs(&world, 3).await;
-    ended(&world, 3).await;
-    ticks(&world, 3).await;
-    assert_eq!(runs(&world), 3, "{:#}", inbox(&world));
-    assert_eq!(fate(&world, &format!("review-comment-{thread}")), "told");
-    let threads = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
-    assert_eq!(threads[0].comments.len(), 2, "{threads:#?}");
-    daemon.stop().await;
-    world.sim.shutdown().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_review_in_the_second_in_which_the_pull_request_was_opened_is_heard() {
-    let world = labelled(2, AT_ONCE).await;
+    // Between two looks more time passes than a change counts as young.
+    let world = labelled(2, &format!("{AT_ONCE}[daemon]\npoll_interval = \"6s\"\n")).await;
     let daemon = Running::start(&world, &[]);
     until("a pull request", || !world.sim.pulls(REPO).is_empty() && is_settled(&world)).await;
     let pull = world.sim.pulls(REPO)[0].clone();

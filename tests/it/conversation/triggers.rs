@@ -431,6 +431,8 @@ async fn a_round_that_is_killed_after_its_work_is_finished_and_its_remarks_start
     ticks(&world, 4).await;
     assert_eq!((runs(&world), asked(&world)), (3, before), "{:#}", inbox(&world));
     assert_eq!(fate(&world, &format!("review-comment-{}", ids[0])), "told");
+    let threads = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
+    assert_eq!(threads[0].comments.len(), 2, "one answer: {threads:#?}");
     daemon.stop().await;
     world.finish().await;
 }
