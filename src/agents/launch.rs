@@ -14,6 +14,7 @@ use super::events::Signal;
 use super::lines::{Line, Lines};
 use super::program::{CommandLine, LaunchContext, OutputFormat, Program, Reader, read_line};
 use crate::domain::agent_program::AgentProgram;
+use crate::domain::failures::ENDED_BY_AGENTD;
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_task::AgentTask;
@@ -70,7 +71,7 @@ pub enum AgentError {
         last: String,
     },
     /// agentd ended it.
-    #[error("it was ended by agentd")]
+    #[error("{}", ENDED_BY_AGENTD)]
     Cancelled,
 }
 

@@ -23,6 +23,7 @@ pub async fn read_output(backend: Backend, output: &[u8]) -> AgentOutput {
         let (tools, _) = AgentTools::new(Arc::from([]));
         let (prompt, cancel) = ("Work.".to_owned(), CancellationToken::new());
         let task = AgentTask {
+            earlier: Default::default(),
             prompt,
             resume: None,
             anew: None,

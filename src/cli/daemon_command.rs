@@ -1,51 +1,46 @@
 //! `agentd daemon` and `status`: many issues over time.
 
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
+use super::configuration_watch::ConfigurationWatch;
 use super::context::Context;
-use super::daemon_front;
+use super::daemon_front::DaemonFront;
 #[cfg(feature = "nats")]
 use super::elsewhere;
 use super::error::CommandError;
 use super::output::Tone;
 use super::parked_issues;
 use super::repositories::{self, OpenOptions};
+use super::run_command;
 use super::store_wait;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::daemon::status_format::{IssueStatus, Status};
 use crate::daemon::{
-    Daemon, DaemonFiles, DaemonReport, Dependencies, Limits, Progress, Reload, StartRequest, Watched,
-    abandons, approved, approves, clean_ups, extends, finds_left, give_backs, in_one_sentence, starts, takes,
-    takes_as_asked, unfinished,
+    Daemon, DaemonFiles, DaemonReport, Dependencies, Limits, OpenWith, Progress, Reload, StartRequest,
+    Watched, abandons, approved, approves, clean_ups, extends, finds_left, give_backs, in_one_sentence,
+    starts, takes, takes_as_asked, unfinished,
 };
 use crate::domain::cluster::session::renewal;
-use crate::domain::event::LeaseTaken;
+use crate::domain::event::{LeaseTaken, RequestOptions};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run_output::rfc3339;
-use crate::domain::stop::StopDetail;
-use crate::http::Chat;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::finish;
 use crate::repository::context::RepositoryContext;
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
-use crate::sys::file_watch::{self, FileWatch, Place};
 use crate::sys::host::Host;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
-
-/// The chat endpoint of the moment: each reload makes another.
-type Chats = Arc<watch::Sender<Option<Arc<Chat>>>>;
 
 /// `agentd daemon [--once]`.
 pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
@@ -53,15 +48,14 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
     let context = &context.as_daemon();
     context.block_on(async {
         let shutdown = listen()?;
-        let chats: Chats = Arc::new(watch::channel(None).0);
         descriptors::raise();
-        let mut front = if once { None } else { daemon_front::listening(context).await? };
-        if !once && !store_wait::wait(context, &shutdown, front.as_mut()).await? {
+        let front = if once { DaemonFront::closed(context) } else { DaemonFront::begin(context).await? };
+        if !once && !store_wait::wait(context, &shutdown, &front).await? {
             tell(context, &DaemonReport::default())?;
             return Ok(0);
         }
-        let (mut parts, _watching) = parts(context, &shutdown, &chats).await?;
-        parts.listen = front.as_ref().map(|(listening, _)| listening.address.to_string());
+        let (mut parts, _watching) = parts(context, &shutdown, &front).await?;
+        parts.listen = front.address().await;
         let watching: Vec<String> = parts
             .repositories
             .iter()
@@ -72,19 +66,9 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
         for told in watching {
             context.output.note(told);
         }
-        if front.is_some() {
-            chats.send_replace(daemon_front::chat(context).await?);
-        }
-        let front = front.map(|(mut listening, secrets)| {
-            context.output.note(format!("listening on http://{}/", listening.address));
-            listening.serve(daemon_front::of_daemon(context, &daemon, secrets, chats.subscribe())?);
-            Ok::<_, CommandError>(listening)
-        });
-        let _listening = front.transpose()?;
+        front.answer_for(&daemon).await?;
         let report = if once { daemon.once().await } else { daemon.run().await };
-        if let Some(chat) = chats.send_replace(None) {
-            chat.close().await;
-        }
+        front.close().await;
         if let Some(why) = daemon.refused() {
             return Err(CommandError::invalid(why.to_owned()));
         }
@@ -249,8 +233,8 @@ pub(super) fn listen() -> Result<Shutdown, CommandError> {
 pub(super) async fn parts(
     context: &Context,
     shutdown: &Shutdown,
-    chats: &Chats,
-) -> Result<(Dependencies, Option<FileWatch>), CommandError> {
+    front: &Arc<DaemonFront>,
+) -> Result<(Dependencies, Arc<ConfigurationWatch>), CommandError> {
     let sites = repositories::all(context, &open_options(shutdown)).await?;
     if let Err(error) = usable(&sites.open).await {
         context.output.note(format!("not usable yet: {error}"));
@@ -261,49 +245,93 @@ pub(super) async fn parts(
     let unfinished = unfinished(&sites.open).await;
     let progress = Progress::default();
     let changed = Arc::new(Notify::new());
-    let watching = watching(context, &sites.open, &changed);
+    let watching = ConfigurationWatch::new(context, Arc::clone(&changed));
+    watching.follow(&sites.open);
     let parts = parts_of(context, shutdown, sites, (progress.clone(), observed(&progress))).await?;
-    let open = open_again(context.clone(), shutdown.clone(), progress.clone());
-    let reload = (reload(context.clone(), shutdown.clone(), progress, Arc::clone(chats)), changed);
+    let again = Again {
+        context: context.clone(),
+        shutdown: shutdown.clone(),
+        progress,
+        front: Arc::clone(front),
+        watching: Arc::clone(&watching),
+    };
+    let open = open_again(again.clone());
+    let reload = (reload(again), changed);
     Ok((Dependencies { unfinished, reload: Some(reload), open_again: Some(open), ..parts }, watching))
 }
 
+/// What everything is opened again with.
+#[derive(Clone)]
+struct Again {
+    context: Context,
+    shutdown: Shutdown,
+    progress: Progress,
+    front: Arc<DaemonFront>,
+    watching: Arc<ConfigurationWatch>,
+}
+
+impl Again {
+    async fn opened(&self) -> Result<repositories::Repositories, String> {
+        self.watching.renew();
+        let options = open_options(&self.shutdown);
+        let sites = repositories::all(&self.context, &options).await.map_err(|error| error.message)?;
+        self.watching.follow(&sites.open);
+        Ok(sites)
+    }
+
+    async fn parts(&self, sites: repositories::Repositories) -> Result<Dependencies, String> {
+        let seen = observed(&self.progress);
+        let parts = parts_of(&self.context, &self.shutdown, sites, (self.progress.clone(), seen)).await;
+        let parts = parts.map_err(|error| error.message)?;
+        Ok(Dependencies { listen: self.front.address().await, ..parts })
+    }
+}
+
 /// Opens everything again, for the repositories that could not be opened yet.
-fn open_again(context: Context, shutdown: Shutdown, progress: Progress) -> Reload {
+fn open_again(again: Again) -> Reload {
     Arc::new(move || {
-        let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
+        let again = again.clone();
         async move {
-            let sites =
-                repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
+            let sites = again.opened().await?;
             let unfinished = unfinished(&sites.open).await;
-            let seen = observed(&progress);
-            let parts = parts_of(&context, &shutdown, sites, (progress, seen)).await;
-            parts.map(|parts| Dependencies { unfinished, ..parts }).map_err(|error| error.message)
+            Ok(Dependencies { unfinished, ..again.parts(sites).await? })
         }
         .boxed()
     })
 }
 
 /// Reads everything again as at the start; what cannot be used is the error.
-fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats) -> Reload {
+fn reload(again: Again) -> Reload {
     Arc::new(move || {
-        let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
-        let chats = Arc::clone(&chats);
+        let again = again.clone();
         async move {
-            let sites =
-                repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
+            let sites = again.opened().await?;
             usable(&sites.open).await?;
-            let seen = observed(&progress);
-            let parts = parts_of(&context, &shutdown, sites, (progress, seen)).await;
-            let parts = parts.map_err(|error| error.message)?;
-            // Nobody receives where the daemon does not listen.
-            if chats.receiver_count() > 0 {
-                let new = daemon_front::chat(&context).await.map_err(|error| error.message)?;
-                if let Some(old) = chats.send_replace(new) {
-                    tokio::spawn(async move { old.close_when_idle().await });
-                }
-            }
-            Ok(parts)
+            again.front.renew().await.map_err(|error| error.message)?;
+            again.parts(sites).await
+        }
+        .boxed()
+    })
+}
+
+/// Opens a repository as it is, with what an earlier run was given on the command line.
+fn opened_with(context: &Context, shutdown: &Shutdown) -> OpenWith {
+    let (context, shutdown) = (context.clone(), shutdown.clone());
+    Arc::new(move |site: Arc<RepositoryContext>, asked: RequestOptions| {
+        let (context, shutdown) = (context.clone(), shutdown.clone());
+        async move {
+            let flags = run_command::flags_of(&asked.flags, |_| true);
+            let options = OpenOptions {
+                agent: asked.agent.as_deref(),
+                flags: &flags,
+                fresh: false,
+                github: site.github.clone(),
+                ..open_options(&shutdown)
+            };
+            let opened =
+                repositories::of_run(&context, &site.repo, Some(site.checkout.root()), &options).await;
+            let opened = opened.map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.message))?;
+            Ok(RepositoryContext { last_known_good: site.last_known_good.clone(), ..opened })
         }
         .boxed()
     })
@@ -315,34 +343,6 @@ async fn usable(sites: &[RepositoryContext]) -> Result<(), String> {
         check_definitions(site).await.map_err(|refusal| format!("{}: {refusal}", site.repo))?;
     }
     Ok(())
-}
-
-/// Listens for changes of configuration files, definitions and policies. If that fails, the daemon goes on and reports
-/// it.
-fn watching(context: &Context, sites: &[RepositoryContext], changed: &Arc<Notify>) -> Option<FileWatch> {
-    let mut places = BTreeSet::new();
-    let mut files = BTreeSet::new();
-    for site in sites.iter().filter(|site| !site.managed) {
-        let root = site.checkout.root().as_path().to_owned();
-        files.extend(site.config.policy.files.iter().map(|file| root.join(file)));
-        files.extend(site.config.layers().map(Path::to_owned));
-        places.insert(Place { dir: root.join(".agent"), deep: true });
-        places.insert(Place { dir: root, deep: false });
-    }
-    files.extend(context.global.config.iter().map(|file| context.env.working_dir().join(file)));
-    places
-        .extend(files.iter().filter_map(|file| Some(Place { dir: file.parent()?.to_owned(), deep: false })));
-    let concerns = move |path: &Path| {
-        let named = path.file_name().is_some_and(|name| name == "agentd.toml" || name == ".agentd.env");
-        named || files.contains(path) || path.components().any(|part| part.as_os_str() == ".agent")
-    };
-    match file_watch::watch(places, concerns, Arc::clone(changed)) {
-        Ok(watch) => Some(watch),
-        Err(error) => {
-            context.output.note(format!("changes of the configuration will need a restart: {error}"));
-            None
-        }
-    }
 }
 
 /// Gives each run that starts its observer.
@@ -406,7 +406,7 @@ pub(super) async fn parts_of(
         give_back: give_backs(&sites),
         listen: None,
         reload: None,
-        start: starts(sites, observe),
+        start: starts(sites, observe, opened_with(context, shutdown)),
         progress,
     })
 }

@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::context::Context;
-use super::daemon_front::Secrets;
+use super::daemon_front::DaemonFront;
 use super::error::CommandError;
 use super::repositories;
 use crate::config::cluster_file::StoreKind;
-use crate::daemon::{Hints, Progress, Waiting};
+use crate::daemon::Waiting;
 use crate::domain::stop::StopDetail;
-use crate::http::{Front, Listening};
 use crate::sys::clock::Clock;
 use crate::sys::shutdown::Shutdown;
 
@@ -20,11 +17,7 @@ use crate::sys::shutdown::Shutdown;
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Waits until the store that the configuration names can be used; on files it can. False = the daemon was told to end meanwhile.
-pub async fn wait(
-    context: &Context,
-    shutdown: &Shutdown,
-    mut front: Option<&mut (Listening, Secrets)>,
-) -> Result<bool, CommandError> {
+pub async fn wait(context: &Context, shutdown: &Shutdown, front: &DaemonFront) -> Result<bool, CommandError> {
     let config = context.config()?;
     if config.cluster.store == StoreKind::Files {
         return Ok(true);
@@ -52,7 +45,7 @@ pub async fn wait(
             found(Arc::clone(waiting), Some(error.message)).await?;
         } else {
             context.output.note(format!("{error}: waiting for it"));
-            let begun = begin(context, error.message, front.as_deref_mut()).await?;
+            let begun = begin(context, error.message, front).await?;
             waiting = Some(Arc::new(begun));
         }
         tokio::select! {
@@ -65,19 +58,12 @@ pub async fn wait(
 }
 
 /// Says from now on why the daemon waits, on its page and to whoever asks, too.
-async fn begin(
-    context: &Context,
-    error: String,
-    front: Option<&mut (Listening, Secrets)>,
-) -> Result<Waiting, CommandError> {
+async fn begin(context: &Context, error: String, front: &DaemonFront) -> Result<Waiting, CommandError> {
     let state = context.state()?;
-    let listen = front.as_ref().map(|(listening, _)| listening.address.to_string());
+    let listen = front.address().await;
     let begun = tokio::task::spawn_blocking(move || Waiting::begin(&state, Clock::system(), listen, &error));
     let waiting = begun.await.map_err(|panic| CommandError::failed(panic.to_string()))??;
-    if let Some((listening, secrets)) = front {
-        context.output.note(format!("listening on http://{}/", listening.address));
-        listening.serve(answering(context, &waiting, secrets)?);
-    }
+    front.answer_waiting(&waiting).await?;
     Ok(waiting)
 }
 
@@ -87,21 +73,4 @@ async fn found(waiting: Arc<Waiting>, error: Option<String>) -> Result<(), Comma
         tracing::warn!(%error, "the daemon's status could not be written");
     }
     Ok(())
-}
-
-/// What the front answers meanwhile: the daemon's word, and what this node has of runs.
-fn answering(context: &Context, waiting: &Waiting, secrets: &Secrets) -> Result<Front, CommandError> {
-    Ok(Front {
-        token: secrets.token.clone(),
-        hosts: context.config()?.daemon.hosts.clone(),
-        status: waiting.statuses(),
-        progress: Progress::default(),
-        state: context.state()?,
-        // What is delivered meanwhile is found by the first look.
-        hints: Arc::<Hints>::default(),
-        webhook_secret: secrets.webhook.clone(),
-        chat: watch::channel(None).1,
-        #[cfg(feature = "nats")]
-        others: None,
-    })
 }

@@ -2,15 +2,14 @@
 //! cost.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-use std::sync::Arc;
 
 use serde_json::json;
-use tokio::sync::watch;
 
 use super::args::SweepArgs;
 use super::asking::needs_nodes_key;
 use super::context::Context;
 use super::daemon_command::{listen, parts, tell};
+use super::daemon_front::DaemonFront;
 use super::error::CommandError;
 use crate::config::Config;
 use crate::config::config_file::SweepSelect;
@@ -24,7 +23,7 @@ const LONGEST_TITLE: usize = 60;
 pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
-        let (mut parts, _) = parts(context, &shutdown, &Arc::new(watch::channel(None).0)).await?;
+        let (mut parts, _) = parts(context, &shutdown, &DaemonFront::closed(context)).await?;
         if args.all {
             parts.repositories.iter_mut().for_each(|watched| watched.sweep.select = SweepSelect::All);
         }

@@ -69,6 +69,14 @@ pub enum ConfigError {
         /// As written.
         found: String,
     },
+    /// A text that may not be empty.
+    #[error("{at}: `{key}` is empty; write what it is, or leave it out")]
+    Empty {
+        /// The key.
+        key: String,
+        /// File and line.
+        at: String,
+    },
     /// A placeholder without a value.
     #[error(
         "{at}: `{key}` needs the variable {variable}, which is {}; set it in {env_file} or in the environment",

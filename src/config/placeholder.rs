@@ -122,16 +122,20 @@ impl Placeholder {
         Ok(resolved)
     }
 
-    /// Like [`Self::resolve`], for a secret: an empty value counts as not set.
+    /// Like [`Self::resolve`], for a secret: an empty value counts as not set. A variable of a server's environment may be written
+    /// as empty.
     ///
     /// # Errors
-    /// [`ConfigError::MissingVariable`].
+    /// [`ConfigError::MissingVariable`], [`ConfigError::Empty`].
     pub fn secret(&self) -> Result<SecretString, ConfigError> {
         let value = self.resolve()?;
-        if value.trim().is_empty() {
-            return Err(self.missing(variables_of(&self.text).first().map_or("", String::as_str), true));
+        if !value.trim().is_empty() || (self.text.is_empty() && self.key.contains(".env.")) {
+            return Ok(SecretString::from(value));
         }
-        Ok(SecretString::from(value))
+        Err(match variables_of(&self.text).first() {
+            Some(variable) => self.missing(variable, true),
+            None => ConfigError::Empty { key: self.key.clone(), at: self.at.clone() },
+        })
     }
 
     fn missing(&self, variable: &str, empty: bool) -> ConfigError {

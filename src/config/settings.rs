@@ -360,7 +360,11 @@ impl Config {
     /// As there, when credentials are configured.
     pub fn github_credentials_if_any(&self) -> Result<Option<Credentials>, ConfigError> {
         match self.github_credentials() {
-            Err(ConfigError::MissingVariable { .. }) if self.file.github.app.is_none() => Ok(None),
+            Err(ConfigError::MissingVariable { .. } | ConfigError::Empty { .. })
+                if self.file.github.app.is_none() =>
+            {
+                Ok(None)
+            }
             Err(_) if self.file.github.app.is_none() && self.source("github.token") == Source::Default => {
                 Ok(None)
             }

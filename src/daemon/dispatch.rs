@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 
 use super::outcome::RunSummary;
 use super::snapshot;
@@ -12,17 +13,19 @@ use super::supervise::{
     Abandon, Approve, Approved, CleanUp, Extend, FindLeft, Gift, GiveBack, MoneyGiven, RunHandle, Start,
     StartRequest, Take, TakeAsAsked, UnfinishedRun,
 };
+use crate::domain::event::RequestOptions;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::refusal::{EndedRun, Refusal};
 use crate::domain::run::RunId;
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::stop::StopHandle;
 use crate::git::prune::{PruneOutcome, Pruned};
 use crate::issue::approval::{self, LeftCalls, NewApproval, NotApproved};
 use crate::issue::cut_off_runs;
 use crate::issue::reference::IssueSource;
 use crate::issue::spending;
+use crate::lifecycle::earlier_request::EarlierRequest;
 use crate::lifecycle::give_back;
 use crate::lifecycle::lease;
 use crate::lifecycle::pipeline::{self, Finished};
@@ -35,20 +38,29 @@ use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 use crate::repository::worktree_pool;
 
+/// Opens a repository with the agent and the flags that a run was given.
+pub type OpenWith = Arc<
+    dyn Fn(Arc<RepositoryContext>, RequestOptions) -> BoxFuture<'static, Result<RepositoryContext, Stop>>
+        + Send
+        + Sync,
+>;
+
 /// Runs in these repositories; `watch` makes the listener of each run (progress, logs).
 pub fn starts(
     repositories: Vec<RepositoryContext>,
     watch: impl Fn(&StartRequest) -> RunObserver + Send + Sync + 'static,
+    open_with: OpenWith,
 ) -> Start {
     let repositories: BTreeMap<RepoName, Arc<RepositoryContext>> =
         repositories.into_iter().map(|repository| (repository.repo.clone(), Arc::new(repository))).collect();
     Arc::new(move |request: StartRequest| {
         let repository = repositories.get(&request.issue.repo).cloned();
         let watch = watch(&request).with_extender(&request.control.extender);
+        let open_with = Arc::clone(&open_with);
         async move {
             match repository {
                 Some(repository) => {
-                    let ended = run_one(&request, &repository, &watch).await;
+                    let ended = run_one(&request, &repository, &watch, &open_with).await;
                     // It may have taken a worktree of the pool. The next run does not wait for another one.
                     tokio::spawn(async move { worktree_pool::fill(&repository).await });
                     ended
@@ -301,7 +313,12 @@ pub fn finds_left(repositories: &[RepositoryContext]) -> FindLeft {
     })
 }
 
-async fn run_one(asked: &StartRequest, repository: &RepositoryContext, watch: &RunObserver) -> RunSummary {
+async fn run_one(
+    asked: &StartRequest,
+    repository: &Arc<RepositoryContext>,
+    watch: &RunObserver,
+    open_with: &OpenWith,
+) -> RunSummary {
     let request = request::RunRequest {
         issue: IssueSource::Number(asked.issue.number),
         source: asked.source,
@@ -329,7 +346,16 @@ async fn run_one(asked: &StartRequest, repository: &RepositoryContext, watch: &R
     {
         return refusal.stop.into();
     }
-    let walking = pipeline::run(request, repository, watch);
+    let key = IssueKey::Number(asked.issue.number);
+    let earlier = EarlierRequest::of(&request, &key, repository).await;
+    let opened = match earlier.options.agent.is_some() || !earlier.options.flags.is_empty() {
+        true => match open_with(Arc::clone(repository), earlier.options.clone()).await {
+            Ok(opened) => Arc::new(opened),
+            Err(stop) => return stop.into(),
+        },
+        false => Arc::clone(repository),
+    };
+    let walking = pipeline::run(earlier.merged_into(request), &opened, watch);
     let passing_on = pass_on(&asked.control, watch.stop());
     tokio::select! {
         walked = walking => summary(walked),
@@ -381,6 +407,8 @@ fn summary(walked: Finished) -> RunSummary {
         return RunSummary { other_definition: refusal.other_definition, ..stop.into() };
     }
     let output = walked.output;
+    let failed_before_work =
+        output.stop_detail.reason() == StopReason::SystemError && output.budgets.steps_used == 0;
     let message = output.error.map_or(output.summary, |error| error.message);
     RunSummary {
         run_id: Some(RunId(output.run_id)),
@@ -388,6 +416,7 @@ fn summary(walked: Finished) -> RunSummary {
         pull_request: output.artifacts.pr_url,
         given: walked.given,
         labels_written: walked.written_back,
+        failed_before_work,
         other_definition: None,
     }
 }

@@ -446,11 +446,12 @@ impl Daemon {
             {
                 continue;
             }
+            let trigger = live.control.trigger().unwrap_or(&self.deps.labels.trigger);
             let why = match self.quick_client().issue(&issue.repo, issue.number).await {
                 Ok(fresh) if !fresh.issue.open => StopDetail::IssueClosed,
                 // A run that writes its labels has taken it off itself.
                 Ok(_) if self.deps.progress.is_writing_labels(issue) => continue,
-                Ok(fresh) if !fresh.has_label(&self.deps.labels.trigger) => StopDetail::LabelRemoved,
+                Ok(fresh) if !fresh.has_label(trigger) => StopDetail::LabelRemoved,
                 Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => StopDetail::IssueClosed,
                 _ => continue,
             };

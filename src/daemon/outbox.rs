@@ -29,8 +29,10 @@ impl Daemon {
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
         let refused = matches!(afterwards(&summary), Afterwards::Write { .. });
         let requester = memory.and_then(|memory| {
-            if let Some(followed) = &mut memory.followed {
-                followed.started(summary.run_id.is_some(), refused);
+            match &mut memory.followed {
+                Some(followed) if summary.failed_before_work => followed.failed_before_work(now),
+                Some(followed) => followed.started(summary.run_id.is_some(), refused),
+                None => {}
             }
             memory.requester.take()
         });

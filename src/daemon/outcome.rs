@@ -18,6 +18,8 @@ pub struct RunSummary {
     pub given: Money,
     /// Whether the run itself has made the issue's labels say how it ended.
     pub labels_written: bool,
+    /// Whether it failed before its first visit: nobody has worked on what it was for.
+    pub failed_before_work: bool,
     /// The newest run of the issue, where what that one did is of another definition than the node's.
     pub other_definition: Option<RunId>,
 }
@@ -31,6 +33,7 @@ impl From<Stop> for RunSummary {
             pull_request: None,
             given: Money::ZERO,
             labels_written: false,
+            failed_before_work: false,
             other_definition: None,
         }
     }

@@ -112,7 +112,6 @@ impl Daemon {
         }
         self.deps.shutdown = old.shutdown;
         self.deps.state = old.state;
-        self.deps.listen = old.listen;
         self.deps.reload = old.reload;
         self.deps.open_again = old.open_again;
         self.cluster.shared_limits = shared_limits::share(&self.deps.client, &self.deps.state);

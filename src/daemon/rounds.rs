@@ -94,7 +94,7 @@ impl Daemon {
         }
         let cell = self.inbox(issue);
         let Some(due) = self.rules().due(&cell.read().await?) else { return Ok(false) };
-        if now < due.at || self.is_refused(issue, &TriedRound::of(Some(due.asked.remark.id), pull)) {
+        if now < due.at || self.is_refused(issue, &TriedRound::of(Some(due.asked.remark.id), pull), now) {
             return Ok(false);
         }
         // What a person did to it since it was listed counts.
@@ -143,11 +143,16 @@ impl Daemon {
     }
 
     /// Whether the same start was refused before, so that people have to do something first.
-    fn is_refused(&mut self, issue: &IssueRef, start: &TriedRound) -> bool {
+    fn is_refused(
+        &mut self,
+        issue: &IssueRef,
+        start: &TriedRound,
+        now: chrono::DateTime<chrono::Utc>,
+    ) -> bool {
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get(&issue.number));
         memory
             .and_then(|memory| memory.followed.as_ref())
-            .is_some_and(|followed| followed.is_refused_for(start))
+            .is_some_and(|followed| followed.is_refused_for(start, now))
     }
 
     /// Whether a person has to go on first: there were enough runs, or the pull request goes elsewhere now. It is said once.

@@ -38,6 +38,7 @@ impl Daemon {
             return false;
         }
         let Some(admission) = watch.admission(issue.number).cloned() else { return false };
+        watch.count_swept(issue.number);
         let memory = watch.state.issues.entry(issue.number).or_default();
         memory.parked = None;
         memory.out_of_money = None;
@@ -55,7 +56,7 @@ impl Daemon {
             let followed = memory.followed.get_or_insert_default();
             followed.count(wanted.cause);
             followed.fingerprint.clone_from(&wanted.fingerprint);
-            followed.tried = Some(wanted.tried.clone());
+            followed.begin(&wanted.tried);
         } else if let Some(followed) = &mut memory.followed {
             followed.tried = None;
         }
@@ -64,6 +65,7 @@ impl Daemon {
         let swept = unlabelled && selection == Selection::Sweep;
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
         let control = RunHandle::below(&self.draining.runs);
+        control.asked_by_label(&trigger);
         let other_definition = self.other_definition(issue);
         // What waits is this run's, whatever starts it.
         let cell = self.inbox(issue);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::pulls::Cause;
@@ -44,9 +44,15 @@ pub struct RepositoryState {
     /// When the last sweep took its list; absent = never, counted from the daemon's first start.
     #[serde(default)]
     pub swept_at: Option<DateTime<Utc>>,
+    /// The schedule and time zone that this time is judged by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep_schedule: Option<String>,
     /// What the last sweep listed and was not started yet; without bodies.
     #[serde(default)]
     pub sweeping: Vec<IssueSnapshot>,
+    /// How many of these may still start; absent = all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep_left: Option<u64>,
     /// How far the repository's comments were read; absent = never, so that old commands are not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comments: Option<CommentsRead>,
@@ -163,6 +169,12 @@ pub struct TriedRound {
     /// Whether it was refused: it is not tried again as long as both are the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_refused: bool,
+    /// Runs of it that failed before their first visit.
+    #[serde(default)]
+    pub failures: u32,
+    /// Not before this time, after such a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again_at: Option<DateTime<Utc>>,
 }
 
 /// What is remembered of the checks of one pull request.
@@ -286,10 +298,17 @@ impl ParkedLabel {
     }
 }
 
+/// Before a start is tried again that led to a run which failed before its first visit.
+const PAUSES: [TimeDelta; 3] = [TimeDelta::minutes(1), TimeDelta::minutes(5), TimeDelta::minutes(25)];
+
 impl TriedRound {
     /// A start for a pull request as it is.
     pub(super) fn of(remark: Option<RemarkId>, pull: &Pull) -> Self {
-        Self { remark, head: pull.head_sha.clone(), is_refused: false }
+        Self { remark, head: pull.head_sha.clone(), is_refused: false, failures: 0, again_at: None }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.remark, &self.head) == (&other.remark, &other.head)
     }
 }
 
@@ -304,11 +323,29 @@ impl Followed {
         }
     }
 
-    /// Whether the same start was refused, so that people have to do something first.
-    pub(super) fn is_refused_for(&self, again: &TriedRound) -> bool {
+    /// Whether the same start was refused, so that people have to do something first, or waits for its next try.
+    pub(super) fn is_refused_for(&self, again: &TriedRound, now: DateTime<Utc>) -> bool {
         self.tried.as_ref().is_some_and(|tried| {
-            tried.is_refused && (&tried.remark, &tried.head) == (&again.remark, &again.head)
+            tried.is_same(again) && (tried.is_refused || tried.again_at.is_some_and(|at| at > now))
         })
+    }
+
+    /// One more start.
+    pub(super) fn begin(&mut self, start: &TriedRound) {
+        let failures =
+            self.tried.as_ref().filter(|tried| tried.is_same(start)).map_or(0, |tried| tried.failures);
+        self.tried = Some(TriedRound { failures, ..start.clone() });
+    }
+
+    /// The newest start led to a run that failed before anybody worked: it does not count. What failed may be there again after a
+    /// while (a registry, a disk); after some tries people have to do something first.
+    pub(super) fn failed_before_work(&mut self, now: DateTime<Utc>) {
+        let Some(tried) = &mut self.tried else { return };
+        let pause = PAUSES.get(usize::try_from(tried.failures).unwrap_or(usize::MAX));
+        tried.failures = tried.failures.saturating_add(1);
+        tried.is_refused = pause.is_none();
+        tried.again_at = pause.map(|pause| now + *pause);
+        self.take_back();
     }
 
     /// What became of the newest start: without a run it does not count, and one that was refused waits for something new.

@@ -199,6 +199,8 @@ pub struct RunHandle {
     elsewhere: Arc<Mutex<Option<Elsewhere>>>,
     /// In a cluster: what the run was started with, for another node that polls its repository later.
     request: Arc<OnceLock<AssignmentRequest>>,
+    /// The label that asked for it, whatever the configuration names later.
+    trigger: Arc<OnceLock<String>>,
 }
 
 /// Another node that a run works on.
@@ -221,7 +223,18 @@ impl RunHandle {
             why: Arc::default(),
             elsewhere: Arc::default(),
             request: Arc::default(),
+            trigger: Arc::default(),
         }
+    }
+
+    /// Remembers the trigger label of the configuration that the run began with.
+    pub(super) fn asked_by_label(&self, trigger: &str) {
+        let _ = self.trigger.set(trigger.to_owned());
+    }
+
+    /// The trigger label of the configuration that the run began with; `None` = another node knows.
+    pub(super) fn trigger(&self) -> Option<&str> {
+        self.trigger.get().map(String::as_str)
     }
 
     /// The run is given to another node. Gives who wants it to have more, and what says that it is followed here no more.

@@ -1,7 +1,7 @@
 //! Sweeps: what the daemon would work on, and on request every open issue of people who may ask for it; by the schedule or
 //! now, within a repository's filter, through the same rules and slots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 
@@ -16,6 +16,7 @@ use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, IssueSnapshot, PageCache};
+use crate::record::finish;
 
 impl Daemon {
     /// One sweep over every repository now: starts what matches as slots come free, and ends when all of it has ended.
@@ -24,7 +25,7 @@ impl Daemon {
         let mut daemon = Self::beside(deps)?;
         daemon.look_at_store().await;
         let client = daemon.deps.client.clone();
-        let (who, now) = (daemon.asking(), daemon.deps.clock.now());
+        let (who, now) = (daemon.asking().await, daemon.deps.clock.now());
         for watch in &mut daemon.watches {
             match watch.list_sweep(&client, &who).await {
                 Ok(listed) => watch.begin_sweep(listed, now),
@@ -56,7 +57,7 @@ impl Daemon {
     /// What such a sweep would take, by repository; starts and changes nothing.
     pub async fn sweep_preview(deps: Dependencies) -> Result<Vec<Previewed>, DaemonError> {
         let daemon = Self::beside(deps)?;
-        let who = daemon.asking();
+        let who = daemon.asking().await;
         let mut found = Vec::new();
         for watch in &daemon.watches {
             let listed = watch.list_sweep(&daemon.deps.client, &who).await;
@@ -66,19 +67,44 @@ impl Daemon {
         Ok(found)
     }
 
-    fn asking(&self) -> Asking {
-        Asking { labels: self.deps.labels.clone(), min_permission: self.deps.min_permission }
+    async fn asking(&self) -> Asking {
+        let state = self.deps.state.clone();
+        let living = move || {
+            let runs = state.runs(None).unwrap_or_default();
+            let living = runs
+                .iter()
+                .filter_map(|dir| Some((dir.repo.clone(), finish::living(dir)?.issue.key.number()?)));
+            living.collect::<BTreeSet<_>>()
+        };
+        let mut at_work = tokio::task::spawn_blocking(living).await.unwrap_or_default();
+        at_work.extend(self.supervisor.issues().into_iter().map(|issue| (issue.repo, issue.number)));
+        Asking {
+            labels: self.deps.labels.clone(),
+            min_permission: self.deps.min_permission,
+            now: self.deps.clock.now(),
+            at_work,
+        }
     }
 
-    /// Takes the list of every repository whose sweep is due. A first start counts from now: nothing was missed.
+    /// Takes the list of every repository whose sweep is due. A first start, and a schedule that is new, count from now: nothing was
+    /// missed.
     pub(super) async fn start_due_sweeps(&mut self, now: DateTime<Utc>) {
-        let (client, who) = (self.deps.client.clone(), self.asking());
-        for watch in &mut self.watches {
+        let client = self.deps.client.clone();
+        let mut who = None;
+        for place in 0..self.watches.len() {
+            let watch = &mut self.watches[place];
             let sweep = &watch.watched.sweep;
-            let Some(schedule) = sweep.schedule.as_deref() else { continue };
+            let Some(schedule) = sweep.schedule.as_deref() else {
+                watch.state.swept_at = None;
+                continue;
+            };
+            let named = format!("{schedule} {}", sweep.timezone);
+            // A file of an earlier version names none.
+            let is_new = watch.state.sweep_schedule.as_ref().is_some_and(|before| *before != named);
             // A clock that was set back must not hold sweeps off until it is there again.
-            let since = watch.state.swept_at.unwrap_or(now).min(now);
+            let since = watch.state.swept_at.filter(|_| !is_new).unwrap_or(now).min(now);
             watch.state.swept_at = Some(since);
+            watch.state.sweep_schedule = Some(named);
             match cron::due(schedule, sweep.timezone, since, now) {
                 Ok(false) => continue,
                 Ok(true) => {}
@@ -87,7 +113,12 @@ impl Daemon {
                     continue;
                 }
             }
-            match watch.list_sweep(&client, &who).await {
+            let who = match &who {
+                Some(who) => who,
+                None => who.insert(self.asking().await),
+            };
+            let watch = &mut self.watches[place];
+            match watch.list_sweep(&client, who).await {
                 Ok(listed) => watch.begin_sweep(listed, now),
                 // Not swept: it is due again at the next tick.
                 Err(error) => {
@@ -111,11 +142,29 @@ pub struct Previewed {
 struct Asking {
     labels: LabelsTable,
     min_permission: ActorPermission,
+    now: DateTime<Utc>,
+    /// Issues that a run works on, of whatever process here.
+    at_work: BTreeSet<(RepoName, u64)>,
 }
 
 impl Watch {
-    /// The open issues that the filter matches and no run has ended on, most important first, at most the cap. Those without
-    /// the trigger label only where all are selected, and of authors who might put it on themselves.
+    /// Whether a run of this issue could start if there is room for it.
+    fn could_start(&self, issue: &IssueSnapshot, who: &Asking) -> bool {
+        let Some(number) = number(issue) else { return false };
+        let memory = self.state.issues.get(&number);
+        let held = memory.is_some_and(|memory| {
+            memory.parked.is_some()
+                || memory.taken
+                || memory.back_off.as_ref().is_some_and(|back_off| back_off.holds(who.now))
+        });
+        let waits = [issue.open_blockers, issue.open_sub_issues].into_iter().flatten().any(|open| open > 0);
+        !held
+            && !(self.watched.depends && waits)
+            && !who.at_work.contains(&(self.watched.name.clone(), number))
+    }
+
+    /// The open issues that the filter matches and no run has ended on, most important first, of those that could start at most the
+    /// cap. Those without the trigger label only where all are selected, and of authors who might put it on themselves.
     async fn list_sweep(&self, client: &Client, who: &Asking) -> Result<Vec<IssueSnapshot>, Error> {
         let (sweep, labels) = (&self.watched.sweep, &who.labels);
         let all = sweep.select == SweepSelect::All;
@@ -145,12 +194,19 @@ impl Watch {
         });
         let most = sweep.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let mut taken = Vec::new();
+        let (mut ready, mut waiting) = (0, 0);
         let mut known: BTreeMap<String, ActorPermission> = BTreeMap::new();
         for issue in found {
-            if taken.len() >= most {
+            if ready >= most {
                 break;
             }
+            // What waits for something else takes no other issue's place; as many of these are told of.
+            let count = if self.could_start(&issue, who) { &mut ready } else { &mut waiting };
+            if *count >= most {
+                continue;
+            }
             if issue.has_label(&labels.trigger) {
+                *count += 1;
                 taken.push(issue);
                 continue;
             }
@@ -161,6 +217,7 @@ impl Watch {
             };
             known.insert(author, permission);
             if permission >= who.min_permission {
+                *count += 1;
                 taken.push(issue);
             }
         }
@@ -171,8 +228,23 @@ impl Watch {
     fn begin_sweep(&mut self, listed: Vec<IssueSnapshot>, now: DateTime<Utc>) {
         tracing::info!(repo = %self.watched.name, issues = listed.len(), "sweeping");
         self.state.sweeping = listed;
+        self.state.sweep_left = self.watched.sweep.limit.map(Into::into);
         self.state.swept_at = Some(now);
         self.health.polled_at.get_or_insert(now);
+    }
+
+    /// A run of this issue starts: once as many have as a sweep may take, the rest of its list is dropped.
+    pub(super) fn count_swept(&mut self, started: u64) {
+        let is_this = |issue: &IssueSnapshot| number(issue) == Some(started);
+        if !self.state.sweeping.iter().any(is_this) {
+            return;
+        }
+        // What is gone on with later was counted.
+        let Some(left @ 1..) = &mut self.state.sweep_left else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.state.sweeping.retain(is_this);
+        }
     }
 
     fn sweep_failed(&mut self, error: &Error, now: DateTime<Utc>) {

@@ -220,9 +220,9 @@ pub struct AgentProgram {
     pub stall_limit: Duration,
     /// The most turns of its own in one visit, if the program has such a limit.
     pub max_turns: Option<u32>,
-    /// Most requests to models by its endpoints in one launch.
+    /// Most requests to models by its endpoints in one visit.
     pub max_requests: Option<u32>,
-    /// Most tokens of one launch.
+    /// Most tokens of one visit.
     pub max_tokens: Option<u64>,
 }
 

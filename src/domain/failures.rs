@@ -17,6 +17,8 @@ use super::stop::StopReason;
 
 /// How many a next run is told.
 pub const MOST_TOLD: usize = 5;
+/// How a program ended that agentd did not let go on. Why it did not is told as what it is: the end of the run, a question, a stop.
+pub const ENDED_BY_AGENTD: &str = "it was ended by agentd";
 /// Longest signal, in characters.
 const LONGEST_SIGNAL: usize = 160;
 
@@ -25,6 +27,9 @@ pub fn of(facts: &RunFacts) -> Vec<FailureRecord> {
     let mut seen = Seen::default();
     for entry in facts.ledger.iter().filter(|entry| entry.status == AccountingStatus::Failed) {
         let error = entry.error.as_deref().unwrap_or("failed");
+        if error.starts_with(ENDED_BY_AGENTD) {
+            continue;
+        }
         let (what, adjustment) = match &entry.what {
             AccountingKind::Tool { command, .. } => {
                 (format!("tool:{command} {error}"), "the model was told and went on")

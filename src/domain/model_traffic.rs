@@ -10,6 +10,8 @@ use super::message::TokenUsage;
 pub struct ModelTraffic {
     /// Requests that were sent on.
     pub requests: u32,
+    /// Requests of earlier launches of the same visit. They count for the limit.
+    pub earlier: u32,
     /// Requests that were not, since there were enough.
     pub refused: u32,
     /// Tokens by the model that answered.

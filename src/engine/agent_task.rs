@@ -36,6 +36,17 @@ pub struct AgentBackend {
 /// The ids of a program's own conversations, by step.
 pub type Conversations = Arc<Mutex<BTreeMap<StepId, String>>>;
 
+/// What launches of one visit used before another one: the limits of the program are those of the visit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EarlierLaunches {
+    /// How long they took.
+    pub time: Duration,
+    /// Requests to models that agentd saw.
+    pub requests: u32,
+    /// Tokens.
+    pub tokens: u64,
+}
+
 /// What a program is asked in one launch.
 #[derive(Clone)]
 pub struct AgentTask {
@@ -49,6 +60,8 @@ pub struct AgentTask {
     pub schema: Option<Value>,
     /// Whether the step only plans. Then nothing in the worktree may change.
     pub read_only: bool,
+    /// What the visit used before.
+    pub earlier: EarlierLaunches,
     /// Where the launch tells how far it is.
     pub progress: AgentProgress,
     /// Where it calls agentd's tools and asks for permission.

@@ -181,7 +181,7 @@ impl<'a> ToolHandler<'a> {
     /// ledger. The error ends the launch, just as it would end agentd's own session.
     pub(super) async fn serve(
         &mut self,
-        mut requests: mpsc::Receiver<Request>,
+        requests: &mut mpsc::Receiver<Request>,
         over: &CancellationToken,
     ) -> Result<(), Abort> {
         loop {
@@ -200,6 +200,32 @@ impl<'a> ToolHandler<'a> {
                 Some(Request::Call { tool, arguments, reply }) => {
                     drop(reply.send(self.call(tool, arguments).await?));
                 }
+            }
+        }
+    }
+
+    /// After the end of the launch is decided: nothing is called any more. What the program has changed is judged by the same rules
+    /// as ever, until `over`.
+    pub(super) async fn judge_changes(
+        &self,
+        requests: &mut mpsc::Receiver<Request>,
+        over: &CancellationToken,
+    ) {
+        loop {
+            let request = tokio::select! {
+                biased;
+                () = over.cancelled() => return,
+                request = requests.recv() => request,
+            };
+            match request {
+                None => return over.cancelled().await,
+                Some(Request::Permit { request, reply }) => {
+                    let asked = self.gate.permits(TURN, &request.tool, &request.arguments).await;
+                    let ended = |abort: Abort| Permission::Denied(abort.failure().error_message.clone());
+                    drop(reply.send(asked.unwrap_or_else(ended)));
+                }
+                // Without a reply it is told that the run is ending.
+                Some(Request::Call { .. }) => {}
             }
         }
     }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::abort::Abort;
 use super::agent_output::{AgentOutput, AgentProgress};
-use super::agent_task::{AgentBackend, AgentTask};
+use super::agent_task::{AgentBackend, AgentTask, EarlierLaunches};
 use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
 use super::not_done::NotDone;
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
@@ -65,6 +65,7 @@ struct AgentVisit<'a> {
     shape: ReportShape,
     /// Launches so far, and what all of them used.
     launches: u32,
+    earlier: EarlierLaunches,
     usage: TokenUsage,
     cost: Money,
     cost_unknown: bool,
@@ -103,6 +104,7 @@ impl FlowWorld {
             record,
             shape,
             launches: 0,
+            earlier: EarlierLaunches::default(),
             usage: TokenUsage::default(),
             cost: Money::ZERO,
             cost_unknown: false,
@@ -207,6 +209,7 @@ impl AgentVisit<'_> {
             anew: None,
             schema: self.work.step.output_schema.as_ref().map(|schema| schema.json.clone()),
             read_only: self.read_only(),
+            earlier: self.earlier,
             progress: AgentProgress::default(),
             cancel: CancellationToken::new(),
         }
@@ -315,18 +318,22 @@ impl AgentVisit<'_> {
         let shared = Arc::new(self.open_share().await?);
         let called = {
             let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
-            let requests =
+            let mut requests =
                 self.requests.take().ok_or_else(|| Abort::internal("a launch without its requests"))?;
             let closing = CancellationToken::new();
-            let serving = handler.serve(requests, &closing);
+            let serving = async {
+                let ended = handler.serve(&mut requests, &closing).await;
+                if ended.is_err() {
+                    task.cancel.cancel();
+                    handler.judge_changes(&mut requests, &closing).await;
+                }
+                ended
+            };
             tokio::pin!(running, serving);
             let called = loop {
                 tokio::select! {
                     called = &mut running => break called,
-                    ended = &mut serving, if served.is_none() => {
-                        task.cancel.cancel();
-                        served = Some(ended);
-                    }
+                    ended = &mut serving, if served.is_none() => served = Some(ended),
                     changed = heard.changed(), if over.is_none() => {
                         if changed.is_err() {
                             continue;
@@ -357,6 +364,9 @@ impl AgentVisit<'_> {
             Ok(other) => Some(other.answer().text().to_owned()),
             Err(abort) => Some(abort.failure().error_message.clone()),
         };
+        self.earlier.time += started.elapsed();
+        self.earlier.requests = self.earlier.requests.saturating_add(said.seen.requests);
+        self.earlier.tokens += said.tokens().map_or(0, |used| used.total_tokens);
         let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
         if let Some(held) = Arc::into_inner(shared) {
             let news = world.caps.confirm(held, cost).await?;

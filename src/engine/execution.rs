@@ -2,7 +2,8 @@
 //!
 //! The order is budget → journal → queue → run → redact → size → context guard → envelope → journal. Calls run side by
 //! side as long as all their results are sure to fit the context. Otherwise they run one after the other, so that
-//! nothing starts after an output was dropped.
+//! nothing starts after an output was dropped. Calls of the worktree keep the order of the reply around each one
+//! that may change it: whoever edits, tests and edits again is told of the tree that stands there in the reply.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +18,7 @@ use super::envelope::{CONTEXT_EXCEEDED, CallAnswer, CallRefusal};
 use super::gate::Gate;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
 use super::nearest_rules::NearestRules;
-use super::queue::Queues;
+use super::queue::{AGENT_QUEUE, Queues};
 use super::redaction_program::RedactionProgram;
 use super::ruling::ReadyCall;
 use super::session_trace::{LedgerLine, SessionTrace, WITHHELD};
@@ -73,6 +74,24 @@ struct Seat {
     started: OnceLock<(Instant, i64)>,
 }
 
+impl Seat {
+    /// Whether it works on the run's worktree, as all of agentd's own tools and agent programs do.
+    fn is_of_worktree(&self) -> bool {
+        self.tool.source() == "agentd" || self.tool.queue() == Some(AGENT_QUEUE)
+    }
+
+    /// Whether it may change the worktree.
+    fn may_change_worktree(&self) -> bool {
+        self.is_of_worktree() && self.tool.risk() != Risk::Read
+    }
+
+    /// Whether it waits until an earlier call of the same reply has ended.
+    fn waits_for(&self, earlier: &Self) -> bool {
+        (self.may_change_worktree() && earlier.is_of_worktree())
+            || (self.is_of_worktree() && earlier.may_change_worktree())
+    }
+}
+
 /// How a call came back; `None` = it was never started.
 type Ended = Option<Result<ToolOutput, ToolError>>;
 
@@ -116,11 +135,15 @@ impl Execution<'_> {
             + MESSAGE_TOKENS;
         let mut waiting = seats.iter().enumerate().peekable();
         let mut running = FuturesUnordered::new();
+        let mut under_way: Vec<usize> = Vec::new();
         loop {
             while let Some((place, seat)) = waiting.peek().copied() {
                 let reserved = worst.saturating_mul(running.len() as u64 + 1);
                 let sure = !self.guard.project(reserved).overflows(self.context_limit);
                 if !running.is_empty() && !sure {
+                    break;
+                }
+                if under_way.iter().any(|earlier| seat.waits_for(&seats[*earlier])) {
                     break;
                 }
                 waiting.next();
@@ -131,12 +154,14 @@ impl Execution<'_> {
                 }
                 let (record, queues, interrupts) = (self.record, self.queues, self.interrupts);
                 let (limits, turn) = (self.limits, self.turn);
+                under_way.push(place);
                 running.push(async move {
                     let ended = run_one(seat, record, queues, interrupts, limits, turn).await;
                     (place, ended)
                 });
             }
             let Some((place, ended)) = running.next().await else { return Ok(()) };
+            under_way.retain(|other| *other != place);
             match ended? {
                 Some(Err(ToolError::Fatal(technical))) => {
                     answers[place] = Some(self.fatal(&seats[place], &technical)?);

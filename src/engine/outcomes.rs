@@ -15,7 +15,8 @@ const PROMPT: &str = include_str!("../../prompts/steps/answers/f_missing.md");
 
 impl FlowWorld {
     /// Asks, in a session that may only read, what came of `missing`. What is not answered then stays without an outcome.
-    /// `step` and `visit` are the last ones of the flow.
+    /// `step` and `visit` are the last ones of the flow. Where a program worked on that step, nobody is asked: a model that saw nothing of
+    /// the work would only guess.
     ///
     /// # Errors
     /// The journal cannot be written.
@@ -26,7 +27,8 @@ impl FlowWorld {
         missing: &[String],
     ) -> Result<Vec<ReportedOutcome>, JournalError> {
         let Some(step) = plan.definition().flow.step(step) else { return Ok(Vec::new()) };
-        if missing.is_empty() || plan.settings.targets.is_empty() {
+        let is_programs = plan.agents.contains_key(&step.id);
+        if missing.is_empty() || is_programs || plan.settings.targets.is_empty() {
             return Ok(Vec::new());
         }
         let list: Vec<String> = missing.iter().map(|id| format!("- `{id}`")).collect();

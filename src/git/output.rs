@@ -53,6 +53,13 @@ pub fn under_lfs(text: &str) -> BTreeSet<&str> {
     fields.chunks(3).filter(|one| path(one)).map(|one| one[0]).collect()
 }
 
+/// `check-attr -z … filter`: the paths whose content goes through a filter as git stores it.
+pub fn filtered(text: &str) -> Vec<&str> {
+    let fields: Vec<&str> = text.split('\0').collect();
+    let path = |one: &&[&str]| matches!(one, [_, "filter", value] if !matches!(*value, "unspecified" | "unset" | "set" | ""));
+    fields.chunks(3).filter(path).map(|one| one[0]).collect()
+}
+
 /// `ls-files --others -z`: repositories and files that are not tracked.
 pub fn others(text: &str) -> (Vec<String>, Vec<String>) {
     let (repositories, files): (Vec<&str>, Vec<&str>) =

@@ -3,13 +3,15 @@
 //! The agent cannot reach the repository's own directory. It reads the objects and nothing else. Its configuration and
 //! hooks are its own and never run here.
 
+use std::collections::BTreeSet;
 use std::fs;
 
-use git2::{DiffOptions, ObjectType, Odb, Oid};
+use git2::{DiffOptions, ObjectType, Odb, Oid, Repository};
 
 use super::blob::LARGEST_FILE;
 use super::checkout::Checkout;
 use super::error::GitError;
+use super::output;
 use super::plain_head::plain_head;
 use super::program::Identity;
 use super::remote::Remote;
@@ -22,6 +24,9 @@ use crate::sys::paths::AbsPath;
 /// Most objects, and bytes of them, that are taken from an agent at once.
 const MOST_OBJECTS: usize = 100_000;
 const MOST_BYTES: usize = 512 << 20;
+
+/// Most commits of an agent that are looked at one by one.
+const MOST_COMMITS: usize = 10_000;
 
 /// Where a git directory says whose objects it borrows.
 const ALTERNATES: &str = "objects/info/alternates";
@@ -234,29 +239,34 @@ impl Worktree {
         let (source, base, wanted) = (own.clone(), before.clone(), after.clone());
         let borrowed = alternates(self.checkout().common_dir());
         let checkout: &Checkout = self.checkout();
-        let left = checkout
+        let looked = checkout
             .library(move |repository| {
                 let own = repository.odb()?;
                 if let Err(why) = copy_objects(&source, &borrowed, &own) {
-                    return Ok(Some(why));
+                    return Ok(Err(why));
                 }
                 let (new, old) = (Oid::from_str(wanted.as_str())?, Oid::from_str(base.as_str())?);
                 let continues = repository.graph_descendant_of(new, old).unwrap_or(false);
                 if !continues {
-                    return Ok(Some("they do not continue the branch".to_owned()));
+                    return Ok(Err("they do not continue the branch".to_owned()));
                 }
                 // git itself makes an index of all its paths.
-                let (new, old) = (repository.find_commit(new)?.tree()?, repository.find_commit(old)?.tree()?);
-                match tree_diff(repository, Some(&old), Some(&new), &mut DiffOptions::new()) {
+                match changed_paths(repository, old, new) {
                     Err(
                         why @ (GitError::TooManyPaths
                         | GitError::TwoEntries { .. }
                         | GitError::OddEntry { .. }),
-                    ) => Ok(Some(why.to_string())),
-                    other => other.map(|_| None),
+                    ) => Ok(Err(why.to_string())),
+                    other => other.map(Ok),
                 }
             })
             .await?;
+        let left = match looked {
+            Ok(paths) => self.is_filtered(paths).await?.map(|path| {
+                format!("git stores {path} otherwise than it stands there, by a filter that they did not go through")
+            }),
+            Err(why) => Some(why),
+        };
         if let Some(why) = left {
             return Ok(Taken::Left(format!(
                 "commits that the agent made were not taken: {why}; its files were"
@@ -269,7 +279,41 @@ impl Worktree {
     }
 }
 
+/// The paths that the commits behind `old` up to `new` change, each of them by itself: what a later one takes away was there.
+fn changed_paths(repository: &Repository, old: Oid, new: Oid) -> Result<BTreeSet<String>, GitError> {
+    let mut walk = repository.revwalk()?;
+    walk.push(new)?;
+    walk.hide(old)?;
+    let mut paths = BTreeSet::new();
+    let mut between = |before: Option<Oid>, after: Oid| -> Result<(), GitError> {
+        let tree = |commit| Ok::<_, GitError>(repository.find_commit(commit)?.tree()?);
+        let (before, after) = (before.map(tree).transpose()?, tree(after)?);
+        let diff = tree_diff(repository, before.as_ref(), Some(&after), &mut DiffOptions::new())?;
+        paths.extend(
+            diff.deltas().filter_map(|delta| Some(delta.new_file().path()?.to_string_lossy().into_owned())),
+        );
+        Ok(())
+    };
+    between(Some(old), new)?;
+    for commit in walk.take(MOST_COMMITS) {
+        let commit = repository.find_commit(commit?)?;
+        between(commit.parent_ids().next(), commit.id())?;
+    }
+    Ok(paths)
+}
+
 impl Worktree {
+    /// One of these paths whose content git changes by a filter as it stores it. An agent's git knows no filter of the host: its commits
+    /// would have whole files that belong to Git LFS, and the plain text of encrypted ones.
+    async fn is_filtered(&self, paths: BTreeSet<String>) -> Result<Option<String>, GitError> {
+        let stdin: String = paths.iter().map(|path| format!("{path}\0")).collect();
+        if stdin.is_empty() {
+            return Ok(None);
+        }
+        let asked = self.call(["check-attr", "-z", "--stdin", "filter"]).await?.stdin(stdin).text().await?;
+        Ok(output::filtered(&asked).into_iter().next().map(str::to_owned))
+    }
+
     /// The submodules whose folders may stand in the worktree.
     async fn submodule_names(&self, commit: &CommitId) -> Result<Vec<String>, GitError> {
         // Most repositories have none.

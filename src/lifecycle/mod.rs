@@ -2,6 +2,7 @@
 
 // What is asked for, and the run that answers it.
 pub mod request;
+pub mod earlier_request;
 pub mod run;
 pub mod run_observer;
 pub mod extender;

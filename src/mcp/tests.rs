@@ -357,7 +357,7 @@ async fn a_032_a_call_over_its_time_is_cancelled_at_the_server() {
     let began = Instant::now();
     let slow = fm.call("sleep", &json!({ "ms": 20_000 }), Duration::from_millis(200)).await;
     assert_eq!(slow.unwrap_err(), ToolError::Timeout);
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < Duration::from_secs(15));
     place.noted("cancelled", 1).await;
     // Dropped from outside.
     let arguments = json!({ "ms": 20_000 });

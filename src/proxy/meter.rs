@@ -29,10 +29,10 @@ const UNNAMED: &str = "unknown";
 pub struct Meter(watch::Sender<ModelTraffic>);
 
 impl Meter {
-    /// Begins to count anew, for one launch.
-    pub fn begin(&self) -> watch::Receiver<ModelTraffic> {
+    /// Begins to count anew, for one launch. `earlier`: the requests of earlier launches of the visit.
+    pub fn begin(&self, earlier: u32) -> watch::Receiver<ModelTraffic> {
         let traffic = self.0.subscribe();
-        self.0.send_replace(ModelTraffic::default());
+        self.0.send_replace(ModelTraffic { earlier, ..ModelTraffic::default() });
         traffic
     }
 
@@ -40,7 +40,7 @@ impl Meter {
     pub(super) fn admit(&self, most: Option<u32>) -> bool {
         let mut admitted = true;
         self.0.send_modify(|traffic| {
-            admitted = most.is_none_or(|most| traffic.requests < most);
+            admitted = most.is_none_or(|most| traffic.earlier.saturating_add(traffic.requests) < most);
             if admitted {
                 traffic.requests = traffic.requests.saturating_add(1);
             } else {
@@ -271,10 +271,13 @@ mod tests {
     #[test]
     fn the_request_after_the_last_is_refused_and_a_launch_begins_at_zero() {
         let meter = Meter::default();
-        let traffic = meter.begin();
+        let traffic = meter.begin(0);
         assert!(meter.admit(Some(1)) && !meter.admit(Some(1)));
         assert_eq!((traffic.borrow().requests, traffic.borrow().refused), (1, 1));
-        drop(meter.begin());
+        drop(meter.begin(0));
         assert!(meter.admit(Some(1)) && meter.admit(None));
+        // Launches of one visit share its limit.
+        drop(meter.begin(2));
+        assert!(meter.admit(Some(3)) && !meter.admit(Some(3)));
     }
 }

@@ -277,7 +277,7 @@ impl ExecAgent {
             .await
             .map_err(|error| git_failed(&error))?;
         let open = self.open_door(number)?;
-        let traffic = shared.meter.as_ref().map(Meter::begin);
+        let traffic = shared.meter.as_ref().map(|meter| meter.begin(self.task.earlier.requests));
         let mut launch = shared.launch.clone();
         if self.task.read_only {
             launch.sandbox = launch.sandbox.map(|confined| shared.sandbox.reading(confined));
@@ -327,7 +327,9 @@ impl ExecAgent {
     async fn beyond_its_limits(&self, mut traffic: Option<watch::Receiver<ModelTraffic>>) -> String {
         let program = &self.shared.launch.program;
         let mut said = self.task.progress.changes();
-        let over = tokio::time::sleep(program.time_limit.unwrap_or(FAR));
+        let earlier = self.task.earlier;
+        let over = program.time_limit.map_or(FAR, |limit| limit.saturating_sub(earlier.time));
+        let over = tokio::time::sleep(over);
         tokio::pin!(over);
         loop {
             let seen = traffic.as_mut().map(|traffic| traffic.borrow_and_update().clone());
@@ -341,6 +343,7 @@ impl ExecAgent {
                 self.task.progress.tell(|said| said.seen = seen);
             }
             let used = said.borrow_and_update().tokens().map_or(0, |used| used.total_tokens);
+            let used = earlier.tokens.saturating_add(used);
             if let Some(most) = program.max_tokens.filter(|most| used > *most) {
                 return format!(
                     "it used {used} tokens, more than the {most} of program.maxTokens, and was ended"

@@ -16,8 +16,9 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::message::Message;
 use crate::domain::refusal::Refusal;
-use crate::domain::report::ReportFormat;
+use crate::domain::report::{ReportFormat, ReportSource};
 use crate::domain::run::{ForcedFinal, Principal, Warning};
+use crate::domain::stop::StopReason;
 use crate::domain::trace::SessionFailure;
 use crate::engine::abort::Abort;
 use crate::engine::report::ReportShape;
@@ -131,7 +132,12 @@ async fn response(
     let messages = outcome.messages.iter().filter_map(|message| ShownMessage::of(message, clean)).collect();
     let iterations = outcome.turns.min(config.iterations());
     let run_id = opened.run.0;
-    let mut response = match &outcome.failure {
+    // An answer that was paid for is the user's, also where money or a stop made it the last one.
+    let is_last = outcome.source != ReportSource::Synthetic
+        && outcome.failure.as_ref().is_some_and(|failure| {
+            matches!(failure.stop.reason(), StopReason::BudgetExceeded | StopReason::HumanRequested)
+        });
+    let mut response = match outcome.failure.as_ref().filter(|_| !is_last) {
         Some(failure) => {
             let told = PublicFailure::new(failure);
             told.record(opened).await;
@@ -162,6 +168,14 @@ async fn response(
             warnings.push("The model's replies could not be used more than once.".to_owned());
         }
         _ => {}
+    }
+    if is_last {
+        warnings.push(match outcome.failure.as_ref().map(|failure| failure.stop.reason()) {
+            Some(StopReason::BudgetExceeded) => {
+                "The money for this is used up; this answer is the last one.".to_owned()
+            }
+            _ => "agentd was told to stop; this answer is the last one.".to_owned(),
+        });
     }
     response.warning = (!warnings.is_empty()).then(|| warnings.join(" "));
     if let Err(error) = opened.journal.flush().await {

@@ -420,7 +420,7 @@ mod tests {
         let script = format!("{} trap '' TERM; while :; do sleep 31.4151; done", escapees("31.4151"));
         let exit = run(shell(&script).timeout(Duration::from_millis(200)), &nobody_cancels()).await.unwrap();
         assert!(exit.timed_out());
-        assert!(exit.duration < Duration::from_millis(1500), "{:?}", exit.duration);
+        assert!(exit.duration < Duration::from_secs(10), "{:?}", exit.duration);
         assert_eq!(marked("31.4151"), Vec::<String>::new());
     }
 

@@ -204,7 +204,7 @@ mod tests {
             Duration::from_millis(300),
         );
         assert_eq!(call.await.unwrap_err(), ToolError::Timeout);
-        assert!(watch.elapsed() < Duration::from_secs(2), "{:?}", watch.elapsed());
+        assert!(watch.elapsed() < Duration::from_secs(15), "{:?}", watch.elapsed());
         let alive = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
             std::fs::read(entry.path().join("cmdline"))
                 .is_ok_and(|line| line.starts_with(b"sleep\x0027.1828"))

@@ -218,7 +218,7 @@ async fn run_until(mut daemon: Daemon, shutdown: &Shutdown, done: impl Fn() -> b
         shutdown.request_stop();
     };
     let both = futures::future::join(daemon.run(), watch);
-    tokio::time::timeout(Duration::from_secs(20), both).await.expect("it comes about").0
+    tokio::time::timeout(Duration::from_secs(60), both).await.expect("it comes about").0
 }
 
 #[tokio::test]
@@ -524,7 +524,7 @@ async fn an_abort_ends_runs_that_do_not_listen() {
         shutdown.request_abort();
     };
     let (report, ()) =
-        tokio::time::timeout(Duration::from_secs(5), futures::future::join(daemon.run(), signals))
+        tokio::time::timeout(Duration::from_secs(30), futures::future::join(daemon.run(), signals))
             .await
             .unwrap();
     assert_eq!(report.ended.len(), 1);

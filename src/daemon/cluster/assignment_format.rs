@@ -63,20 +63,38 @@ pub struct AssignmentEnd {
     pub pull_request: Option<String>,
     pub given: Money,
     pub labels_written: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed_before_work: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_definition: Option<RunId>,
 }
 
 impl From<RunSummary> for AssignmentEnd {
     fn from(summary: RunSummary) -> Self {
-        let RunSummary { run_id, stop, pull_request, given, labels_written, other_definition } = summary;
-        Self { run_id, stop, pull_request, given, labels_written, other_definition }
+        let RunSummary {
+            run_id,
+            stop,
+            pull_request,
+            given,
+            labels_written,
+            failed_before_work,
+            other_definition,
+        } = summary;
+        Self { run_id, stop, pull_request, given, labels_written, failed_before_work, other_definition }
     }
 }
 
 impl From<AssignmentEnd> for RunSummary {
     fn from(end: AssignmentEnd) -> Self {
-        let AssignmentEnd { run_id, stop, pull_request, given, labels_written, other_definition } = end;
-        Self { run_id, stop, pull_request, given, labels_written, other_definition }
+        let AssignmentEnd {
+            run_id,
+            stop,
+            pull_request,
+            given,
+            labels_written,
+            failed_before_work,
+            other_definition,
+        } = end;
+        Self { run_id, stop, pull_request, given, labels_written, failed_before_work, other_definition }
     }
 }

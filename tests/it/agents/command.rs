@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::bench::{FIX, fixer, journal, managed, no_sandbox, script};
-use crate::outside::world::{GREEN, World, text};
+use crate::outside::world::{GREEN, World, basic, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_fixes_the_issue_and_its_words_are_the_report() {
@@ -206,5 +206,40 @@ async fn c_24_what_no_rule_speaks_of_is_covered_by_the_rule_that_lets_it_start()
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     assert_eq!(code, Some(0), "{output:#}");
     world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d13_no_commit_of_a_program_has_what_a_filter_of_the_host_is_to_change() {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    // As an encryption has it in the user's own configuration.
+    world.write(
+        ".gitconfig",
+        "[filter \"crypt\"]\n\tclean = tr a-z n-za-m\n\tsmudge = tr a-z n-za-m\n\trequired = true\n",
+    );
+    let shop = world.shop();
+    world.write("shop/.gitattributes", "vault.txt filter=crypt\n");
+    world.write("shop/vault.txt", "open sesame\n");
+    world.git(&shop, &["add", ".gitattributes", "vault.txt"]).await;
+    world.git(&shop, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "a vault"]).await;
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "HEAD:develop"]).await;
+    let commits =
+        format!("#!/bin/sh\ncat >/dev/null; {FIX}; git add -A && git commit -qm 'its own'; echo done\n");
+    let program = script(&world, "commits.sh", &commits);
+    fixer(&world, "command", &json!({"argv": [program]}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    assert!(agentd::sim::bare::file(&git_dir, "feature/issue-7", "lib/cart.sh").is_some());
+    let stored = world.git(&git_dir, &["log", "-p", "--no-textconv", "develop..feature/issue-7"]).await;
+    assert!(stored.contains("100 - $2"), "the work is there: {stored}");
+    assert!(!stored.contains("open sesame"), "{stored}");
+    let vault = agentd::sim::bare::file(&git_dir, "feature/issue-7", "vault.txt").unwrap();
+    assert_eq!(text(&vault), "bcra frfnzr\n");
     world.finish().await;
 }

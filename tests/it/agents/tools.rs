@@ -148,6 +148,30 @@ async fn c_24_a_hard_denial_ends_the_program_as_it_ends_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn c_57_what_a_program_wrote_before_it_asked_people_is_there_when_its_step_goes_on() {
+    let world = World::new(0).await;
+    let writes = WAITS.replace("cat >/dev/null;", "cat >/dev/null; echo half > half.txt;");
+    let program = script(&world, "asks.sh", &writes);
+    fixer(&world, "command", &json!({"argv": [program], "sandbox": "off"}));
+    let mut run = world.command_in(&["--json", "run", "--issue", "7", "--agent", "fixer"]);
+    let running = tokio::task::spawn_blocking(move || run.output().unwrap());
+    let socket = until(world.dir.path().join("said")).await;
+    let client = client(&world, &socket).await;
+    let question = json!({"question": "In which unit?", "options": ["cents", "dollars"]});
+    let answer = call(&client, "agent__ask", question);
+    drop(tokio::time::timeout(Duration::from_secs(20), answer).await);
+    let done = running.await.unwrap();
+    let output: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(output["stop_detail"], "question_pending", "{output:#}");
+    let half = std::fs::read_to_string(world.shop().join(".worktrees/issue-7/half.txt"));
+    assert_eq!(half.unwrap_or_default(), "half\n", "{output:#}");
+    let told = journal(&world, &output);
+    assert!(!told.contains("refs/agentd/refused"), "{told}");
+    assert!(!output["failures"].to_string().contains("exec_agent"), "to ask is no failure: {output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c_24_in_the_cage_the_tools_are_reached_and_nothing_else_of_the_host_is() {
     if let Some(why) = no_sandbox() {
         eprintln!("skipped, there is no sandbox here: {why}");

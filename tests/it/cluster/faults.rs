@@ -340,7 +340,7 @@ fn a_holder_that_stood_still_for_twice_its_lease_is_taken_over_and_refused() {
             Err(LeaseNotTaken::Busy(Some(holder))) => assert_eq!(holder.instance, "first"),
             Err(other) => panic!("{other}"),
         }
-        assert!(begin.elapsed() < LEASE + Duration::from_secs(10));
+        assert!(begin.elapsed() < LEASE + Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(50));
     };
     assert!(

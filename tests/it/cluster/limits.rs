@@ -24,7 +24,7 @@ files = { "a.txt" = "one" }
 [[faults]]
 path = "/user"
 kind = "secondary_limit"
-retry_after = 3
+retry_after = 6
 "#;
 
 /// A process of a cluster: its own client, its own connection to the store.
@@ -51,7 +51,7 @@ async fn h_09_a_limit_that_one_node_meets_holds_the_others_back_until_it_ends() 
     assert!(matches!(met.kind, ErrorKind::RateLimited { .. }), "{met}");
     let begin = Instant::now();
     until("the other heard of it", || b.limits().held.is_some()).await;
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     let asked = sim.requests().len();
     let held = b.patient(Duration::ZERO).viewer().await.unwrap_err();
     assert!(matches!(held.kind, ErrorKind::RateLimited { .. }), "{held}");

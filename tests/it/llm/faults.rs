@@ -93,7 +93,7 @@ async fn a_054_a_hang_is_a_timeout_and_a_slow_stream_is_not() {
         let error =
             providers(ProviderKind::Openai, &server.base).complete(&limited(stream, 200)).await.unwrap_err();
         assert_eq!(error.class, Class::Timeout);
-        assert!((200..1500).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+        assert!((200..10_000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
     }
     // Longer in all than the limit, never silent for as long.
     let pieces = chunks(&openai_stream());
@@ -153,7 +153,7 @@ async fn dropping_the_future_closes_the_connection() {
         reply = asked => panic!("{reply:?}"),
     };
     let mut rest = Vec::new();
-    let end = tokio::time::timeout(Duration::from_secs(5), socket.read_to_end(&mut rest)).await;
+    let end = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut rest)).await;
     assert!(end.is_ok(), "the connection stays open");
 }
 

@@ -342,3 +342,24 @@ async fn a_076_a_conversation_is_a_transaction_of_its_run() {
     assert_eq!((&line["actualModel"], &line["agentId"]), (&json!("model-1"), &json!("chat")));
     desk.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s_015_d98_what_the_last_money_was_paid_for_is_the_users() {
+    let call = "tool_calls = [{ name = \"desk__echo\", arguments = { text = \"x\" } }]";
+    let model = format!(
+        "[[model.replies]]\ntimes = 3\n{call}\nusage = {{ input = 10000, output = 1000 }}\n\
+         [[model.replies]]\ntext = \"what was found\"\nusage = {{ input = 100, output = 10 }}\n"
+    );
+    let desk = Desk::new(&model).await;
+    desk.configure("", "[budgets]\nmax_cost = 0.16\n");
+    let (code, response, log) = desk.ask("look", &[]).await;
+    assert!(log.contains("is the last one"), "{response:#} {log}");
+    assert_eq!((code, &response["final_response"]), (0, &json!("what was found")), "{response:#} {log}");
+    assert_eq!(
+        (&response["status"], &response["error"]),
+        (&json!("completed"), &json!(null)),
+        "{response:#}"
+    );
+    assert!(response["warning"].as_str().is_some_and(|told| told.contains("money")), "{response:#}");
+    desk.finish().await;
+}

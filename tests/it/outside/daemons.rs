@@ -276,6 +276,21 @@ async fn d37_a_run_of_a_sweep_is_gone_on_with_by_the_next_daemon_however_the_fir
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_that_is_new_missed_nothing_whenever_the_one_before_swept() {
+    let world = World::new(1).await;
+    world.configure(&["sweep = \"0 0 1 1 *\"", "sweep_select = \"all\""]);
+    let seen =
+        json!({ "demo/shop": { "swept_at": "2020-01-01T00:00:00Z", "sweep_schedule": "0 3 * * 6 UTC" } });
+    let state = json!({ "schema_version": "agentd.daemon_state.v1", "repositories": seen });
+    std::fs::create_dir_all(world.dir.path().join("state/daemon")).unwrap();
+    world.write("state/daemon/state.json", &state.to_string());
+    let (code, report) = world.json(&["daemon", "--once"]).await;
+    assert_eq!((code, &report["ended"]), (Some(0), &json!([])), "{report:#}");
+    assert_eq!(world.labels(), Vec::<String>::new());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d37_a_run_of_a_sweep_by_hand_that_was_killed_is_gone_on_with_by_the_next_daemon() {
     let world = World::new(2).await;
     slow_model(&world, 1, 3_000);

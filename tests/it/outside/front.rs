@@ -223,3 +223,46 @@ async fn a_signed_webhook_makes_the_daemon_look_at_once_and_only_once() {
     assert_eq!(lists(), 2, "looked at once, not again for the same delivery");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_changed_in_the_configuration_counts_from_then_on_and_so_do_address_and_webhooks() {
+    let world = World::new(1).await;
+    let token = |token: &str| world.write(".agentd.env", &format!("FRONT_TOKEN={token}\n"));
+    token("first-token-0123456789abcdefghij");
+    let front = Front::start(&world, "1s", "token = \"${FRONT_TOKEN}\"");
+    let ask = async |base: &str, token: &str| {
+        let asked = front.http.get(format!("{base}/api/v1/status")).bearer_auth(token).send().await;
+        asked.map(|answer| answer.status().as_u16()).unwrap_or_default()
+    };
+    assert_eq!(ask(&front.base, "first-token-0123456789abcdefghij").await, 200);
+    let path = world.dir.path().join("front.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    token("second-token-0123456789abcdefghij");
+    let text = text.replace("[daemon]\n", "[daemon]\nwebhook_secret = \"${HOOK_SECRET}\"\n");
+    std::fs::write(&path, &text).unwrap();
+    let patience = std::time::Instant::now();
+    while ask(&front.base, "second-token-0123456789abcdefghij").await != 200 {
+        assert!(patience.elapsed() < Duration::from_secs(60), "the new token does not count");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(
+        ask(&front.base, "first-token-0123456789abcdefghij").await,
+        401,
+        "the old one does not any more"
+    );
+    let unsigned =
+        front.http.post(format!("{}/webhooks/github", front.base)).body("{}").send().await.unwrap();
+    assert_eq!(unsigned.status().as_u16(), 401, "it knows a secret now");
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    std::fs::write(&path, text.replace("127.0.0.1:0", &other.to_string())).unwrap();
+    while ask(&format!("http://{other}"), "second-token-0123456789abcdefghij").await != 200 {
+        assert!(patience.elapsed() < Duration::from_secs(120), "nobody listens at {other}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    while ask(&front.base, "second-token-0123456789abcdefghij").await != 0 {
+        assert!(patience.elapsed() < Duration::from_secs(120), "somebody listens where it was");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(front);
+    world.finish().await;
+}

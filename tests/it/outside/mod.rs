@@ -38,6 +38,7 @@ mod main_job;
 mod mapping;
 mod origins;
 mod outages;
+mod one_reply;
 mod page;
 mod proof;
 mod recorded;

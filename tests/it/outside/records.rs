@@ -171,7 +171,7 @@ async fn an_abort_from_another_process_ends_a_run_at_once() {
     let asked = std::time::Instant::now();
     let (code, told) = world.json(&["runs", "stop", "latest", "--abort"]).await;
     assert_eq!((code, told["stop_detail"].as_str()), (Some(0), Some("user_abort")), "{told:#}");
-    assert!(asked.elapsed().as_secs() < 10, "{:?}", asked.elapsed());
+    assert!(asked.elapsed().as_secs() < 25, "{:?}", asked.elapsed());
     let (code, output) = ended(run).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("user_abort")), "{output:#}");
     world.finish().await;

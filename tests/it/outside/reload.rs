@@ -1,8 +1,9 @@
 //! Configuration that changes under a running daemon, and repositories whose clone agentd manages.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::daemons::{Running, until};
+use super::daemons::{Running, slow_model, until, until_or};
+use super::solo::{asked, calls, reports, solo};
 use super::world::{World, basic, text};
 
 /// What the daemon last said of itself.
@@ -55,6 +56,92 @@ async fn s10_a_broken_definition_or_policy_starts_runs_with_the_last_good_one() 
     let told = shown.to_string();
     assert!(told.matches("definition_outdated").count() >= 2, "definition and policy: {told}");
     assert!(told.contains("AC-LOAD-002"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_a_folder_of_configuration_that_was_away_is_listened_to_again() {
+    let world = World::new(1).await;
+    let daemon = Running::start(&world, &[]);
+    until("a first poll", || polled(&world)).await;
+    let (folder, aside) = (world.shop().join(".agent"), world.dir.path().join("aside"));
+    let copied = |from: &std::path::Path, to: &std::path::Path| {
+        let copied = std::process::Command::new("cp").arg("-r").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    };
+    copied(&folder, &aside);
+    // As by a checkout of a branch without it, and back.
+    std::fs::remove_dir_all(&folder).unwrap();
+    until("it is missed", || status(&world)["reload_error"].is_string()).await;
+    copied(&aside, &folder);
+    until("it is there again", || status(&world).get("reload_error").is_none() && polled(&world)).await;
+    let file = "shop/.agent/agentd.toml";
+    let good = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    world.write(file, &good.replace("[github]", "[githup]"));
+    let said = || status(&world)["reload_error"].as_str().is_some_and(|error| error.contains("githup"));
+    until("an edit is noticed", said).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_label_that_is_named_anew_ends_no_run_that_the_old_one_began() {
+    let world = World::new(1).await;
+    let daemon = Running::start(&world, &[]);
+    until("a first poll", || polled(&world)).await;
+    slow_model(&world, 1, 6_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("work", || world.sim.model_requests().len() > 1).await;
+    let file = "shop/.agent/agentd.toml";
+    let text = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    world.write(file, &format!("{text}\n[github.labels]\ntrigger = \"go\"\n"));
+    until_or("done", || world.labels() == ["agentd:done"], || format!("{:?}", world.labels())).await;
+    world.assert_one_of_each();
+    daemon.stop().await;
+    world.finish().await;
+}
+
+/// A run of the command line with options of its own is killed, and the daemon goes on with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn d61_what_a_killed_run_was_asked_for_on_the_command_line_counts_for_the_daemon_that_goes_on_with_it()
+{
+    let write = calls(&[("write_file", json!({ "path": "made.txt", "content": "x" }))]);
+    let done = || reports("Done.", json!([]));
+    let world = solo(vec![write, done(), done(), done()], None, "").await;
+    let agent = world.dir.path().join("shop/.agent/solo/agent.json");
+    let text = std::fs::read_to_string(&agent).unwrap();
+    let note = r#""note": { "type": "string", "description": "Note", "required": true, "cli": "--note" },"#;
+    world.write(
+        "shop/.agent/solo/agent.json",
+        &text.replace("\"parameters\": {", &format!("\"parameters\": {{ {note}")),
+    );
+    let registry = "shop/.agent/solo/steps_registry.json";
+    let text = std::fs::read_to_string(world.dir.path().join(registry)).unwrap();
+    world.write(
+        registry,
+        &text.replace("\"uvVariables\": [\"issue\"]", "\"uvVariables\": [\"issue\", \"note\"]"),
+    );
+    world.write(
+        "shop/.agent/solo/prompts/steps/initial/issue/f_default.md",
+        "Work on issue {uv-issue}: NOTE<{uv-note}>.\n",
+    );
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    slow_model(&world, 1, 60_000);
+    let options = ["--agent", "solo", "--uv", "note=ONE", "--publish", "none", "--max-cost", "0.5"];
+    let mut command = world.command_in(&["run", "--issue", "7"]);
+    command.args(options).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut run = command.spawn().unwrap();
+    until("its second turn", || world.sim.model_requests().len() > 1).await;
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let daemon = Running::start(&world, &[]);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    assert_eq!(world.sim.pulls("demo/shop").len(), 0, "it was not to be published");
+    let told = asked(&world);
+    assert!(told.len() > 2 && told.last().unwrap().contains("NOTE<ONE>"), "{told:?}");
+    let (_, shown) = world.json(&["runs", "show", "latest"]).await;
+    assert_eq!(shown["budgets"]["max_cost_usd"], json!(0.5), "{shown:#}");
     world.finish().await;
 }
 

@@ -118,3 +118,19 @@ async fn everything_on_a_schedule_needs_an_end() {
     assert_eq!(code, Some(0), "{told:#}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_another_issue_uses_up_no_place_of_a_sweep() {
+    let world = World::of(1, |scenario| {
+        let issues = &mut scenario.repositories[0].issues;
+        let seven = IssueFile { labels: vec!["agentd".to_owned()], ..issues[0].clone() };
+        issues[0] = IssueFile { blocked_by: vec![9], ..seven.clone() };
+        issues.push(IssueFile { number: Some(8), title: "Eight".to_owned(), ..seven.clone() });
+        issues.push(IssueFile { number: Some(9), title: "Nine".to_owned(), labels: vec![], ..seven });
+    })
+    .await;
+    world.configure(&["sweep_limit = 1"]);
+    let (code, report) = world.json(&["sweep"]).await;
+    assert_eq!((code, ended(&report)), (Some(0), vec![8]), "{report:#}");
+    world.finish().await;
+}
