@@ -229,7 +229,7 @@ struct Looked {
     held: Vec<Holder>,
 }
 
-/// How many runs other processes have under way in a repository. In a cluster its store counts them (K-010).
+/// How many runs other processes have under way in a repository. In a cluster its store counts them.
 pub async fn of_other_processes(context: &RepositoryContext) -> usize {
     if context.state.shared().is_some() {
         return 0;
