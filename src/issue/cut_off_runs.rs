@@ -266,14 +266,11 @@ async fn look_at_leases(context: &RepositoryContext) -> Looked {
                 None => None,
             };
             let Some(found) = context.state.store().look(&lease) else { continue };
-            let Open { last, left } = match open(found) {
-                Ok(Some(open)) => open,
-                Ok(None) => continue,
-                Err(holder) => {
-                    looked.held.push(holder);
-                    continue;
-                }
-            };
+            if let Some(holder) = &found.holder {
+                looked.held.push(holder.clone());
+                continue;
+            }
+            let Some(Open { last, left }) = open(&found) else { continue };
             let (run, result) = (last.run_id, result(last.run_id));
             let stamp = files::stamp(&result);
             // In a cluster a node may have died between a run's result and its seal, and another one given its lease back.
@@ -312,16 +309,11 @@ struct Open {
 }
 
 fn open_lease(context: &RepositoryContext, lease: &LeaseKey) -> Option<Open> {
-    open(context.state.store().look(lease)?).ok()?
+    open(&context.state.store().look(lease).filter(|found| found.holder.is_none())?)
 }
 
-/// `Err` = who holds it.
-fn open(found: LeaseRecord) -> Result<Option<Open>, Holder> {
-    let LeaseRecord { holder, record, left, .. } = found;
-    match holder {
-        Some(holder) => Err(holder),
-        None => Ok(record.as_ref().and_then(mapping_of).map(|last| Open { last, left })),
-    }
+fn open(found: &LeaseRecord) -> Option<Open> {
+    Some(Open { last: mapping_of(found.record.as_ref()?)?, left: found.left })
 }
 
 /// The last run of a lease that nobody holds, with what its journal says.
