@@ -9,6 +9,7 @@ use super::args::{AgentsCommand, PromptArgs};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
+use super::repositories;
 use crate::definition::diagnostic::exit_code;
 use crate::definition::migration;
 use crate::definition::scaffold::{ScaffoldError, new_agent};
@@ -19,12 +20,34 @@ use crate::record::summary_text::counted;
 
 /// `agentd agents …`. Gives the exit code.
 pub fn agents(context: &Context, command: &AgentsCommand) -> Result<u8, CommandError> {
+    let writes = matches!(command, AgentsCommand::New { .. } | AgentsCommand::Migrate { .. });
+    let context = &standing(context, writes)?;
     match command {
         AgentsCommand::List => list(context).map(|()| 0),
         AgentsCommand::Check { name } => check(context, name.as_deref()),
         AgentsCommand::New { name } => new(context, name).map(|()| 0),
         AgentsCommand::Migrate { name } => migrate(context, name.as_deref()).map(|()| 0),
     }
+}
+
+/// The command as it stands in the checkout whose agents are meant.
+fn standing(context: &Context, writes: bool) -> Result<Context, CommandError> {
+    let standing = context.block_on_one_thread(repositories::standing(context))??;
+    if standing.stands_at.is_none() || !standing.in_clone {
+        return Ok(standing);
+    }
+    let place = standing.base.display();
+    if writes {
+        return Err(CommandError::invalid(format!(
+            "{place} is a clone that agentd manages: its files are not yours"
+        ))
+        .hint("change the agent in a checkout of your own, and push it"));
+    }
+    if !standing.base.is_dir() {
+        return Err(CommandError::invalid(format!("agentd has not cloned it yet: there is no {place}"))
+            .hint("the daemon makes the clone at its start, and `agentd run` before its first run"));
+    }
+    Ok(standing)
 }
 
 fn load(context: &Context, name: &str, supplied: &BTreeSet<String>) -> Result<Loaded, Refused> {
@@ -206,6 +229,7 @@ fn tell(context: &Context, name: &str, findings: &[Diagnostic]) -> Result<(), Co
 
 /// `agentd prompt`: the text exactly as a step would see it (D47).
 pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> {
+    let context = &standing(context, false)?;
     let config = context.config_for(args.agent.as_deref(), &[])?;
     let configured = || config.repository(context.global.repo.as_ref(), Some(&context.base)).agent;
     let name = args.agent.clone().unwrap_or_else(configured);

@@ -1,6 +1,7 @@
 //! `agentd config explain · check · schema`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -9,6 +10,7 @@ use super::clones;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
+use super::repositories;
 use crate::config::{self, Config, Source};
 use crate::daemon::cluster::shared_formats::{SHARED_FORMATS, SharedFormat};
 use crate::definition;
@@ -115,18 +117,12 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
         Ok(()) => checked.push(what),
         Err(error) => wrong.push(error),
     };
-    match config.session() {
-        Ok(session) => {
-            let targets = &session.settings.targets;
-            for target in targets {
-                note(format!("target {} of {}", target.model, target.provider), Ok(()));
-            }
-            for name in targets.iter().map(|target| &target.provider).collect::<BTreeSet<_>>() {
-                let provider = config.provider(name).map(drop);
-                note(format!("provider {name}"), provider.map_err(Into::into));
-            }
-        }
-        Err(error) => note(String::new(), Err(error.into())),
+    let standings = looked_at(context, config).await?;
+    // A clone that agentd manages works with the models that are named here.
+    let is_for_clones = config.repositories.iter().any(|entry| entry.path.is_none());
+    let none_is_here = standings.iter().all(|standing| standing.stands_at.is_some());
+    if standings.is_empty() || none_is_here && is_for_clones {
+        of_session(config).into_iter().for_each(|(what, result)| note(what, result));
     }
     for (key, secret) in
         [("daemon.webhook_secret", config.webhook_secret()), ("daemon.token", config.front_token())]
@@ -146,16 +142,75 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
             note(format!("origin branch {branch}"), parsed.map_err(told));
         }
     }
-    if context.stands_in_checkout() {
-        let root = context.base_path()?;
-        let policy = resources::policy(config, &root, Vec::new()).await.map(drop);
-        note("policy".to_owned(), policy.map_err(Into::into));
-        let agent = config.repository(context.global.repo.as_ref(), Some(&context.base)).agent;
-        let loaded = plan::load_definition(&root, &agent, &BTreeMap::new()).await.map(drop);
-        note(format!("agent {agent}"), loaded.map_err(Into::into));
+    for standing in &standings {
+        for (what, result) in of_checkout(standing).await {
+            let named = standing.stands_at.as_ref().and(standing.global.repo.as_ref());
+            let named = named.map(|repo| format!("{repo}: ")).unwrap_or_default();
+            let told =
+                |error: CommandError| CommandError { message: format!("{named}{}", error.message), ..error };
+            note(format!("{named}{what}"), result.map_err(told));
+        }
     }
     CommandError::all(wrong)?;
     Ok(checked)
+}
+
+/// The checkouts and clones whose own files count: those that a daemon here would work on.
+async fn looked_at(context: &Context, config: &Config) -> Result<Vec<Context>, CommandError> {
+    let mut all = match context.global.repo {
+        Some(_) => repositories::standings(context).await?,
+        None if context.in_clone => return Ok(Vec::new()),
+        None => repositories::each(context, &Arc::new(config.clone()))?,
+    };
+    // The checkout here counts for `agentd run`, whatever the entries are about.
+    if context.global.repo.is_none() && all.iter().all(|standing| standing.stands_at.is_some()) {
+        all.insert(0, context.clone());
+    }
+    // A clone that was not made yet has no files; what is wrong with a path is told.
+    let has_files = |standing: &Context| match standing.stands_at {
+        Some(_) => !standing.in_clone || standing.base.is_dir(),
+        None => standing.stands_in_checkout(),
+    };
+    Ok(all.into_iter().filter(has_files).collect())
+}
+
+/// What a checkout's own files have to say: its configuration, its models, its policy and its agent.
+async fn of_checkout(standing: &Context) -> Vec<(String, Result<(), CommandError>)> {
+    let root_and_config = standing.base_path().and_then(|root| Ok((root, standing.config()?)));
+    let (root, config) = match root_and_config {
+        Ok(found) => found,
+        Err(error) => return vec![("configuration".to_owned(), Err(error))],
+    };
+    if standing.stands_at.is_some() && !standing.in_clone && !standing.stands_in_checkout() {
+        let what = format!("{root} is not in a git repository");
+        let error = CommandError::invalid(what).hint("correct the `path` of its [[repositories]] entry");
+        return vec![("checkout".to_owned(), Err(error))];
+    }
+    let policy = resources::policy(&config, &root, Vec::new()).await.map(drop);
+    let agent = config.repository(standing.global.repo.as_ref(), Some(&standing.base)).agent;
+    let loaded = plan::load_definition(&root, &agent, &BTreeMap::new()).await.map(drop);
+    let mut checked = of_session(&config);
+    checked.push(("policy".to_owned(), policy.map_err(Into::into)));
+    checked.push((format!("agent {agent}"), loaded.map_err(Into::into)));
+    checked
+}
+
+/// The targets of a configuration and their providers.
+fn of_session(config: &Config) -> Vec<(String, Result<(), CommandError>)> {
+    let session = match config.session() {
+        Ok(session) => session,
+        Err(error) => return vec![("targets".to_owned(), Err(error.into()))],
+    };
+    let targets = &session.settings.targets;
+    let mut checked: Vec<_> = targets
+        .iter()
+        .map(|target| (format!("target {} of {}", target.model, target.provider), Ok(())))
+        .collect();
+    for name in targets.iter().map(|target| &target.provider).collect::<BTreeSet<_>>() {
+        let provider = config.provider(name).map(drop);
+        checked.push((format!("provider {name}"), provider.map_err(Into::into)));
+    }
+    checked
 }
 
 /// The schemas that agentd publishes (D49).

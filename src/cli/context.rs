@@ -1,8 +1,9 @@
 //! What every command starts from: the environment, the flags, the working directory, and the output.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 #[cfg(feature = "nats")]
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use super::error::CommandError;
 use super::global::Global;
@@ -10,9 +11,10 @@ use super::issue_arg::IssueArg;
 use super::logging;
 use super::output::Output;
 use super::transcript::Detail;
-use crate::config::{Config, ConfigError, Env, Flag, Request};
+use crate::config::{Config, ConfigError, Entry, Env, Flag, Request};
 #[cfg(feature = "nats")]
 use crate::record::mirror::Mirror;
+use crate::repository::managed;
 #[cfg(feature = "nats")]
 use crate::store::nats::NatsStore;
 use crate::store::run_dir::StateDir;
@@ -32,6 +34,8 @@ pub struct Context {
     pub base: PathBuf,
     /// Whether that is a clone that agentd manages. Its files do not decide how agentd works.
     pub in_clone: bool,
+    /// The entry of the configuration whose checkout it stands at, without being there.
+    pub stands_at: Option<StandsAt>,
     /// Whether this is the node's daemon, and no process beside it.
     pub is_daemon: bool,
     /// What this host shows of its cluster, once somebody asked.
@@ -40,6 +44,19 @@ pub struct Context {
     /// The state directory of this host as a node's, and the store that it is on, once somebody asked.
     #[cfg(feature = "nats")]
     pub(super) node: Arc<OnceLock<(StateDir, NatsStore)>>,
+}
+
+/// An entry of `[[repositories]]`, with the configuration that it is written in.
+#[derive(Debug, Clone)]
+pub struct StandsAt {
+    operator: Arc<Config>,
+    index: usize,
+}
+
+impl StandsAt {
+    fn entry(&self) -> Entry<'_> {
+        Entry { operator: &self.operator, index: self.index }
+    }
 }
 
 impl Context {
@@ -54,6 +71,7 @@ impl Context {
             output,
             base,
             in_clone,
+            stands_at: None,
             is_daemon: false,
             #[cfg(feature = "nats")]
             mirror: Arc::default(),
@@ -108,6 +126,10 @@ impl Context {
 
     /// The configuration for an agent, with flags that set keys.
     pub fn config_for(&self, agent: Option<&str>, flags: &[Flag]) -> Result<Config, CommandError> {
+        let entry = self.stands_at.as_ref().map(StandsAt::entry);
+        if let (true, Some(entry), Some(name)) = (self.in_clone, entry, &self.global.repo) {
+            return Ok(managed::configuration(entry.operator, &self.base_path()?, name, &self.env));
+        }
         let base = self.config_base();
         let request = Request {
             explicit: self.global.config.as_deref(),
@@ -115,7 +137,7 @@ impl Context {
             repo: self.global.repo.as_ref(),
             agent,
             flags,
-            entry: None,
+            entry,
             env: &self.env,
         };
         let config = Config::load(request)?;
@@ -129,9 +151,28 @@ impl Context {
         state.filter(|_| self.in_clone).unwrap_or_else(|| self.base.clone())
     }
 
-    /// Whether the working directory is in a main checkout of the user's own.
+    /// Whether it stands in a main checkout of the user's own.
     pub fn stands_in_checkout(&self) -> bool {
-        !self.in_clone && main_checkout(self.env.working_dir()).is_some()
+        !self.in_clone && main_checkout(&self.base).is_some()
+    }
+
+    /// The same as if it stood in the checkout of an entry, or in the clone that agentd manages for it.
+    pub fn at(&self, operator: &Arc<Config>, index: usize) -> Result<Self, CommandError> {
+        let named = &operator.repositories[index];
+        let mut global = self.global.clone();
+        global.repo = named.name.clone().or(global.repo);
+        let base = match (&named.path, &global.repo) {
+            (Some(path), _) => {
+                let base = main_checkout(path).unwrap_or_else(|| path.clone());
+                base.canonicalize().unwrap_or(base)
+            }
+            (None, Some(name)) => {
+                managed::place(&StateDir::new(self.state_place()?.as_path().to_owned()), name)
+            }
+            (None, None) => return Err(CommandError::invalid("a repository needs a name")),
+        };
+        let stands_at = Some(StandsAt { operator: Arc::clone(operator), index });
+        Ok(Self { global, base, in_clone: named.path.is_none(), stands_at, ..self.clone() })
     }
 
     /// The main checkout as an absolute path.

@@ -22,8 +22,8 @@ use crate::config::cluster_file::StoreKind;
 use crate::daemon::status_format::{IssueStatus, Status};
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, Dependencies, Limits, OpenWith, Progress, Reload, StartRequest,
-    Watched, abandons, approved, approves, clean_ups, extends, finds_left, give_backs, in_one_sentence,
-    starts, takes, takes_as_asked, unfinished,
+    Watched, abandons, approved, approves, clean_ups, denies, extends, finds_left, give_backs,
+    in_one_sentence, runs_of_others, starts, takes, takes_as_asked, unfinished,
 };
 use crate::domain::cluster::session::renewal;
 use crate::domain::event::{LeaseTaken, RequestOptions};
@@ -390,6 +390,7 @@ pub(super) async fn parts_of(
         drain_timeout: config.cluster.drain_timeout.0,
         max_clock_skew: look_at_pollers(&config).map(|_| config.cluster.max_clock_skew.0),
         find_left: finds_left(&sites),
+        others_runs: runs_of_others(&sites),
         clock: Clock::system(),
         host: Host::current(),
         shutdown: shutdown.clone(),
@@ -397,6 +398,7 @@ pub(super) async fn parts_of(
         clean_up: Some(clean_ups(&sites)),
         abandon: abandons(&sites),
         approve: approves(&sites),
+        deny: denies(&sites),
         approved: approved(&sites),
         questions: config.questions.clone(),
         plan: config.plan.clone(),

@@ -120,6 +120,55 @@ pub async fn one(context: &Context, options: &OpenOptions<'_>) -> Result<Reposit
     }
 }
 
+/// The command as it would stand in what it looks at: here, where this is a checkout, or else what `--repo` names or the only entry.
+///
+/// # Errors
+/// Several are configured, and it is not said which; or none is the one that is named.
+pub async fn standing(context: &Context) -> Result<Context, CommandError> {
+    let mut all = standings(context).await?;
+    match (all.pop(), all.is_empty()) {
+        (Some(only), true) => Ok(only),
+        _ => Err(ambiguous(&context.config()?)),
+    }
+}
+
+/// The same for a command that looks at each entry where it is not said which.
+pub async fn standings(context: &Context) -> Result<Vec<Context>, CommandError> {
+    let stands = context.stands_in_checkout();
+    if context.in_clone || stands && context.global.repo.is_none() {
+        return Ok(vec![context.clone()]);
+    }
+    let operator = Arc::new(context.config()?);
+    let Some(name) = &context.global.repo else { return each(context, &operator) };
+    match position(context, &operator, name).await {
+        None if !stands && !operator.repositories.is_empty() => Err(unknown(&operator, name)),
+        // A checkout of that very repository is the one that its owner means.
+        Some(index)
+            if !stands
+                || operator.repositories[index].path.is_some()
+                || !is_here(context, Some(name)).await =>
+        {
+            Ok(vec![at(context, &operator, index)?])
+        }
+        _ => Ok(vec![context.clone()]),
+    }
+}
+
+/// The command as it would stand in the checkout of each entry; without any entry here.
+pub fn each(context: &Context, operator: &Arc<Config>) -> Result<Vec<Context>, CommandError> {
+    if operator.repositories.is_empty() {
+        return Ok(vec![context.clone()]);
+    }
+    (0..operator.repositories.len()).map(|index| at(context, operator, index)).collect()
+}
+
+fn at(context: &Context, operator: &Arc<Config>, index: usize) -> Result<Context, CommandError> {
+    match &operator.repositories[index].path {
+        Some(path) if is_same(path, &context.base) => Ok(context.clone()),
+        _ => context.at(operator, index),
+    }
+}
+
 /// The checkout that a run worked for; `None` = it was another node's, whose paths say nothing here.
 pub fn checkout_of(context: &Context, lease: &LeaseTaken) -> Result<Option<AbsPath>, CommandError> {
     #[cfg(feature = "nats")]

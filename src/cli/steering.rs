@@ -8,8 +8,8 @@ use super::repositories::{self, OpenOptions};
 use super::runs;
 use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::issue::IssueKey;
-use crate::domain::run_output::RunOutput;
 use crate::lifecycle::carry_out::{Done, With, carry_out};
+use crate::record::report;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::mapping_of;
 use crate::store::run_dir::RunDir;
@@ -39,9 +39,9 @@ pub fn attach(context: &Context, issue: &IssueArg) -> Result<u8, CommandError> {
         )));
     };
     runs::follow(context, &dir)?;
-    let output =
-        std::fs::read(dir.result()).ok().and_then(|text| serde_json::from_slice::<RunOutput>(&text).ok());
-    let output = output.ok_or_else(|| CommandError::failed(format!("run {} left no result", dir.run_id)))?;
+    let output = report::read_output(&dir);
+    let output = output
+        .map_err(|error| CommandError::failed(format!("run {} left no result: {error}", dir.run_id)))?;
     Ok(output.stop_detail.exit_code())
 }
 

@@ -285,7 +285,7 @@ impl Daemon {
                  `/agentd extend 5`. `/agentd extend` alone gives as much again of each budget.",
                 one_line(&said, LONGEST_WORD).replace('`', "'")
             ),
-            Command::Stop => self.stop_for(issue, &by.login).await,
+            Command::Stop => self.stop_for(issue, &by).await,
             Command::Approve(hash) if self.is_of_plan(issue, &hash).await => {
                 self.told_of_plan(issue, Decides::Approves).await
             }
@@ -414,20 +414,35 @@ impl Daemon {
         }
     }
 
-    async fn stop_for(&mut self, issue: &IssueRef, by: &str) -> String {
+    async fn stop_for(&mut self, issue: &IssueRef, by: &AskedBy) -> String {
+        let login = &by.login;
         if let Some(live) = self.supervisor.get(issue) {
             live.control.stop(StopDetail::UserStop);
             return format!(
-                "{by} asked the run to stop: an agent at work gives one last report and the run ends; a run whose agent is done \
+                "{login} asked the run to stop: an agent at work gives one last report and the run ends; a run whose agent is done \
                  finishes what is left (verify commands, push, pull request)."
             );
         }
         let trigger = self.deps.labels.trigger.clone();
         let queued = self.deps.labels.queued.clone();
         let client = self.quick_client();
+        let denied = match (self.deps.deny)(issue.clone(), Admission::principal_of(login, by.id)).await {
+            Ok(denied) => denied,
+            Err(why) => return why,
+        };
+        let denied = denied.map(|calls| {
+            if let Some(memory) =
+                self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
+            {
+                memory.wait_no_more();
+            }
+            format!(
+                "{login} decided against what waited for an approval, {calls}; nothing goes on by itself."
+            )
+        });
         let waits = self.watch_of(&issue.repo).is_some_and(|watch| watch.candidate(issue.number).is_some());
         if !waits {
-            return "Nothing runs and nothing waits for this issue.".to_owned();
+            return denied.unwrap_or_else(|| "Nothing runs and nothing waits for this issue.".to_owned());
         }
         for label in [&trigger, &queued] {
             if let Err(error) = client.remove_label(&issue.repo, issue.number, label).await {
@@ -437,7 +452,8 @@ impl Daemon {
         if let Some(watch) = self.watch_of(&issue.repo) {
             watch.drop_candidate(issue.number);
         }
-        format!("{by} took it out of the queue; nothing will run until the label is put on again.")
+        let denied = denied.map(|told| format!("{told} ")).unwrap_or_default();
+        format!("{denied}{login} took it out of the queue; nothing will run until the label is put on again.")
     }
 
     /// One comment for each command: whoever wrote it is told, and no answer takes the place of another one's.

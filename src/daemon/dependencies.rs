@@ -10,7 +10,8 @@ use tokio::sync::Notify;
 use super::run_progress::Progress;
 use super::snapshot::Limits;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Extend, FindLeft, GiveBack, Start, Take, TakeAsAsked, UnfinishedRun,
+    Abandon, Approve, Approved, CleanUp, Deny, Extend, FindLeft, GiveBack, OthersRuns, Start, Take,
+    TakeAsAsked, UnfinishedRun,
 };
 use crate::config::checks_file::ChecksTable;
 use crate::config::conversation_file::ConversationTable;
@@ -99,6 +100,8 @@ pub struct Dependencies {
     pub abandon: Abandon,
     /// How a proposal is approved that a comment names.
     pub approve: Approve,
+    /// How proposals that wait are decided against.
+    pub deny: Deny,
     /// What becomes of questions.
     pub questions: QuestionsTable,
     /// What becomes of plans.
@@ -125,6 +128,8 @@ pub struct Dependencies {
     pub max_clock_skew: Option<Duration>,
     /// What dead processes left in a repository that this node begins to poll.
     pub find_left: FindLeft,
+    /// How many runs others have under way.
+    pub others_runs: OthersRuns,
     /// What the processes before this one left unfinished.
     pub unfinished: Vec<UnfinishedRun>,
 }

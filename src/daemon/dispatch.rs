@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use super::outcome::RunSummary;
 use super::snapshot;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Extend, FindLeft, Gift, GiveBack, MoneyGiven, RunHandle, Start,
-    StartRequest, Take, TakeAsAsked, UnfinishedRun,
+    Abandon, Approve, Approved, CleanUp, Deny, Extend, FindLeft, Gift, GiveBack, MoneyGiven, OthersRuns,
+    RunHandle, Start, StartRequest, Take, TakeAsAsked, UnfinishedRun,
 };
 use crate::domain::event::RequestOptions;
 use crate::domain::issue::IssueKey;
@@ -19,6 +19,7 @@ use crate::domain::name::RepoName;
 use crate::domain::refusal::{EndedRun, Refusal};
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
+use crate::domain::trace::SuspendedProposal;
 use crate::engine::stop::StopHandle;
 use crate::git::prune::{PruneOutcome, Pruned};
 use crate::issue::approval::{self, LeftCalls, NewApproval, NotApproved};
@@ -116,6 +117,26 @@ pub fn approves(repositories: &[RepositoryContext]) -> Approve {
                 )),
                 Err(refused) => Err(refusal(&refused)),
             }
+        }
+        .boxed()
+    })
+}
+
+/// Decides against proposals of runs in these repositories.
+pub fn denies(repositories: &[RepositoryContext]) -> Deny {
+    let repositories = by_name(repositories);
+    Arc::new(move |issue, decided_by| {
+        let found = of(&repositories, &issue);
+        async move {
+            let (context, key) = found.map_err(|refusal| refusal.to_string())?;
+            let denied = approval::deny_all_of_issue(&key, decided_by, &context).await;
+            let denied = denied.map_err(|error| format!("What waits could not be decided on: {error}."))?;
+            let name = |one: &SuspendedProposal| {
+                let hash = summary_text::short_hash(&one.proposal_hash);
+                format!("`{}` (`{hash}`)", one.resource.name.replace('`', "'"))
+            };
+            let names: Vec<String> = denied.iter().map(name).collect();
+            Ok(Some(names.join(", ")).filter(|names| !names.is_empty()))
         }
         .boxed()
     })
@@ -307,6 +328,21 @@ pub fn finds_left(repositories: &[RepositoryContext]) -> FindLeft {
             match found {
                 Some(repository) => left_in(&repository).await,
                 None => Vec::new(),
+            }
+        }
+        .boxed()
+    })
+}
+
+/// Counts what other processes have under way in these repositories.
+pub fn runs_of_others(repositories: &[RepositoryContext]) -> OthersRuns {
+    let repositories = by_name(repositories);
+    Arc::new(move |repo| {
+        let found = repositories.get(&repo).cloned();
+        async move {
+            match found {
+                Some(repository) => cut_off_runs::of_other_processes(&repository).await,
+                None => 0,
             }
         }
         .boxed()

@@ -468,7 +468,7 @@ impl Daemon {
         self.look_at_nodes().await;
         // Each round learns or changes something. The limit is only a guard against a defect.
         for _ in 0..4 {
-            let actions = schedule(&self.snapshot());
+            let actions = self.scheduled().await;
             self.waiting = actions
                 .iter()
                 .filter_map(|action| match action {
@@ -515,6 +515,28 @@ impl Daemon {
         }
     }
 
+    /// What the scheduler decides. What others have under way is looked at only where something could begin: it costs a look at every lease.
+    async fn scheduled(&self) -> Vec<Action> {
+        let mut snapshot = self.snapshot();
+        let actions = schedule(&snapshot);
+        if !actions.iter().any(|action| matches!(action, Action::Start(_))) {
+            return actions;
+        }
+        snapshot.others = self.runs_of_others().await;
+        if snapshot.others.is_empty() { actions } else { schedule(&snapshot) }
+    }
+
+    /// How many runs other processes have under way, where they have any.
+    pub(super) async fn runs_of_others(&self) -> BTreeMap<RepoName, usize> {
+        let mut others = BTreeMap::new();
+        for watch in &self.watches {
+            let repo = watch.watched.name.clone();
+            let runs = (self.deps.others_runs)(repo.clone()).await;
+            others.extend((runs > 0).then_some((repo, runs)));
+        }
+        others
+    }
+
     fn snapshot(&self) -> SchedulerSnapshot {
         let frame = Frame {
             labels: &self.deps.labels,
@@ -534,6 +556,7 @@ impl Daemon {
                 .into_iter()
                 .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })
                 .collect(),
+            others: BTreeMap::new(),
             limits: self.limits_now(),
             daemon: self.presence(),
         }

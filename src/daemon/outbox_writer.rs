@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use super::snapshot::IssueRef;
 use super::state_format::PendingOutcome;
-use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::github::{Client, Error, ErrorKind};
-use crate::issue::status_comment;
-use crate::record::rendering;
+use crate::issue::{refusal_comment, status_comment};
 use crate::store::Store;
 
 /// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
@@ -29,7 +27,6 @@ pub(super) async fn write_outcome(
         Err(error) => return Err(error),
     };
     if let Some(why) = &wanted.refusal {
-        let key = IssueKey::Number(issue.number);
         let again = format!("When that is settled, put the label `{}` on again.", labels.trigger);
         // The status comment of a run that had begun says that work goes on (D75). This ends it.
         let (repo, number) = (&issue.repo, issue.number);
@@ -42,11 +39,7 @@ pub(super) async fn write_outcome(
                 let text = format!("**agentd is done with this issue.**\n\n{why}");
                 status_comment::ensure(client, store, (repo, number), &text).await?;
             }
-            _ => {
-                let marker = rendering::request_marker(&key, "refusal");
-                let text = format!("**agentd did not start on this issue.**\n\n{why}\n\n{again}");
-                client.ensure_comment(repo, number, &marker, &text).await?;
-            }
+            _ => refusal_comment::ensure(client, (repo, number), why, &again).await?,
         }
     }
     let (current, end) = (snapshot.issue.labels, (wanted.state, wanted.answers));

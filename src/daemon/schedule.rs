@@ -31,11 +31,12 @@ pub fn schedule(snapshot: &SchedulerSnapshot) -> Vec<Action> {
         .iter()
         .filter_map(|run| run.gone.map(|why| Action::Stop(run.issue.clone(), why)))
         .collect();
-    let mut used: BTreeMap<&RepoName, usize> = BTreeMap::new();
+    let mut used: BTreeMap<&RepoName, usize> =
+        snapshot.others.iter().map(|(repo, runs)| (repo, *runs)).collect();
+    let mut all = snapshot.running.len() + used.values().sum::<usize>();
     for run in &snapshot.running {
         *used.entry(&run.issue.repo).or_default() += 1;
     }
-    let mut all = snapshot.running.len();
     let mut left: BTreeMap<&RepoName, Vec<&Facts>> = BTreeMap::new();
     for facts in &snapshot.candidates {
         left.entry(&facts.issue.repo).or_default().push(facts);
@@ -146,6 +147,7 @@ mod tests {
         SchedulerSnapshot {
             candidates,
             running,
+            others: BTreeMap::new(),
             limits: Limits { all, per_repository, cluster: None },
             daemon: Presence::Works,
         }
@@ -274,6 +276,22 @@ mod tests {
         assert!(
             actions.iter().any(|action| matches!(action, Action::Wait(_, Reason::Full(4)))),
             "{actions:?}"
+        );
+    }
+
+    #[test]
+    fn runs_of_other_processes_take_their_slots() {
+        let mut snapshot = snapshot(vec![ready("a", 1), ready("b", 2), ready("c", 3)], &[], 3, 1);
+        let others = |name, runs| (RepoName::parse(name).unwrap(), runs);
+        snapshot.others = [others("o/a", 1), others("o/d", 1)].into();
+        let actions = schedule(&snapshot);
+        assert_eq!(
+            actions,
+            [
+                Action::Start(issue("b", 2)),
+                Action::Wait(issue("c", 3), Reason::Full(3)),
+                Action::Wait(issue("a", 1), Reason::RepositoryFull(1)),
+            ]
         );
     }
 

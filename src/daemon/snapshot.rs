@@ -1,5 +1,7 @@
 //! The snapshot that the scheduler decides from, as plain values.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
@@ -35,6 +37,8 @@ pub struct SchedulerSnapshot {
     pub candidates: Vec<Facts>,
     /// What runs here.
     pub running: Vec<Running>,
+    /// How many runs other processes have under way, where it was looked.
+    pub others: BTreeMap<RepoName, usize>,
     /// The slots.
     pub limits: Limits,
     /// Whether the daemon begins runs.

@@ -44,6 +44,11 @@ pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Syn
 pub type Approve =
     Arc<dyn Fn(IssueRef, NewApproval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
+/// Decides against what an issue's newest run left to a person. Gives that for people, `None` where nothing waited. The command line
+/// provides it.
+pub type Deny =
+    Arc<dyn Fn(IssueRef, Principal) -> BoxFuture<'static, Result<Option<String>, String>> + Send + Sync>;
+
 /// Gives an issue more money. Gives what it may cost then, or why nothing was changed, both for people. The command line
 /// provides it.
 pub type Extend = Arc<dyn Fn(IssueRef, Gift) -> BoxFuture<'static, Result<MoneyGiven, String>> + Send + Sync>;
@@ -83,6 +88,9 @@ pub type Approved = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sy
 /// Cleans up the worktrees of every repository whose work is merged and whose retention is over, and fills the pools. The command line
 /// provides it.
 pub type CleanUp = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// How many runs other processes have under way in a repository. The command line provides it.
+pub type OthersRuns = Arc<dyn Fn(RepoName) -> BoxFuture<'static, usize> + Send + Sync>;
 
 /// What dead processes left in a repository. The command line provides it.
 pub type FindLeft = Arc<dyn Fn(RepoName) -> BoxFuture<'static, Vec<UnfinishedRun>> + Send + Sync>;

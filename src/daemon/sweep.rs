@@ -2,6 +2,7 @@
 //! now, within a repository's filter, through the same rules and slots.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
@@ -11,12 +12,16 @@ use super::loading::DaemonError;
 use super::main_loop::{Daemon, DaemonReport};
 use super::poll::{Watch, number, seen};
 use super::snapshot::Selection;
+use super::start_rules::Reason;
 use crate::config::config_file::SweepSelect;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, IssueSnapshot, PageCache};
 use crate::record::finish;
+
+/// How often a sweep looks whether other processes have ended a run.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 impl Daemon {
     /// One sweep over every repository now: starts what matches as slots come free, and ends when all of it has ended.
@@ -34,17 +39,27 @@ impl Daemon {
         }
         let shutdown = daemon.deps.shutdown.clone();
         let mut ended = Vec::new();
+        let mut others = daemon.runs_of_others().await;
         loop {
+            let before = std::mem::replace(&mut others, daemon.runs_of_others().await);
+            if others != before {
+                daemon.drop_what_others_did().await;
+            }
             if !shutdown.stopping() {
                 daemon.dispatch().await;
             }
-            if daemon.supervisor.is_empty() || shutdown.stopping() {
+            let full = |reason: &Reason| matches!(reason, Reason::Full(_) | Reason::RepositoryFull(_));
+            let waits_for_others =
+                !others.is_empty() && daemon.waiting.iter().any(|(_, reason)| full(reason));
+            if (daemon.supervisor.is_empty() && !waits_for_others) || shutdown.stopping() {
                 let mut report = daemon.drain().await;
                 report.ended.splice(0..0, ended);
                 return Ok(report);
             }
             tokio::select! {
                 () = shutdown.stopped() => {}
+                // A slot that another process has comes free without a word.
+                () = tokio::time::sleep(LOOK_AGAIN), if waits_for_others => {}
                 one = daemon.supervisor.ended() => {
                     daemon.take_end(one);
                     daemon.empty_outbox().await;
@@ -65,6 +80,28 @@ impl Daemon {
             found.push(Previewed { repo: watch.watched.name.clone(), listed });
         }
         Ok(found)
+    }
+
+    /// What another process did meanwhile is not done again.
+    async fn drop_what_others_did(&mut self) {
+        let (client, who) = (self.deps.client.clone(), self.asking().await);
+        for watch in &mut self.watches {
+            if watch.state.sweeping.is_empty() {
+                continue;
+            }
+            match watch.list_sweep(&client, &who).await {
+                Ok(listed) => {
+                    let listed: BTreeSet<u64> = listed.iter().filter_map(number).collect();
+                    watch
+                        .state
+                        .sweeping
+                        .retain(|issue| number(issue).is_some_and(|one| listed.contains(&one)));
+                }
+                Err(error) => {
+                    tracing::warn!(repo = %watch.watched.name, %error, "the sweep could not list the issues again");
+                }
+            }
+        }
     }
 
     async fn asking(&self) -> Asking {

@@ -134,6 +134,12 @@ impl Client {
         Ok(None)
     }
 
+    /// Whether agentd's own comment with a marker was among those of an issue that were read by now. Asks nobody.
+    pub async fn has_seen_comment(&self, repo: &RepoName, number: u64, marker: &str) -> bool {
+        let known = self.memory().own_comments.lock().await;
+        known.get(&(repo.clone(), number)).is_some_and(|known| known.ids.contains_key(marker))
+    }
+
     async fn remember_own(&self, key: (RepoName, u64), known: OwnComments) {
         let mut all = self.memory().own_comments.lock().await;
         if all.len() >= MOST_ISSUES {

@@ -293,16 +293,44 @@ pub async fn grant_of_issue(
     approval: NewApproval,
     context: &RepositoryContext,
 ) -> Result<(Approval, SuspendedProposal), NotApproved> {
-    let lease = context.lease(key);
-    let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
-    let work = tokio::task::spawn_blocking(move || {
+    let now = context.clock.now();
+    of_newest_run(key, context, move |state, dir, facts| grant(state, dir, facts, &approval, now)).await
+}
+
+/// Decides against all that the newest run of an issue left to a person and nobody has decided on. Gives what that was.
+pub async fn deny_all_of_issue(
+    key: &IssueKey,
+    decided_by: Principal,
+    context: &RepositoryContext,
+) -> Result<Vec<SuspendedProposal>, NotApproved> {
+    let now = context.clock.now();
+    let denied = of_newest_run(key, context, move |state, dir, facts| {
+        let waiting = waiting(state, dir, facts, now).into_iter();
+        let open = waiting.filter(|(_, decision)| *decision == Decision::Open);
+        open.map(|(one, _)| Ok(deny(state, dir, facts, (&one.proposal_hash, decided_by.clone()), now)?.1))
+            .collect()
+    });
+    match denied.await {
+        Err(NotApproved::NoRun) => Ok(Vec::new()),
+        denied => denied,
+    }
+}
+
+/// Does something about the newest run of an issue.
+async fn of_newest_run<T: Send + 'static>(
+    key: &IssueKey,
+    context: &RepositoryContext,
+    work: impl FnOnce(&StateDir, &RunDir, &RunFacts) -> Result<T, NotApproved> + Send + 'static,
+) -> Result<T, NotApproved> {
+    let (lease, state, repo) = (context.lease(key), context.state.clone(), context.repo.clone());
+    let done = tokio::task::spawn_blocking(move || {
         let last =
             state.store().look(&lease).and_then(|content| content.record).as_ref().and_then(mapping_of);
         let dir = state.run(&repo, last.ok_or(NotApproved::NoRun)?.run_id);
         let facts = run_facts::read_anywhere(&dir);
         let facts =
             facts.map_err(|error| NotApproved::Unreadable(error.to_string()))?.ok_or(NotApproved::NoRun)?;
-        grant(&state, &dir, &facts, &approval, now)
+        work(&state, &dir, &facts)
     });
-    work.await.unwrap_or_else(|panic| Err(NotApproved::Unreadable(panic.to_string())))
+    done.await.unwrap_or_else(|panic| Err(NotApproved::Unreadable(panic.to_string())))
 }

@@ -24,6 +24,8 @@ use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::port::LeaseKey;
 use crate::store::run_dir::RunDir;
 use crate::sys::files;
+use crate::sys::holder_format::{Holder, LeaseRecord};
+use crate::sys::host::Host;
 
 /// Longer than it takes to complete a record.
 const COMPLETING: Duration = Duration::from_secs(60);
@@ -223,6 +225,17 @@ struct Looked {
     over: HashSet<RunId>,
     /// The leases of such runs whose nodes died before they gave them back.
     left: Vec<LeaseKey>,
+    /// Who holds the others.
+    held: Vec<Holder>,
+}
+
+/// How many runs other processes have under way in a repository. In a cluster its store counts them.
+pub async fn of_other_processes(context: &RepositoryContext) -> usize {
+    if context.state.shared().is_some() {
+        return 0;
+    }
+    let host = Host::current();
+    look_at_leases(context).await.held.iter().filter(|holder| !holder.is_process_of(&host)).count()
 }
 
 /// Looks at all leases. Of the many whose last run came to an end of its own no journal is read, and where the last look found
@@ -252,7 +265,12 @@ async fn look_at_leases(context: &RepositoryContext) -> Looked {
                 Some(Err(unread)) => Some(unread),
                 None => None,
             };
-            let Some(Open { last, left }) = open_lease(&context, &lease) else { continue };
+            let Some(found) = context.state.store().look(&lease) else { continue };
+            if let Some(holder) = &found.holder {
+                looked.held.push(holder.clone());
+                continue;
+            }
+            let Some(Open { last, left }) = open(&found) else { continue };
             let (run, result) = (last.run_id, result(last.run_id));
             let stamp = files::stamp(&result);
             // In a cluster a node may have died between a run's result and its seal, and another one given its lease back.
@@ -291,8 +309,11 @@ struct Open {
 }
 
 fn open_lease(context: &RepositoryContext, lease: &LeaseKey) -> Option<Open> {
-    let found = context.state.store().look(lease).filter(|found| found.holder.is_none())?;
-    Some(Open { last: mapping_of(&found.record?)?, left: found.left })
+    open(&context.state.store().look(lease).filter(|found| found.holder.is_none())?)
+}
+
+fn open(found: &LeaseRecord) -> Option<Open> {
+    Some(Open { last: mapping_of(found.record.as_ref()?)?, left: found.left })
 }
 
 /// The last run of a lease that nobody holds, with what its journal says.

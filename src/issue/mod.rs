@@ -5,6 +5,7 @@ pub mod file;
 mod carried_format;
 pub mod spending;
 pub mod status_comment;
+pub mod refusal_comment;
 pub mod shown_lease;
 mod ended_leases_format;
 mod ended_leases;

@@ -4,7 +4,7 @@
 //! see that file, but reads the same issue. The status comment at the end of a run replaces the line and so ends the
 //! lease.
 
-use super::{spending, status_comment};
+use super::{refusal_comment, spending, status_comment};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::{InstanceId, branch_of};
@@ -60,6 +60,11 @@ pub async fn show(
     let other = other_holder(found.as_ref(), context, mine);
     if other.is_some() && change == Ensured::Created {
         client.delete_comment(&context.repo, comment.id).await?;
+    }
+    if other.is_none()
+        && let Err(error) = refusal_comment::is_over(client, of).await
+    {
+        tracing::warn!(%error, "what was said of an earlier start stands on the issue still");
     }
     Ok(other)
 }

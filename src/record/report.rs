@@ -32,10 +32,39 @@ use crate::sys::files;
 /// Kind of the last event that is folded.
 const LAST: &str = "run_ended";
 
-/// Writes what a run leaves, from its journal alone; gives the run output. Blocks.
-pub fn write(dir: &RunDir) -> Result<RunOutput, JournalError> {
-    let failed =
-        |path: &Path, error: String| JournalError { path: path.display().to_string(), message: error };
+/// What a run leaves for its readers, folded from its journal alone.
+struct Folded {
+    facts: RunFacts,
+    /// The hash of the last line that is folded.
+    newest: String,
+    output: RunOutput,
+    evidence: String,
+    report: String,
+}
+
+/// The run output of a run that has ended, as it was written. Where that cannot be read, it is folded again from the journal, and nothing
+/// is written. Blocks.
+pub fn read_output(dir: &RunDir) -> Result<RunOutput, JournalError> {
+    let written = std::fs::read(dir.result()).ok();
+    match written.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+        Some(output) => Ok(output),
+        None => folded(dir).map(|folded| folded.output),
+    }
+}
+
+/// The same for the report.
+pub fn read_report(dir: &RunDir) -> Result<Vec<u8>, JournalError> {
+    match std::fs::read(dir.report()) {
+        Ok(bytes) => Ok(bytes),
+        Err(_) => folded(dir).map(|folded| folded.report.into_bytes()),
+    }
+}
+
+fn failed(path: &Path, error: String) -> JournalError {
+    JournalError { path: path.display().to_string(), message: error }
+}
+
+fn folded(dir: &RunDir) -> Result<Folded, JournalError> {
     let (mut facts, mut newest, mut end) = (RunFacts::default(), (0, String::new()), None);
     journal_file::each(dir, |line| {
         journal_file::take(&mut facts, &line);
@@ -52,15 +81,21 @@ pub fn write(dir: &RunDir) -> Result<RunOutput, JournalError> {
         .filter_map(|record| serde_json::to_string(record).ok())
         .map(|line| line + "\n")
         .collect();
-    put(&dir.evidence(), evidence.as_bytes())?;
     output.artifacts.evidence = Some(artifact("evidence.jsonl", evidence.as_bytes()));
     let accounting = std::fs::read(dir.accounting()).unwrap_or_default();
     output.artifacts.accounting = Some(artifact("accounting.jsonl", &accounting));
     let links = Links { pull_request: output.artifacts.pr_url.clone(), ..Links::default() };
-    let text = rendering::report(&output, &facts, &links)
+    let report = rendering::report(&output, &facts, &links)
         .map_err(|error| failed(&dir.report(), error.to_string()))?;
-    put(&dir.report(), text.as_bytes())?;
-    output.artifacts.report_md = Some(artifact("report.md", text.as_bytes()));
+    output.artifacts.report_md = Some(artifact("report.md", report.as_bytes()));
+    Ok(Folded { facts, newest: last.1, output, evidence, report })
+}
+
+/// Writes what a run leaves, from its journal alone; gives the run output. Blocks.
+pub fn write(dir: &RunDir) -> Result<RunOutput, JournalError> {
+    let Folded { facts, newest, output, evidence, report } = folded(dir)?;
+    put(&dir.evidence(), evidence.as_bytes())?;
+    put(&dir.report(), report.as_bytes())?;
     for broken in output.check() {
         tracing::error!(run = %dir.run_id, "the run output breaks a rule: {broken}");
     }
@@ -71,7 +106,7 @@ pub fn write(dir: &RunDir) -> Result<RunOutput, JournalError> {
     let inline = facts.started.as_ref().map_or(LONGEST_INLINE, |started| started.longest_inline);
     let question = record_text(dir, "question", run_record::question(&output), inline)?;
     let response = record_text(dir, "response", run_record::response(&output), inline)?;
-    let record = run_record::fold(&facts, &output, &last.1, question, response);
+    let record = run_record::fold(&facts, &output, &newest, question, response);
     match serde_json::to_vec_pretty(&record) {
         Ok(json) => {
             if let Err(error) = put(&dir.record(), &json) {

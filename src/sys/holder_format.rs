@@ -77,6 +77,11 @@ impl Holder {
         }
     }
 
+    /// Whether it is the process that a host's value was made in.
+    pub fn is_process_of(&self, host: &Host) -> bool {
+        (&self.host, self.pid, self.started) == (&host.name, host.pid, host.started)
+    }
+
     /// Whether the holder is alive: on this host by process, start time and boot; elsewhere by expiry. A process id
     /// that another process has now, or an earlier boot, means a dead holder.
     pub fn liveness(&self, host: &Host, now: DateTime<Utc>) -> Liveness {

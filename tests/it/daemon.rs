@@ -136,6 +136,8 @@ impl Yard {
             max_clock_skew: None,
             find_left: Arc::new(|_| std::future::ready(Vec::new()).boxed()),
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
+            deny: Arc::new(|_, _| std::future::ready(Ok(None)).boxed()),
+            others_runs: Arc::new(|_| std::future::ready(0).boxed()),
             approved: Arc::new(|_| std::future::ready(false).boxed()),
             questions: Default::default(),
             plan: Default::default(),

@@ -50,12 +50,18 @@ pub async fn sandbox(context: &Context) -> Finding {
 
 pub async fn repository(context: &Context) -> Finding {
     let what = "repository";
-    let here = context.env.working_dir();
-    let Some(root) = main_checkout(here) else {
+    if context.in_clone && context.stands_at.is_some() {
+        return clone(context);
+    }
+    let Some(root) = main_checkout(&context.base) else {
+        let remedy = match context.stands_at {
+            Some(_) => "correct the `path` of its [[repositories]] entry",
+            None => "go to the repository, or start one with `git init`",
+        };
         return Finding::problem(
             what,
-            format!("{} is not in a git repository", here.display()),
-            "go to the repository, or start one with `git init`",
+            format!("{} is not in a git repository", context.base.display()),
+            remedy,
         );
     };
     let remote = match context.base_path() {
@@ -73,6 +79,17 @@ pub async fn repository(context: &Context) -> Finding {
             "add one with `git remote add origin URL`; without it only --issue-file works",
         ),
     }
+}
+
+/// Of a repository that agentd clones itself most is tried by its runs alone.
+fn clone(context: &Context) -> Finding {
+    let place = context.base.display();
+    let made = match context.base.is_dir() {
+        true => format!("agentd's clone is {place}"),
+        false => format!("agentd has not cloned it yet (to {place})"),
+    };
+    let told = format!("{made}; its agent, origin branch, rights and verify commands are not tried here");
+    Finding::warning("repository", told, "to try them: agentd doctor in a checkout of your own")
 }
 
 /// An address without what stands before `@`: that may be a secret.
@@ -129,9 +146,9 @@ fn policy(context: &Context, config: &Config) -> Finding {
             "name rule files in policy.files; `agentd init` writes one",
         );
     }
-    let base = context.config_base();
+    let start = config.paths_start("policy.files", &context.config_base());
     let sources: Result<Vec<_>, _> =
-        config.policy.files.iter().map(|file| PolicySource::read(&base.join(file))).collect();
+        config.policy.files.iter().map(|file| PolicySource::read(&start.join(file))).collect();
     match sources.and_then(|sources| read_policies(&sources)) {
         Ok(rules) => {
             let idle = rules.idle(|tool| is_tool(config, tool));

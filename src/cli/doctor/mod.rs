@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::{Output, Tone};
+use super::repositories;
 use crate::record::summary_text::counted;
 
 /// How a check ended.
@@ -34,21 +35,23 @@ impl State {
 }
 
 /// One thing that was looked at.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     state: State,
     what: &'static str,
     told: String,
     remedy: Option<String>,
+    /// Whose it is, where several repositories were looked at and it does not hold for all.
+    repository: Option<String>,
 }
 
 impl Finding {
     pub(super) fn ok(what: &'static str, told: impl Into<String>) -> Self {
-        Self { state: State::Ok, what, told: told.into(), remedy: None }
+        Self { state: State::Ok, what, told: told.into(), remedy: None, repository: None }
     }
 
     pub(super) fn warning(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { state: State::Warning, what, told: told.into(), remedy: Some(remedy.into()) }
+        Self { state: State::Warning, remedy: Some(remedy.into()), ..Self::ok(what, told) }
     }
 
     pub(super) fn problem(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
@@ -56,7 +59,11 @@ impl Finding {
     }
 
     pub(super) fn document(&self) -> Value {
-        json!({ "state": self.state.word(), "what": self.what, "told": self.told, "remedy": self.remedy })
+        let mut told = json!({ "state": self.state.word(), "what": self.what, "told": self.told, "remedy": self.remedy });
+        if let Some(repository) = &self.repository {
+            told["repository"] = json!(repository);
+        }
+        told
     }
 }
 
@@ -79,22 +86,75 @@ pub fn run(context: &Context) -> Result<u8, CommandError> {
 }
 
 async fn look(context: &Context) -> Vec<Finding> {
-    let mut findings =
-        vec![local::git(context).await, local::repository(context).await, local::sandbox(context).await];
-    findings.push(weak::state(context));
-    match context.config() {
-        Ok(config) => {
-            findings.extend(weak::look(context, &config).await);
-            findings.extend(local::configuration(context, &config));
-            findings.extend(site::look(context, config).await);
+    let mut findings = vec![local::git(context).await];
+    let (config, standings) = match (context.config(), repositories::standings(context).await) {
+        (Ok(config), Ok(standings)) => (config, standings),
+        (Err(error), _) => {
+            findings.extend(of_place(context).await);
+            findings.push(refused("configuration", error));
+            return findings;
         }
-        Err(error) => findings.push(Finding::problem(
-            "configuration",
-            error.message,
-            error.hints.first().cloned().unwrap_or_else(|| "correct it where the message says".to_owned()),
-        )),
+        (_, Err(error)) => {
+            findings.push(refused("repository", error));
+            return findings;
+        }
+    };
+    let of_machine = weak::look(context, &config).await;
+    let mut of_each = Vec::new();
+    for standing in &standings {
+        let name = standing.stands_at.as_ref().and(standing.global.repo.as_ref());
+        let name = name.map_or_else(|| standing.base.display().to_string(), ToString::to_string);
+        of_each.push((name, of_repository(standing, &of_machine).await));
+    }
+    findings.extend(told_apart(of_each));
+    findings
+}
+
+/// What the checkout of an entry, or the one here, and those whom it names have to say.
+async fn of_repository(standing: &Context, of_machine: &[Finding]) -> Vec<Finding> {
+    let mut findings = of_place(standing).await;
+    findings.extend_from_slice(of_machine);
+    match standing.config() {
+        Ok(config) => {
+            findings.extend(weak::files_and_programs(standing, &config));
+            findings.extend(local::configuration(standing, &config));
+            findings.extend(site::look(standing, config).await);
+        }
+        Err(error) => findings.push(refused("configuration", error)),
     }
     findings
+}
+
+async fn of_place(standing: &Context) -> Vec<Finding> {
+    vec![local::repository(standing).await, local::sandbox(standing).await, weak::state(standing)]
+}
+
+fn refused(what: &'static str, error: CommandError) -> Finding {
+    let remedy = error.hints.first().cloned();
+    Finding::problem(
+        what,
+        error.message,
+        remedy.unwrap_or_else(|| "correct it where the message says".to_owned()),
+    )
+}
+
+/// The findings of several repositories, each with the name of its own. What holds for all of them is told once.
+fn told_apart(mut of_each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
+    if of_each.len() < 2 {
+        return of_each.pop().map(|(_, findings)| findings).unwrap_or_default();
+    }
+    let holds_for_all = |finding: &Finding| of_each.iter().all(|(_, of)| of.contains(finding));
+    let mut told: Vec<Finding> = Vec::new();
+    for (name, findings) in &of_each {
+        for finding in findings {
+            match holds_for_all(finding) {
+                true if told.contains(finding) => {}
+                true => told.push(finding.clone()),
+                false => told.push(Finding { repository: Some(name.clone()), ..finding.clone() }),
+            }
+        }
+    }
+    told
 }
 
 /// How many problems and warnings there are.
@@ -116,7 +176,9 @@ pub(super) fn tell(
             State::Problem => Tone::Bad,
         };
         let word = format!("{:<8}", finding.state.word());
-        output.entry(&format!("{} {:<13}", output.toned(&word, tone), finding.what), &finding.told)?;
+        let whose = finding.repository.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
+        let told = format!("{whose}{}", finding.told);
+        output.entry(&format!("{} {:<13}", output.toned(&word, tone), finding.what), &told)?;
         if let Some(remedy) = &finding.remedy {
             let arrow = output.toned("→", Tone::Strong);
             output.entry(&format!("                       {arrow}"), remedy)?;

@@ -40,12 +40,17 @@ pub fn state(context: &Context) -> Finding {
     }
 }
 
-/// Everything that a configuration tells.
+/// What a configuration tells of this machine.
 pub async fn look(context: &Context, config: &Config) -> Vec<Finding> {
     let mut findings = front(config);
-    findings.extend(files(context, config));
-    findings.extend(programs(context, config));
     findings.extend(of_clones(context, config).await);
+    findings
+}
+
+/// What stands beside the configuration of one repository.
+pub fn files_and_programs(context: &Context, config: &Config) -> Vec<Finding> {
+    let mut findings = files(context, config);
+    findings.extend(programs(context, config));
     findings
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::{finished, read};
+use super::{finished, written_output};
 use crate::cli::asking;
 use crate::cli::context::Context;
 use crate::cli::daemon_command;
@@ -138,7 +138,7 @@ pub(in crate::cli) fn resume(context: &Context, dir: &RunDir) -> Result<u8, Comm
         return Err(CommandError::invalid(format!("run {} has not ended", dir.run_id))
             .hint(format!("stop it: agentd runs stop {}", dir.run_id)));
     }
-    let output: RunOutput = read(&dir.result())?;
+    let output = written_output(dir)?;
     if output.success {
         let error = format!("run {} reached its objective: there is nothing to go on with", dir.run_id);
         return Err(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::golden_file::GoldenFile;
-use super::{all, find, finished, output, read};
+use super::{all, find, finished, output, read, written_output};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::output::Tone;
@@ -303,7 +303,7 @@ pub(super) fn stats(context: &Context) -> Result<(), CommandError> {
     let mut runs = Vec::new();
     for dir in all(context)? {
         match finished(&dir) {
-            Ok((_, RunState::Ended)) => match read(&dir.result()) {
+            Ok((_, RunState::Ended)) => match written_output(&dir) {
                 Ok(output) => runs.push(output),
                 Err(error) => context.output.note(format!("left out: {}", error.message)),
             },

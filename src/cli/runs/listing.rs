@@ -16,13 +16,13 @@ use crate::cli::output::Tone;
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
 use crate::domain::name::CommitId;
-use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
+use crate::domain::run_output::rfc3339_of_ms;
 use crate::domain::stop::StopDetail;
 use crate::git::error::GitError;
 use crate::issue::approval;
 use crate::record::finish::RunState;
 use crate::record::summary_text::counted;
-use crate::record::{rendering, summary_text};
+use crate::record::{rendering, report, summary_text};
 use crate::repository::context::RepositoryContext;
 use crate::store::journal_file;
 use crate::store::run_dir::RunDir;
@@ -150,10 +150,10 @@ pub(super) fn show(context: &Context, dir: &RunDir, seen: &Seen) -> Result<(), C
         return output.document(&with(&told, seen));
     }
     if output.json() {
-        if !dir.result().exists() {
+        if facts.end.is_none() {
             return Err(not_written(dir, "result"));
         }
-        let result: RunOutput = super::read(&dir.result())?;
+        let result = super::written_output(dir)?;
         return match seen.is_empty() {
             true => output.document(&result),
             false => output.document(&with(&result, seen)),
@@ -282,17 +282,15 @@ fn not_written(dir: &RunDir, what: &str) -> CommandError {
 
 /// The report as it was written; with `--json` what it is made of.
 pub(super) fn report(context: &Context, dir: &RunDir, seen: &Seen) -> Result<(), CommandError> {
-    let path = dir.report();
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(not_written(dir, "report")),
-        Err(error) => return Err(CommandError::failed(format!("{}: {error}", path.display()))),
-    };
+    let (facts, standing) = super::finished(dir)?;
+    if standing == RunState::Running || facts.end.is_none() {
+        return Err(not_written(dir, "report"));
+    }
+    let bytes = report::read_report(dir).map_err(|error| super::unreadable(dir, &error))?;
     if !context.output.json() {
         return context.output.file(&bytes);
     }
-    let run: RunOutput = super::read(&dir.result())?;
-    let (facts, _) = super::finished(dir)?;
+    let run = super::written_output(dir)?;
     let (headline, sentence) = rendering::headline(&run, &facts);
     let told = json!({
         "run_id": run.run_id,

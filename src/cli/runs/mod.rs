@@ -18,8 +18,9 @@ use super::elsewhere;
 use super::error::CommandError;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::RunOutput;
+use crate::engine::journal::JournalError;
 use crate::record::finish::{self, RunState};
-use crate::record::run_facts;
+use crate::record::{report, run_facts};
 use crate::store::run_dir::{FindError, RunDir, StateDir};
 use crate::sys::clock::Clock;
 
@@ -194,11 +195,13 @@ fn in_files(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
 
 /// The facts of a run's journal, and whether the run is over. A dead run is ended here, a live one is left alone (D61).
 pub(super) fn finished(dir: &RunDir) -> Result<(RunFacts, RunState), CommandError> {
-    finish::ensure_ended(dir, &Clock::system(), None).map_err(|error| {
-        // Reading failed, or writing what a killed process could not write itself.
-        CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
-            .hint(format!("agentd runs verify {} names every file that is damaged", dir.run_id))
-    })
+    // Reading failed, or writing what a killed process could not write itself.
+    finish::ensure_ended(dir, &Clock::system(), None).map_err(|error| unreadable(dir, &error))
+}
+
+fn unreadable(dir: &RunDir, error: &JournalError) -> CommandError {
+    CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
+        .hint(format!("agentd runs verify {} names every file that is damaged", dir.run_id))
 }
 
 /// The run output of a run that has ended.
@@ -208,7 +211,12 @@ fn output(dir: &RunDir) -> Result<RunOutput, CommandError> {
         return Err(CommandError::failed(format!("run {} has not ended", dir.run_id))
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
-    read(&dir.result())
+    written_output(dir)
+}
+
+/// The run output of a run that has ended; folded again where its file cannot be read.
+fn written_output(dir: &RunDir) -> Result<RunOutput, CommandError> {
+    report::read_output(dir).map_err(|error| unreadable(dir, &error))
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &std::path::Path) -> Result<T, CommandError> {

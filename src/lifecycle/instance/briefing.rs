@@ -203,6 +203,20 @@ pub fn headed(block: Block, text: &str) -> String {
     format!("{heading}\n\n{text}")
 }
 
+/// What is not there is not to be written anew: whoever only sees a part does not know that there is more.
+fn of_sparse(folders: &[String]) -> String {
+    if folders.is_empty() {
+        return String::new();
+    }
+    let named: Vec<String> =
+        folders.iter().map(|folder| format!("`{}/`", folder.trim_matches('/').replace('`', "'"))).collect();
+    format!(
+        "- Only a part of the repository is in these files (a sparse checkout): {} and the files beside the folders that lead there. \
+         The other folders exist, and are not here: what they may have is not missing, and is not to be made anew.\n",
+        named.join(", ")
+    )
+}
+
 fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
     let origin = &run.lease.mapping.origin;
     let mut text = format!(
@@ -218,6 +232,7 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
     if !commands.is_empty() {
         text.push_str(&format!("- Verify commands, run by the host at the end: {}\n", commands.join(", ")));
     }
+    text.push_str(&of_sparse(&run.context.population().sparse));
     let facts = run.journal.facts();
     for warning in facts.warnings.iter().filter(|warning| warning.code == OTHERS_COMMITS) {
         let told = incoming(&warning.text, LONGEST_INCOMING);

@@ -195,6 +195,9 @@ fn draft_reason(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<String> 
         .map(|claim| format!("the required claim `{claim}` is not verified."))
 }
 
+/// Why there was no push where everything was aborted.
+const NOT_PUSHED: &str = "The run was aborted before its work was pushed.";
+
 async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<(), StageError> {
     let Some(committed) = &facts.committed else { return Ok(()) };
     run.journal.plan_effect(Effect::Push).await?;
@@ -214,8 +217,13 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
         Err(refusal) if refusal.stop.detail == StopDetail::PolicyDenied => {
             return Err(failed(run, Effect::Push, StopDetail::PolicyDenied, refusal.stop.message));
         }
+        // Git was cancelled with everything else: that is why.
         Err(refusal) => {
-            return Err(failed(run, Effect::Push, StopDetail::GitError, refusal.stop.message));
+            let stop = match run.aborted() {
+                Some(abort) => Stop { message: NOT_PUSHED.to_owned(), ..abort },
+                None => Stop::new(StopDetail::GitError, refusal.stop.message),
+            };
+            return Err(failed(run, Effect::Push, stop.detail, stop.message));
         }
     };
     match outcome {

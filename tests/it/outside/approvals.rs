@@ -403,3 +403,38 @@ async fn p_037_what_is_approved_for_the_runs_of_two_people_counts_for_both() {
     is_written(&world);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_while_a_call_waits_decides_against_the_call() {
+    let world = solo(vec![calls(&[write("release/notes.md")])], Some(ASK), "").await;
+    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
+    world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"solo\""));
+    let daemon = Running::start(&world, &[]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("a question", || world.labels() == ["agentd:attention"]).await;
+    until("its record", || newest(&world).join("run.json").is_file()).await;
+    let hash = waiting(&world);
+    let comments = || -> Vec<String> {
+        world.sim.issue("demo/shop", 7).unwrap().comments.into_iter().map(|comment| comment.body).collect()
+    };
+    let answers =
+        || comments().into_iter().filter(|body| body.contains("> `/agentd stop`")).collect::<Vec<_>>();
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd stop");
+    until("an answer", || answers().len() == 1).await;
+    let told = answers().remove(0);
+    assert!(told.contains("ada decided against") && told.contains("`write_file`"), "{told}");
+    assert!(!told.contains("nothing waits"), "{told}");
+    let (_, listed) = world.json(&["approvals", "list"]).await;
+    assert_eq!(
+        (&listed[0]["state"], &listed[0]["proposal_hash"]),
+        (&json!("denied"), &json!(hash)),
+        "{listed:#}"
+    );
+    // Said once more, there is nothing left to decide on.
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd stop");
+    until("a second answer", || answers().len() == 2).await;
+    assert!(answers()[1].contains("Nothing runs and nothing waits"), "{}", answers()[1]);
+    daemon.stop().await;
+    assert_eq!(world.sim.model_requests().len(), 1, "nothing goes on");
+    world.finish().await;
+}

@@ -222,6 +222,9 @@ async fn c_08_an_abort_while_the_work_is_verified_is_the_runs_end_and_says_what_
         let git_dir = world.sim.git_dir("demo/shop").unwrap();
         let pushed = agentd::sim::bare::head(&git_dir, "feature/issue-7").is_some();
         assert_eq!(pushed, !by_signal);
+        let report = std::fs::read_to_string(super::solo::newest(&world).join("report.md")).unwrap();
+        let words = "Push failed: The run was aborted before its work was pushed.";
+        assert_eq!(report.contains(words), by_signal, "{report}");
         world.finish().await;
     }
 }

@@ -85,3 +85,84 @@ async fn with_several_repositories_and_no_checkout_around_run_asks_which() {
     assert!(told.contains("--repo demo/shop") && told.contains("--repo demo/other"), "{told}");
     world.finish().await;
 }
+
+fn two_at_the_desk(world: &World) {
+    let file = std::fs::read_to_string(world.dir.path().join("desk/agentd.toml")).unwrap();
+    let mut copy = std::process::Command::new("cp");
+    copy.arg("-r").arg(world.shop()).arg(world.dir.path().join("other"));
+    assert!(copy.status().unwrap().success());
+    world.write(
+        "desk/agentd.toml",
+        &format!("{file}[[repositories]]\nname = \"demo/other\"\npath = \"../other\"\n"),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d85_what_looks_at_a_checkout_finds_the_one_that_is_named_or_the_only_one() {
+    let world = desk(1).await;
+    for args in [&["agents", "list"][..], &["--repo", "demo/shop", "agents", "list"]] {
+        let listed = at_the_desk(&world, args).await;
+        assert!(
+            text(&listed.stdout).contains("resolver"),
+            "{} {}",
+            text(&listed.stdout),
+            text(&listed.stderr)
+        );
+    }
+    let checked = at_the_desk(&world, &["agents", "check"]).await;
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    let prompt = at_the_desk(&world, &["prompt", "steps/initial/plan", "--uv", "issue=7"]).await;
+    assert!(!text(&prompt.stderr).contains("no agent"), "{}", text(&prompt.stderr));
+    // A configuration of the desk alone has neither rules nor verify commands; the checkout has both.
+    let doctor = at_the_desk(&world, &["--json", "doctor"]).await;
+    let told: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let of = |what: &str| -> Vec<String> {
+        let found = told["findings"].as_array().unwrap().iter().filter(|one| one["what"] == what);
+        found.map(|one| format!("{} {}", one["state"], one["told"])).collect()
+    };
+    let shop = world.shop().display().to_string();
+    assert!(of("repository")[0].starts_with("\"ok\"") && of("repository")[0].contains(&shop), "{told:#}");
+    assert!(of("policy")[0].starts_with("\"ok\"") && of("agent")[0].starts_with("\"ok\""), "{told:#}");
+    assert!(of("verify").iter().all(|told| !told.contains("no verify commands")), "{told:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d85_of_several_checkouts_agents_asks_which_and_doctor_and_config_check_look_at_each() {
+    let world = desk(1).await;
+    two_at_the_desk(&world);
+    let policy = world.dir.path().join("other/.agent/policy.toml");
+    let wrong =
+        std::fs::read_to_string(&policy).unwrap().replacen("effect = \"allow\"", "effect = \"maybe\"", 1);
+    std::fs::write(&policy, wrong).unwrap();
+    for args in [&["agents", "list"][..], &["prompt", "steps/initial/plan"]] {
+        let asked = at_the_desk(&world, args).await;
+        let told = text(&asked.stderr);
+        assert_eq!(asked.status.code(), Some(4), "{told}");
+        assert!(told.contains("--repo demo/shop") && told.contains("--repo demo/other"), "{told}");
+    }
+    let listed = at_the_desk(&world, &["--repo", "demo/other", "agents", "list"]).await;
+    assert!(text(&listed.stdout).contains("resolver"), "{}", text(&listed.stderr));
+    let checked = at_the_desk(&world, &["config", "check"]).await;
+    let told = text(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(4), "{told}");
+    assert!(told.contains("demo/other: The policy cannot be used"), "{told}");
+    let checked = at_the_desk(&world, &["--repo", "demo/shop", "config", "check"]).await;
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    let doctor = at_the_desk(&world, &["--json", "doctor"]).await;
+    let told: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let of = |what: &str| -> Vec<(String, String)> {
+        let found = told["findings"].as_array().unwrap().iter().filter(|one| one["what"] == what);
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or("all").to_owned();
+        found.map(|one| (text(&one["repository"]), text(&one["state"]))).collect()
+    };
+    let both = |shop: &str, other: &str| {
+        vec![("demo/shop".to_owned(), shop.to_owned()), ("demo/other".to_owned(), other.to_owned())]
+    };
+    assert_eq!(of("policy"), both("ok", "problem"), "{told:#}");
+    assert_eq!(of("repository")[..1], both("ok", "ok")[..1], "{told:#}");
+    for once in ["git", "sandbox", "state", "credentials"] {
+        assert_eq!(of(once).len(), 1, "{once}: {told:#}");
+    }
+    world.sim.shutdown().await;
+}

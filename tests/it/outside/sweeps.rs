@@ -134,3 +134,63 @@ async fn what_waits_for_another_issue_uses_up_no_place_of_a_sweep() {
     assert_eq!((code, ended(&report)), (Some(0), vec![8]), "{report:#}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_beside_a_daemon_counts_the_runs_of_both_against_the_cap_of_a_repository() {
+    let world = World::of(2, |scenario| {
+        let issues = &mut scenario.repositories[0].issues;
+        let labelled = |number| IssueFile {
+            number: Some(number),
+            labels: vec!["agentd".to_owned()],
+            ..issues[0].clone()
+        };
+        let eight = labelled(8);
+        issues.push(eight);
+    })
+    .await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write(
+        "overlay.toml",
+        &format!("{overlay}\n[daemon]\npoll_interval = \"1s\"\nmax_runs_per_repository = 1\n"),
+    );
+    // One at a time: the first one's model is slow enough that the sweep would have begun the other beside it.
+    super::daemons::slow_model(&world, 1, 6_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = super::daemons::Running::start(&world, &[]);
+    super::daemons::until("a run of the daemon", || world.sim.model_requests().len() > 1).await;
+    let sweep = world.command_in(&["sweep"]);
+    let swept = tokio::task::spawn_blocking(move || { sweep }.output().unwrap());
+    let done = |number| labels(&world, number) == ["agentd:done"];
+    super::daemons::until("both are done", || done(7) && done(8)).await;
+    let swept = swept.await.unwrap();
+    assert_eq!(swept.status.code(), Some(0), "{}", text(&swept.stderr));
+    daemon.stop().await;
+    let (_, runs) = world.json(&["runs", "list"]).await;
+    let mut times = Vec::new();
+    for run in runs.as_array().unwrap() {
+        let (_, shown) = world.json(&["runs", "show", run["run_id"].as_str().unwrap()]).await;
+        let at = |key: &str| shown[key].as_str().unwrap().to_owned();
+        times.push((at("started_at"), at("completed_at")));
+    }
+    times.sort();
+    assert!(times.len() == 2 && times[0].1 <= times[1].0, "one after the other: {times:?}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_said_of_somebody_who_may_not_ask_is_over_when_a_run_begins() {
+    let world = World::new(1).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "mallory");
+    let daemon = super::daemons::Running::start(&world, &[]);
+    let comments = || -> Vec<String> {
+        world.sim.issue("demo/shop", 7).unwrap().comments.into_iter().map(|comment| comment.body).collect()
+    };
+    let refused = || comments().iter().any(|body| body.contains("did not start on this issue"));
+    super::daemons::until("a refusal", || refused() && labels(&world, 7) == ["agentd:attention"]).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    super::daemons::until("done", || labels(&world, 7) == ["agentd:done"]).await;
+    assert!(!refused(), "{:#?}", comments());
+    assert!(comments().iter().any(|body| body.contains("mallory has the permission")), "{:#?}", comments());
+    daemon.stop().await;
+    world.finish().await;
+}

@@ -195,17 +195,33 @@ async fn who_only_looks_leaves_a_daemon_s_files_where_they_are_and_hears_that_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_that_cannot_be_read_is_no_run_that_has_not_ended() {
+async fn a_result_that_cannot_be_read_is_folded_again_from_the_journal() {
     let world = World::new(1).await;
     let (code, run) = world.json(&["run", "--issue", "7"]).await;
     assert_eq!(code, Some(0), "{run:#}");
-    let result = newest(&world).join("result.json");
-    let whole = std::fs::read(&result).unwrap();
-    std::fs::remove_file(&result).unwrap();
-    std::fs::write(&result, &whole[..whole.len() / 2]).unwrap();
-    let (code, told) = world.json(&["runs", "show", "latest"]).await;
-    let text = told.to_string();
-    assert!(code == Some(1) && text.contains("result.json") && text.contains("agentd runs verify"), "{text}");
-    assert!(!text.contains("has not ended"), "{text}");
+    let shown = ["show", "report"];
+    let mut before = Vec::new();
+    for what in shown {
+        before.push(world.json(&["runs", what, "latest"]).await);
+    }
+    let report = said(&world, &["runs", "report", "latest"]).await.1;
+    for (file, damage) in [("result.json", true), ("result.json", false), ("report.md", false)] {
+        let path = newest(&world).join(file);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        if damage {
+            std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        }
+        for (what, before) in shown.iter().zip(&before) {
+            assert_eq!(world.json(&["runs", what, "latest"]).await, *before, "{file} {what}");
+        }
+        assert_eq!(said(&world, &["runs", "report", "latest"]).await.1, report, "{file}");
+        // Who looks writes nothing: the damage stays for `runs verify`.
+        assert_eq!(path.exists(), damage, "{file}");
+        let (code, found) = world.json(&["runs", "verify", "latest"]).await;
+        assert!(code == Some(1) && found.to_string().contains(file), "{found:#}");
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(&path, whole).unwrap();
+    }
     world.sim.shutdown().await;
 }

@@ -175,6 +175,9 @@ async fn what_is_written_outside_of_a_sparse_worktrees_folders_is_committed_too(
     assert_eq!(code, Some(0), "{output:#}");
     let tree = world.git(&world.shop(), &["ls-tree", "-r", "--name-only", "feature/issue-7"]).await;
     assert!(tree.contains("newdir/x.txt") && tree.contains("README.md"), "{tree}");
+    // Who sees a part is told so: what stands outside is not to be made anew.
+    let told = world.told(0);
+    assert!(told.contains("a sparse checkout") && told.contains("`lib/`"), "{told}");
     world.finish().await;
 }
 
