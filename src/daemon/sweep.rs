@@ -195,9 +195,9 @@ impl Watch {
                 || memory.back_off.as_ref().is_some_and(|back_off| back_off.holds(who.now))
         });
         let waits = [issue.open_blockers, issue.open_sub_issues].into_iter().flatten().any(|open| open > 0);
-        !held
-            && !(self.watched.depends && waits)
-            && !who.at_work.contains(&(self.watched.name.clone(), number))
+        let is_blocked = self.watched.depends && waits;
+        let is_at_work = who.at_work.contains(&(self.watched.name.clone(), number));
+        !(held || is_blocked || is_at_work)
     }
 
     /// The open issues that the filter matches and no run has ended on, most important first, of those that could start at most the

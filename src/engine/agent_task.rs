@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::agent_output::AgentProgress;
+use super::agent_output::{AgentOutput, AgentProgress};
 use super::agent_tools::AgentTools;
 use super::tool::Tool;
 use crate::domain::flow::StepId;
@@ -45,6 +45,16 @@ pub struct EarlierLaunches {
     pub requests: u32,
     /// Tokens.
     pub tokens: u64,
+}
+
+impl EarlierLaunches {
+    /// One more launch.
+    pub(super) fn add(&mut self, time: Duration, said: &AgentOutput) {
+        self.time += time;
+        self.requests = self.requests.saturating_add(said.seen.requests);
+        let tokens = said.tokens().map_or(0, |used| used.total_tokens);
+        self.tokens = self.tokens.saturating_add(tokens);
+    }
 }
 
 /// What a program is asked in one launch.

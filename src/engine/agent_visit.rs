@@ -356,17 +356,8 @@ impl AgentVisit<'_> {
         };
         self.exclusions.append(&mut handler.exclusions);
         let said = task.progress.so_far();
-        let failed = match &called {
-            Ok(SingleCall::Ran(answer)) if !succeeded(answer.envelope().data.as_ref()) => {
-                Some(answer.text().to_owned())
-            }
-            Ok(SingleCall::Ran(_)) => None,
-            Ok(other) => Some(other.answer().text().to_owned()),
-            Err(abort) => Some(abort.failure().error_message.clone()),
-        };
-        self.earlier.time += started.elapsed();
-        self.earlier.requests = self.earlier.requests.saturating_add(said.seen.requests);
-        self.earlier.tokens += said.tokens().map_or(0, |used| used.total_tokens);
+        let failed = failure_of(&called);
+        self.earlier.add(started.elapsed(), &said);
         let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
         if let Some(held) = Arc::into_inner(shared) {
             let news = world.caps.confirm(held, cost).await?;
@@ -610,6 +601,18 @@ async fn used_up(
         Err(error @ SharedCapError::Unknown(..)) => Err(error.into()),
         Err(used_up) => Ok(Some(used_up.into())),
         Ok(()) => Ok(None),
+    }
+}
+
+/// What went wrong in a launch, if anything did.
+fn failure_of(called: &Result<SingleCall, Abort>) -> Option<String> {
+    match called {
+        Ok(SingleCall::Ran(answer)) if !succeeded(answer.envelope().data.as_ref()) => {
+            Some(answer.text().to_owned())
+        }
+        Ok(SingleCall::Ran(_)) => None,
+        Ok(other) => Some(other.answer().text().to_owned()),
+        Err(abort) => Some(abort.failure().error_message.clone()),
     }
 }
 

@@ -148,7 +148,7 @@ async fn c_24_a_hard_denial_ends_the_program_as_it_ends_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_57_what_a_program_wrote_before_it_asked_people_is_there_when_its_step_goes_on() {
+async fn what_a_program_wrote_before_it_asked_people_is_there_when_its_step_goes_on() {
     let world = World::new(0).await;
     let writes = WAITS.replace("cat >/dev/null;", "cat >/dev/null; echo half > half.txt;");
     let program = script(&world, "asks.sh", &writes);

@@ -351,7 +351,7 @@ async fn s_015_d98_what_the_last_money_was_paid_for_is_the_users() {
          [[model.replies]]\ntext = \"what was found\"\nusage = {{ input = 100, output = 10 }}\n"
     );
     let desk = Desk::new(&model).await;
-    desk.configure("", "[budgets]\nmax_cost = 0.16\n");
+    desk.configure("", "[budgets]\nmax_cost = 0.166\n");
     let (code, response, log) = desk.ask("look", &[]).await;
     assert!(log.contains("is the last one"), "{response:#} {log}");
     assert_eq!((code, &response["final_response"]), (0, &json!("what was found")), "{response:#} {log}");

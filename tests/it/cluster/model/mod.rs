@@ -158,9 +158,6 @@ fn missed(bug: Bug, first: u64, says: &[&str]) {
                 "{bug:?} was found by another rule: {}",
                 told(seed, bug)
             );
-            if seed > first + 100 {
-                eprintln!("{bug:?} was found late, at {seed}: begin there");
-            }
             return;
         }
     }
