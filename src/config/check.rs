@@ -468,6 +468,12 @@ impl Checker<'_> {
         self.inside(&worktree.root, "worktree.root");
         let in_git = worktree.root.iter().any(|name| name.eq_ignore_ascii_case(".git"));
         self.require(!in_git, "worktree.root", "is git's own directory; name one for nothing but worktrees");
+        let at_home = worktree.root.iter().next().is_some_and(|name| name.to_string_lossy().starts_with('~'));
+        self.require(
+            !at_home,
+            "worktree.root",
+            "`~` is no home here; write a relative path inside the main checkout",
+        );
         for (paths, key) in [
             (&worktree.copy, "worktree.copy"),
             (&worktree.keep_ignored, "worktree.keep_ignored"),

@@ -334,12 +334,14 @@ impl Daemon {
         }
         self.open_rest().await;
         self.empty_outbox().await;
+        self.leave_repositories();
         let now = self.deps.clock.now();
         let (client, interval) = (self.quick_client(), self.deps.poll_interval);
         let trigger = self.deps.labels.trigger.clone();
         self.recover().await;
+        let wanted = |watch: &&Watch| at(watch) && self.is_configured(watch);
         let looked: BTreeSet<RepoName> =
-            self.watches.iter().filter(|watch| at(watch)).map(|watch| watch.watched.name.clone()).collect();
+            self.watches.iter().filter(wanted).map(|watch| watch.watched.name.clone()).collect();
         let at = |watch: &Watch| looked.contains(&watch.watched.name);
         self.learn_name(&client).await;
         let (busy, nobody) = (self.busy(), BTreeMap::new());
@@ -361,6 +363,7 @@ impl Daemon {
         self.heed_requests().await;
         self.heed_approvals().await;
         self.heed_money().await;
+        self.go_on_after_pauses().await;
         self.heed_parked().await;
         self.unqueue().await;
         self.start_due_sweeps(now).await;

@@ -39,6 +39,7 @@ mod plans;
 mod plan_reactions;
 mod approved;
 mod money;
+mod pause;
 mod taken;
 // The pull request: checks, conflicts, and what is answered in a follow-up run.
 mod pulls;

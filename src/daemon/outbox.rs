@@ -36,6 +36,7 @@ impl Daemon {
             }
             memory.requester.take()
         });
+        self.heed_end(&issue, &summary, requester.as_ref());
         if let (Some(by), Some(run_id), StopDetail::MaxCost) = (&requester, summary.run_id, detail)
             && let Some(watch) = self.watch_of(&issue.repo)
         {

@@ -360,6 +360,7 @@ impl Watch {
                 waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, number)),
                 is_round: self.pulls.wanted.contains_key(&number),
                 money_used_up: self.money_used_up.get(&number).copied(),
+                pause: self.state.pause.clone(),
                 disk,
                 now: frame.now,
                 issue,

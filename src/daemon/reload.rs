@@ -65,6 +65,27 @@ impl Daemon {
         self.save();
     }
 
+    /// Whether the configuration names a repository, so that it is looked at.
+    pub(super) fn is_configured(&self, watch: &Watch) -> bool {
+        self.deps.repositories.iter().any(|watched| watched.name == watch.watched.name)
+    }
+
+    /// Forgets the repositories that were taken out of the configuration, once their last run has ended and its labels are written.
+    pub(super) fn leave_repositories(&mut self) {
+        let running = self.supervisor.issues();
+        let configured: Vec<_> = self.deps.repositories.iter().map(|watched| watched.name.clone()).collect();
+        let is_over = |watch: &mut Watch| {
+            let name = &watch.watched.name;
+            let is_writing = || watch.state.issues.values().any(|memory| memory.pending_outcome.is_some());
+            !configured.contains(name) && !running.iter().any(|issue| issue.repo == *name) && !is_writing()
+        };
+        // In a cluster the repository is given back, which may take a while.
+        for watch in self.watches.extract_if(.., is_over) {
+            tracing::info!(repo = %watch.watched.name, "the repository is left: the configuration names it no more");
+            drop(tokio::task::spawn_blocking(move || drop(watch.polling)));
+        }
+    }
+
     fn take_over(&mut self, new: Dependencies) {
         let mut before = std::mem::take(&mut self.watches);
         before.append(&mut self.cluster.resting);
@@ -78,6 +99,8 @@ impl Daemon {
                 }
             };
             watch.watched = watched.clone();
+            // What was configured otherwise is tried at once.
+            watch.state.pause = None;
             self.watches.push(watch);
         }
         // A repository that is no longer watched stays until its runs have ended.

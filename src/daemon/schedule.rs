@@ -132,6 +132,7 @@ mod tests {
             waits_for: None,
             is_round: false,
             money_used_up: None,
+            pause: None,
             disk: None,
             now: now(),
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
-use super::state_format::{BackOff, ParkedLabel};
+use super::state_format::{BackOff, ParkedLabel, Pause, PauseCause};
 use crate::config::settings::Daemon;
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
 use crate::domain::issue_state::LabelsTable;
@@ -219,6 +219,8 @@ pub struct Facts {
     pub is_round: bool,
     /// What is spent of the issue's budget and how much that is, where it is used up.
     pub money_used_up: Option<(Money, Money)>,
+    /// Why no run of its repository begins now.
+    pub pause: Option<Pause>,
     /// Bytes free where its worktree would be, and bytes that a start needs; `None` = not looked at.
     pub disk: Option<(u64, u64)>,
     /// The time at which it is asked.
@@ -226,6 +228,12 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// What holds back every run that asks a model. What a killed run left is brought to its end without one.
+    pub(super) fn paused_by(&self, cause: PauseCause) -> Option<&Pause> {
+        let asks = self.selection != Selection::Recovery || self.is_round;
+        self.pause.as_ref().filter(|pause| asks && pause.cause == cause && pause.holds(self.now))
+    }
+
     /// Whether the issue carries a label.
     pub(super) fn has_label(&self, name: &str) -> bool {
         match &self.seen {

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 
 use super::snapshot::{Facts, Lookup, Poll, Presence, Seen, Selection, WaitsForPerson, WorkedOnBy};
+use super::state_format::{Pause, PauseCause};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
+use crate::domain::run_output::rfc3339;
 use crate::record::summary_text::counted;
 
 /// The code of an issue whose work a person has.
@@ -88,6 +90,8 @@ pub enum Reason {
         /// The budget, with what people gave.
         cap: Money,
     },
+    /// What ended the last run would end this one as well: the day's money is used up, or no model answers.
+    Paused(Pause),
     /// The disk has no room for another worktree.
     DiskFull {
         /// Bytes free.
@@ -147,6 +151,7 @@ impl Reason {
             Self::DefinitionChanged => "definition_changed",
             Self::WaitsForAnswer { code, .. } => code,
             Self::IssueBudgetSpent { .. } => "issue_budget_spent",
+            Self::Paused(pause) => pause.code(),
             Self::DiskFull { .. } => "disk_full",
             Self::Stopping => "stopping",
             Self::Draining => "draining",
@@ -188,6 +193,7 @@ impl Reason {
             Self::IssueBudgetSpent { .. } => {
                 format!("agentd extend {number} 5, or the comment `/agentd extend 5` on the issue (USD)")
             }
+            Self::Paused(pause) => pause.remedy().to_owned(),
             Self::DiskFull { .. } => "agentd worktrees prune".to_owned(),
             Self::Stopping => "agentd daemon, once it has ended".to_owned(),
             Self::Draining => format!(
@@ -233,6 +239,7 @@ impl Reason {
                 | Self::BackingOff { .. }
                 | Self::DefinitionChanged
                 | Self::DiskFull { .. }
+                | Self::Paused(_)
                 | Self::RepositoryFull(_)
                 | Self::Full(_)
                 | Self::ClusterFull(_)
@@ -296,6 +303,9 @@ impl std::fmt::Display for Reason {
                     true => f.write_str(", and what is left does not cover another request"),
                     false => Ok(()),
                 }
+            }
+            Self::Paused(pause) => {
+                write!(f, "no run begins before {}: {}", rfc3339(pause.until), pause.text)
             }
             Self::DiskFull { free, needs } => write!(
                 f,
@@ -382,6 +392,8 @@ const RULES: &[Rule] = &[
     ("definition_is_there", has_definition),
     ("is_answered", answered),
     ("issue_has_money", has_money),
+    ("day_has_money", |facts, _| not_paused(facts, PauseCause::Day, "no run met the end of the day's money")),
+    ("model_answers", |facts, _| not_paused(facts, PauseCause::Model, "as far as the last run knows")),
     ("actor_may_trigger", admitted),
     ("waits_for_nothing", free_of_dependencies),
     ("disk_has_room", disk_has_room),
@@ -595,6 +607,11 @@ fn has_money(facts: &Facts, _: Slots) -> Result<String, Reason> {
         }
         _ => Ok("there is money left for it".to_owned()),
     }
+}
+
+fn not_paused(facts: &Facts, cause: PauseCause, otherwise: &str) -> Result<String, Reason> {
+    let pause = facts.paused_by(cause).cloned();
+    pause.map_or_else(|| Ok(otherwise.to_owned()), |pause| Err(Reason::Paused(pause)))
 }
 
 fn admitted(facts: &Facts, _: Slots) -> Result<String, Reason> {

@@ -50,6 +50,9 @@ pub struct RepositoryState {
     /// What the last sweep listed and was not started yet; without bodies.
     #[serde(default)]
     pub sweeping: Vec<IssueSnapshot>,
+    /// Why no run begins for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
     /// How many of these may still start; absent = all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep_left: Option<u64>,
@@ -112,6 +115,48 @@ pub struct IssueMemory {
     /// The run that the next one goes on with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<RunId>,
+    /// Its last run met what would meet every run, and is gone on with after a pause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goes_on: Option<GoesOn>,
+}
+
+/// What the runs of a repository wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseCause {
+    /// The next day (UTC), and its money.
+    Day,
+    /// A model that answers.
+    Model,
+}
+
+/// Why no run of a repository begins before a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Pause {
+    /// What is waited for.
+    pub cause: PauseCause,
+    /// Until then.
+    pub until: DateTime<Utc>,
+    /// How the run ended that met it, for people.
+    pub text: String,
+    /// Pauses of this cause in a row.
+    pub times: u32,
+}
+
+/// A run that is gone on with by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GoesOn {
+    /// The run.
+    pub run_id: RunId,
+    /// Not before this time.
+    pub at: DateTime<Utc>,
+    /// For whom it is gone on with.
+    pub by: AskedBy,
+    /// Runs of it that ended so.
+    pub tries: u32,
+    /// Whether the next one is asked for.
+    #[serde(default)]
+    pub is_queued: bool,
 }
 
 /// A run that a cap of money ended: it is gone on with once somebody gives the issue more.

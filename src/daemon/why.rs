@@ -72,6 +72,7 @@ pub async fn gather(
         waits_for: around.waits_for,
         is_round: false,
         money_used_up: around.money_used_up,
+        pause: state.repositories.get(&repo).and_then(|of| of.pause.clone()),
         disk: around
             .watched
             .place

@@ -15,8 +15,17 @@ use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::store::Store;
 use crate::store::port::{Cell, CellChange, CommitOutcome, Revision, StoreError};
+
+/// The words for the cap of a day.
+const A_DAY: &str = "a day (UTC)";
+
+/// Whether a run ended since the money of the day is used up: that meets every other run as well.
+pub fn is_of_the_day(stop: &Stop) -> bool {
+    stop.detail == StopDetail::MaxCost && stop.message.contains(A_DAY)
+}
 
 /// A cap and where the spending under it is kept.
 #[derive(Debug)]
@@ -259,7 +268,7 @@ impl SharedCap {
 
     fn used_up(&self, spending: &Spending, wanted: Money) -> SharedCapError {
         let cap = self.cap_of(spending);
-        let of = if matches!(self.of, Of::Day) { "a day (UTC)" } else { "for this issue" };
+        let of = if matches!(self.of, Of::Day) { A_DAY } else { "for this issue" };
         SharedCapError::UsedUp { cap, of, left: cap.saturating_sub(spending.total()), wanted }
     }
 

@@ -79,6 +79,8 @@ const ALWAYS: &[(&str, &str)] = &[
     ("core.quotePath", "false"),
     ("submodule.recurse", "false"),
     ("core.untrackedCache", "false"),
+    // An index in two files is not read in process.
+    ("core.splitIndex", "false"),
     ("core.safecrlf", "false"),
     ("commit.status", "false"),
     ("http.lowSpeedLimit", "1"),

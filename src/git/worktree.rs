@@ -113,11 +113,21 @@ pub struct LogEntry {
 
 /// Git LFS's own driver, as `git lfs install` writes it; given on each call, never read from the repository (D91).
 pub(super) fn lfs_driver() -> Vec<(String, String)> {
+    driver("git-lfs clean -- %f", "git-lfs smudge -- %f", "git-lfs filter-process")
+}
+
+/// No driver of Git LFS, whatever the user's own configuration says: where it is not wanted, or not there, pointers stay pointers.
+fn no_lfs_driver() -> Vec<(String, String)> {
+    driver("", "", "")
+}
+
+fn driver(clean: &str, smudge: &str, process: &str) -> Vec<(String, String)> {
+    let required = if process.is_empty() { "false" } else { "true" };
     [
-        ("filter.lfs.clean", "git-lfs clean -- %f"),
-        ("filter.lfs.smudge", "git-lfs smudge -- %f"),
-        ("filter.lfs.process", "git-lfs filter-process"),
-        ("filter.lfs.required", "true"),
+        ("filter.lfs.clean", clean),
+        ("filter.lfs.smudge", smudge),
+        ("filter.lfs.process", process),
+        ("filter.lfs.required", required),
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .to_vec()
@@ -196,7 +206,7 @@ impl Worktree {
     ) -> Result<Call, GitError> {
         let exclude = ("core.excludesFile".to_owned(), self.exclude_file().await?.to_string());
         let call = self.checkout.call_in(&self.git_dir, &self.path, args).await?.config([exclude]);
-        Ok(if self.lfs { call.config(lfs_driver()) } else { call })
+        Ok(call.config(if self.lfs { lfs_driver() } else { no_lfs_driver() }))
     }
 
     /// Whether git ignores a path of it (relative, with `/`).

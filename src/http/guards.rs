@@ -21,7 +21,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Under its own name only, or one that the operator gave it.
 pub(super) async fn by_own_name(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     if !shared.access.is_own(&request) {
-        let words = "ask under the address it listens on, or add this name to daemon.hosts";
+        let words = "ask under the address it listens on, or add this name, with its port, to daemon.hosts";
         return failure(StatusCode::MISDIRECTED_REQUEST, "foreign_host", words);
     }
     next.run(request).await

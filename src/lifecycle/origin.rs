@@ -4,7 +4,7 @@
 
 use super::plan::Plan;
 use crate::config::Source;
-use crate::domain::mapping::worktree_of;
+use crate::domain::mapping::{branch_of, worktree_of};
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::{Origin, OriginSource};
 use crate::domain::refusal::Refusal;
@@ -84,6 +84,14 @@ async fn find(plan: &Plan, context: &RepositoryContext) -> Result<Found, Refusal
         )
         .hint("name an existing branch")
     })?;
+    if branch == branch_of(&plan.issue.key) {
+        let message = format!(
+            "The origin branch from {}, \"{branch}\", is the issue's own branch: the work would be pushed onto it without a pull request.",
+            link(source, context)
+        );
+        return Err(Refusal::new(StopDetail::OriginMissing, message)
+            .hint("name the branch that the work is to be merged into"));
+    }
     let commit = context.origin_tip(&branch, !plan.request.dry_run).await?.ok_or_else(|| {
         Refusal::new(
             StopDetail::OriginMissing,

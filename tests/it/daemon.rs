@@ -1,6 +1,8 @@
 //! The daemon against the simulator: what a person at the repository would see of it. Runs are stand-ins; the walk has its own tests.
 
 mod idle;
+mod left_repositories;
+mod pauses;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -609,7 +611,7 @@ async fn i51_why_gives_every_rules_answer_and_the_schedulers_own_reason() {
         (IssueRef { repo: yard.watched().name, number: 1 }, report.waiting[0].1.clone())
     );
     assert_eq!(report.waiting[0].1.code(), "blocked_by_open");
-    assert_eq!(verdicts.len(), 15, "all are asked");
+    assert_eq!(verdicts.len(), 17, "all are asked");
     let codes = why(2)
         .await
         .into_iter()

@@ -21,6 +21,7 @@ use crate::conversation::briefing::rules::changed_rules;
 use crate::conversation::briefing::template;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
+use crate::domain::issue::ObjectiveSource;
 use crate::domain::issue_state::IssueState;
 use crate::domain::outgoing;
 use crate::domain::refusal::Refusal;
@@ -381,19 +382,26 @@ pub async fn running_label(run: &Run<'_>) {
 }
 
 /// One of done, failed, attention, no-evidence; trigger first, then queued and running go (D6). A trigger that was put on again while
-/// the run worked stays. A run that a shutdown
-/// stopped keeps its labels, because the next daemon continues it.
+/// the run worked stays. A run that a shutdown stopped keeps its labels, because the next daemon continues it.
 async fn end_labels(
     github: &github::Client,
     run: &Run<'_>,
     number: u64,
     stop: &Stop,
 ) -> Result<&'static str, github::Error> {
-    let Some(state) = IssueState::after(stop.detail) else {
-        return Ok("unchanged: the run is to be continued");
-    };
     let (repo, labels) = (&run.context.repo, &run.context.config.github.labels);
-    let current = github.issue(repo, number).await?.issue.labels;
+    let (state, current) = match IssueState::after(stop.detail) {
+        Some(state) => (state, github.issue(repo, number).await?.issue.labels),
+        // Nobody goes on by itself with what a person began and stopped on an issue without the trigger: they do.
+        None if stop.detail == StopDetail::Shutdown && run.plan.request.source == ObjectiveSource::Cli => {
+            let current = github.issue(repo, number).await?.issue.labels;
+            if current.iter().any(|label| label.eq_ignore_ascii_case(&labels.trigger)) {
+                return Ok("unchanged: the run is to be continued");
+            }
+            (IssueState::Attention, current)
+        }
+        None => return Ok("unchanged: the run is to be continued"),
+    };
     // A follow-up run answers no labelling: a trigger that is on now was put on while it worked.
     let request = &run.plan.request;
     let answers = request.answers.or(request.follow_up.is_some().then_some(NO_LABELLING));

@@ -102,6 +102,7 @@ async fn h_21_a_node_with_the_definition_goes_on_with_the_run_while_another_wait
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "half a minute and more of waiting: .ci/campaigns/cluster-cases"]
 async fn h_21_daemons_wait_for_the_definition_say_so_and_one_that_has_it_is_given_the_run() {
     if !is_there("h_21_daemons") {
         return;

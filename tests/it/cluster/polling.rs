@@ -305,6 +305,7 @@ async fn many() -> (World, Server, Vec<String>, Vec<Node>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "half a minute and more of waiting: .ci/campaigns/cluster-cases"]
 async fn h_42_fifty_repositories_are_polled_by_one_node_each_while_nodes_come_and_go() {
     if !is_there("h_42_many") {
         return;

@@ -182,8 +182,14 @@ async fn d91_content_under_lfs_is_uploaded_before_the_push_and_its_absence_is_sa
     ground.write("picture.bin", "version https://git-lfs.github.com/spec/v1\n");
     ground.git(&["add", "-A"]).await;
     ground.git(&["commit", "-qm", "lfs"]).await;
+    // As `git lfs install` writes it, of a program that is gone.
+    let user = "[user]\n\tname = A\n\temail = a@b\n";
+    let filter = "[filter \"lfs\"]\n\tsmudge = echo whole\n\tclean = false\n\trequired = true\n";
+    ground.write("~/.gitconfig", &format!("{user}{filter}"));
     let ready = ground.prepare_with(7, &remote).await.unwrap();
     assert_eq!(ready.warnings, ["files under Git LFS stay pointers (git-lfs is not installed)"]);
+    let picture = std::fs::read_to_string(ready.worktree.path().join("picture.bin").as_path()).unwrap();
+    assert!(picture.starts_with("version https://git-lfs"), "they do: {picture}");
     let made = commit(&ready.worktree, "first").await;
     ground.write("~/bin/git-lfs", "#!/bin/sh\necho \"$@\" >> $HOME/lfs-calls\n");
     let program = ground.at("~/bin/git-lfs");

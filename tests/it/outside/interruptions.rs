@@ -138,6 +138,7 @@ async fn x_016_d69_the_first_signal_asks_for_a_last_report_and_the_issue_can_be_
     let (code, output) = ended(run).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("shutdown")), "{output:#}");
     assert_eq!(output["stop_reason"], "HUMAN_REQUESTED");
+    assert_eq!(world.labels(), ["agentd:attention"], "nobody goes on with it by themselves");
     let (_, runs) = world.json(&["runs", "list"]).await;
     assert!(runs.to_string().contains("shutdown"), "{runs:#}");
     let (code, output) = world.json(&["run", "--issue", "7"]).await;

@@ -72,6 +72,7 @@ async fn g02_g04_an_origin_that_cannot_be_used_stops_the_start() {
     };
     fails(&["--origin", "nowhere"], "origin_missing", &["nowhere"]).await;
     fails(&["--origin", "bad..name"], "origin_missing", &["bad..name"]).await;
+    fails(&["--origin", "feature/issue-7"], "origin_missing", &["the issue's own branch"]).await;
     world.sim.set_field(REPO, 7, "base_branch", Some(FieldContent::Number(4.0)));
     fails(&[], "origin_unresolved", &["base_branch", "text or single select"]).await;
     world.sim.set_field(REPO, 7, "base_branch", None);

@@ -1,0 +1,159 @@
+//! Ends that say nothing of the issue and would meet every other run as well: the day's money is used up, or no model answers. Runs of
+//! the repository wait then, and the one that met it is gone on with.
+
+use chrono::{DateTime, Days, NaiveTime, TimeDelta, Utc};
+
+use super::main_loop::Daemon;
+use super::outcome::RunSummary;
+use super::snapshot::IssueRef;
+use super::state_format::{AskedBy, GoesOn, Pause, PauseCause};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::shared_cap::is_of_the_day;
+
+/// The first pause after an end for which no model answered, and the longest.
+const FIRST: TimeDelta = TimeDelta::minutes(1);
+const LONGEST: TimeDelta = TimeDelta::minutes(30);
+/// How often a run for which no model answered is gone on with by itself.
+const MOST: u32 = 8;
+
+impl PauseCause {
+    fn of(stop: &Stop) -> Option<Self> {
+        match stop.detail {
+            StopDetail::MaxCost if is_of_the_day(stop) => Some(Self::Day),
+            StopDetail::LlmUnavailable | StopDetail::AuthError | StopDetail::QuotaExceeded => {
+                Some(Self::Model)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Pause {
+    /// After one more end for this; `before`: the last pause, as long as no run ended otherwise.
+    fn after(before: Option<&Self>, cause: PauseCause, text: &str, now: DateTime<Utc>) -> Self {
+        let times = before.filter(|before| before.cause == cause).map_or(0, |before| before.times) + 1;
+        let until = match cause {
+            PauseCause::Day => next_day(now),
+            PauseCause::Model => now + (FIRST * (1 << (times - 1).min(16))).min(LONGEST),
+        };
+        Self { cause, until, text: text.to_owned(), times }
+    }
+
+    /// The reason code of what waits.
+    pub fn code(&self) -> &'static str {
+        match self.cause {
+            PauseCause::Day => "day_budget_spent",
+            PauseCause::Model => "model_unavailable",
+        }
+    }
+
+    /// What people can do.
+    pub fn remedy(&self) -> &'static str {
+        match self.cause {
+            PauseCause::Day => "wait, or raise budgets.max_cost_per_day: the daemon reads it again",
+            PauseCause::Model => "agentd doctor asks the model; the daemon tries again by itself",
+        }
+    }
+
+    /// Whether it holds. A clock that was set back does not make it longer.
+    pub fn holds(&self, now: DateTime<Utc>) -> bool {
+        let longest = match self.cause {
+            PauseCause::Day => TimeDelta::days(1),
+            PauseCause::Model => LONGEST,
+        };
+        self.until > now && self.until - now <= longest
+    }
+}
+
+fn next_day(now: DateTime<Utc>) -> DateTime<Utc> {
+    let day = now.date_naive().checked_add_days(Days::new(1)).unwrap_or(now.date_naive());
+    day.and_time(NaiveTime::MIN).and_utc()
+}
+
+impl Daemon {
+    /// Notes what the end of a run says of all others. `by`: who asked for it.
+    pub(super) fn heed_end(&mut self, issue: &IssueRef, summary: &RunSummary, by: Option<&AskedBy>) {
+        let (Some(run_id), now) = (summary.run_id, self.deps.clock.now()) else { return };
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let memory = watch.state.issues.entry(issue.number).or_default();
+        let tries = memory.goes_on.take().map_or(0, |before| before.tries);
+        let Some(cause) = PauseCause::of(&summary.stop) else {
+            // A run that ended otherwise says that a model answers, and nothing of the day's money: it may have set some aside before.
+            watch.state.pause.take_if(|pause| pause.cause == PauseCause::Model);
+            return;
+        };
+        let pause = Pause::after(watch.state.pause.as_ref(), cause, &summary.stop.message, now);
+        if let Some(by) = by.filter(|_| cause == PauseCause::Day || tries < MOST) {
+            memory.goes_on =
+                Some(GoesOn { run_id, at: pause.until, by: by.clone(), tries: tries + 1, is_queued: false });
+        }
+        tracing::warn!(repo = %issue.repo, until = %pause.until, why = pause.text, "no run begins before then");
+        watch.state.pause = Some(pause);
+    }
+
+    /// Queues the runs whose pause is over.
+    pub(super) async fn go_on_after_pauses(&mut self) {
+        let now = self.deps.clock.now();
+        let mut due = Vec::new();
+        for watch in self.watches.iter().filter(|watch| watch.is_fresh()) {
+            let repo = &watch.watched.name;
+            due.extend(watch.state.issues.iter().filter_map(|(number, memory)| {
+                let ended = memory.goes_on.as_ref().filter(|_| memory.pending_outcome.is_none())?;
+                (ended.at <= now && !ended.is_queued)
+                    .then(|| (IssueRef { repo: repo.clone(), number: *number }, ended.clone()))
+            }));
+        }
+        for (issue, ended) in due {
+            if self.supervisor.get(&issue).is_some() {
+                continue;
+            }
+            let queued = match self.queue(&issue, ended.by.clone()).await {
+                Ok(queued) => queued,
+                Err(error) if error.is_absent() => false,
+                Err(error) => {
+                    tracing::warn!(%issue, %error, "a run whose pause is over could not be gone on with yet; it is tried again");
+                    continue;
+                }
+            };
+            tracing::info!(%issue, queued, "the pause is over");
+            if let Some(watch) = self.watch_of(&issue.repo) {
+                let memory = watch.state.issues.entry(issue.number).or_default();
+                memory.resume = queued.then_some(ended.run_id);
+                memory.goes_on = queued.then_some(GoesOn { is_queued: true, ..ended });
+            }
+            self.save();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> DateTime<Utc> {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_day_lasts_until_midnight_and_a_model_is_asked_again_after_longer_and_longer_pauses() {
+        let now = at("2026-03-01T22:30:00Z");
+        let day = Pause::after(None, PauseCause::Day, "used up", now);
+        assert_eq!(day.until, at("2026-03-02T00:00:00Z"));
+        assert!(day.holds(now) && !day.holds(day.until) && !day.holds(at("2026-02-27T00:00:00Z")));
+        let mut pause = Pause::after(Some(&day), PauseCause::Model, "away", now);
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            pauses.push((pause.until - now).num_minutes());
+            pause = Pause::after(Some(&pause), PauseCause::Model, "away", now);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    }
+
+    #[test]
+    fn only_what_meets_every_run_makes_a_pause() {
+        let of = |detail, message: &str| PauseCause::of(&Stop::new(detail, message));
+        assert_eq!(of(StopDetail::LlmUnavailable, "x"), Some(PauseCause::Model));
+        assert_eq!(of(StopDetail::MaxCost, "The budget of $1 does not cover the next request"), None);
+        assert_eq!(of(StopDetail::Completed, "x"), None);
+    }
+}

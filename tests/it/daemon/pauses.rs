@@ -1,0 +1,61 @@
+//! Ends that would meet every run hold the queue back, and whoever met them is gone on with.
+
+use std::time::Duration;
+
+use agentd::daemon::RunSummary;
+use agentd::domain::run::RunId;
+use agentd::domain::stop::{Stop, StopDetail};
+
+use super::{Yard, codes, ended, issue};
+
+async fn two() -> Yard {
+    let asked = "labels = [\"agentd\"]";
+    let mut yard = Yard::new(&(issue("One", asked) + &issue("Two", asked))).await;
+    yard.limits.all = 1;
+    yard
+}
+
+/// The first issue's run ends so, the second one's waits, and after this time both are done.
+async fn held_back_and_gone_on_with(yard: &Yard, end: RunSummary, code: &str, pause: Duration) {
+    let mut report = yard.once(end.clone()).await;
+    if codes(&report) != [(2, code)] {
+        report = yard.once(end).await;
+    }
+    assert_eq!(codes(&report), [(2, code)]);
+    assert_eq!(yard.started(), [1], "what met the first would meet the second");
+    assert_eq!(yard.labels(1), ["agentd:failed"]);
+    assert_eq!(yard.labels(2), ["agentd", "agentd:queued"]);
+    yard.clock.advance(pause - Duration::from_secs(5));
+    yard.once(ended(StopDetail::Completed)).await;
+    assert_eq!(yard.started(), [1], "the pause holds");
+    yard.clock.advance(Duration::from_secs(10));
+    for _ in 0..4 {
+        yard.once(ended(StopDetail::Completed)).await;
+    }
+    let mut started = yard.started();
+    started.sort_unstable();
+    assert_eq!(started, [1, 1, 2]);
+    assert_eq!(
+        (yard.labels(1), yard.labels(2)),
+        (vec!["agentd:done".to_owned()], vec!["agentd:done".to_owned()])
+    );
+    let again = yard.asked.lock().unwrap().iter().filter(|request| request.resume.is_some()).count();
+    assert_eq!(again, 1, "the run is gone on with, and not begun anew");
+    yard.violations();
+}
+
+#[tokio::test]
+async fn a_model_that_does_not_answer_holds_the_queue_back_for_a_while() {
+    let yard = two().await;
+    let end = ended(StopDetail::LlmUnavailable);
+    held_back_and_gone_on_with(&yard, end, "model_unavailable", Duration::from_secs(60)).await;
+}
+
+#[tokio::test]
+async fn the_money_of_the_day_holds_the_queue_back_until_midnight() {
+    let yard = two().await;
+    let message = "The budget of $1.00 a day (UTC) does not cover the next request.";
+    let end = Stop::new(StopDetail::MaxCost, message);
+    let end = RunSummary { run_id: Some(RunId(uuid::Uuid::nil())), ..end.into() };
+    held_back_and_gone_on_with(&yard, end, "day_budget_spent", Duration::from_secs(16 * 3600)).await;
+}
