@@ -50,6 +50,18 @@ impl KnownDaemon {
         Ok(Self { state, status, presence, slots, nodes: Vec::new() })
     }
 
+    /// Whether it goes on by itself with what waits in a repository, now or as soon as it can: it, or another node of its
+    /// cluster.
+    pub fn goes_on_in(&self, repo: &RepoName) -> bool {
+        match self.presence {
+            Presence::Stopping | Presence::Absent | Presence::NoNode { .. } => false,
+            Presence::NoPoller | Presence::Draining => true,
+            Presence::Works | Presence::ClockSkew(_) | Presence::SchemaUnknown(_) | Presence::StoreFull => {
+                self.status.iter().flat_map(|status| &status.repositories).any(|of| of.repo == *repo)
+            }
+        }
+    }
+
     /// What there is to know of it for an issue.
     pub fn asked(&self, repo: &RepoName, number: u64) -> AskedDaemon<'_> {
         AskedDaemon {

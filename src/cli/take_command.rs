@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::daemon_command::{daemon_files, open_options};
+use super::daemon_command::open_options;
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
+use super::known_daemon::KnownDaemon;
 use super::repositories::{self, OpenOptions};
 use super::run_command;
 use super::runs;
@@ -118,12 +119,12 @@ pub fn give_back(
     }
 }
 
-/// Whether a daemon works here that sees the issue: its trigger label is on.
+/// Whether a daemon, here or of the cluster, sees the issue: its trigger label is on.
 async fn daemon_goes_on(context: &Context, site: &RepositoryContext, number: u64) -> bool {
-    let Ok(files) = daemon_files(context) else { return false };
-    let status = files.load_status().ok().flatten().filter(|status| !status.stopping && files.daemon_lives());
-    let watched = status.is_some_and(|status| status.repositories.iter().any(|of| of.repo == site.repo));
-    let (true, Some(github)) = (watched, &site.github) else { return false };
+    let (asks, of) = (context.clone(), site.clone());
+    let known = tokio::task::spawn_blocking(move || KnownDaemon::of(&asks, &of, number)).await;
+    let goes_on = known.is_ok_and(|known| known.is_ok_and(|known| known.goes_on_in(&site.repo)));
+    let (true, Some(github)) = (goes_on, &site.github) else { return false };
     let trigger = &site.config.github.labels.trigger;
     github.issue(&site.repo, number).await.is_ok_and(|issue| issue.issue.open && issue.has_label(trigger))
 }

@@ -204,6 +204,12 @@ pub enum Event {
         /// The ledger line.
         entry: Box<AccountingEntry>,
     },
+    /// What a launch of an agent program has used so far. Each one replaces the one before; the end of the launch writes the
+    /// ledger lines, and if its process dies, the next one writes them from this.
+    AgentSpent {
+        /// The ledger lines, as they would be written now.
+        entries: Vec<AccountingEntry>,
+    },
     /// A tool execution ended.
     ToolFinished {
         /// The ledger line.
@@ -436,6 +442,7 @@ impl Event {
             Self::ReportCaptured(..) => &[Sources, Progress],
             Self::SessionClosed(..) => &[Record, RecordedRun, RecordedModel, Progress, HostLog],
             Self::LlmAttempted { .. } => &[Facts, Progress, DaemonProgress, HostLog],
+            Self::AgentSpent { .. } => &[],
             Self::ToolFinished { .. } => &[Facts, Progress, DaemonProgress, HostLog],
             Self::VisitFinished(..) => &[Facts, Progress, DaemonProgress],
             Self::Checkpoint { .. } => &[Facts],

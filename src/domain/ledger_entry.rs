@@ -185,12 +185,14 @@ impl LedgerTotals {
                     totals.llm_requests += 1;
                     totals.llm_failed += failed;
                     let tokens = tokens.unwrap_or_default();
+                    // A request that failed before it used anything cost nothing.
+                    let used = failed == 0 || tokens.total_tokens > 0;
                     totals.tokens_in += tokens.input_tokens;
                     totals.tokens_out += tokens.output_tokens;
                     totals.cache_read += tokens.cache_read_input_tokens;
                     totals.cache_write += tokens.cache_write_input_tokens;
                     totals.cost += cost_usd.unwrap_or_default();
-                    totals.cost_unknown |= *cost_source == CostSource::Unknown && failed == 0;
+                    totals.cost_unknown |= *cost_source == CostSource::Unknown && used;
                 }
                 AccountingKind::Tool { .. } => {
                     totals.tools_run += 1;

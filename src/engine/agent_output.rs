@@ -52,7 +52,13 @@ impl AgentOutput {
                     price(settings, asked.as_deref().filter(|_| said.seen.by_model.len() == 1)?, tokens)
                 });
                 let source = if cost.is_some() { CostSource::Table } else { CostSource::Unknown };
-                Used { model: Some(model.clone()), tokens: *tokens, cost, source }
+                Used {
+                    model: Some(model.clone()),
+                    tokens: *tokens,
+                    cost,
+                    source,
+                    most: dearest(settings, tokens),
+                }
             };
             let seen: Vec<Used> = said.seen.by_model.iter().map(of_model).collect();
             if said.cost.is_none() || seen.iter().all(|used| used.cost.is_some()) {
@@ -68,7 +74,7 @@ impl AgentOutput {
                 None => (None, CostSource::Unknown),
             },
         };
-        vec![Used { model: asked, tokens, cost, source }]
+        vec![Used { model: asked, tokens, cost, source, most: dearest(settings, &tokens) }]
     }
 
     /// Whether agentd saw at least what the program says.
@@ -84,6 +90,15 @@ pub(super) struct Used {
     pub(super) tokens: TokenUsage,
     pub(super) cost: Option<Money>,
     pub(super) source: CostSource,
+    /// What it costs by the dearest price of a target; nothing where none has a price.
+    most: Money,
+}
+
+impl Used {
+    /// What of it counts against a cap: what it costs, or at most may have cost where that is unknown.
+    pub(super) fn counts(&self) -> Money {
+        self.cost.unwrap_or(self.most)
+    }
 }
 
 /// How a launch tells what it hears; cheap to clone.
@@ -122,6 +137,12 @@ fn price(settings: &SessionSettings, model: &str, usage: &TokenUsage) -> Option<
     let mut targets = settings.targets.iter();
     let named = targets.clone().find(|target| target.model == model).or_else(|| targets.find(dated));
     Some(named?.price?.cost(usage))
+}
+
+/// What the dearest of the targets would charge.
+fn dearest(settings: &SessionSettings, usage: &TokenUsage) -> Money {
+    let prices = settings.targets.iter().filter_map(|target| target.price);
+    prices.map(|price| price.cost(usage)).max().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::abort::Abort;
-use super::agent_output::{AgentOutput, AgentProgress};
+use super::agent_output::{AgentOutput, AgentProgress, Used};
 use super::agent_task::{AgentBackend, AgentTask, EarlierLaunches};
 use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
 use super::not_done::NotDone;
@@ -31,7 +31,7 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::HashedTools;
 use crate::domain::flow::{PermissionMode, StepId};
-use crate::domain::ledger_entry::AccountingKind;
+use crate::domain::ledger_entry::{AccountingEntry, AccountingKind};
 use crate::domain::message::{Message, Messages, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
 use crate::domain::policy::EnvelopeStatus;
@@ -314,7 +314,8 @@ impl AgentVisit<'_> {
             Arc::clone(&self.outputs),
             launched,
         )?;
-        let (mut over, mut served) = (None, None);
+        let (mut over, mut served, mut noted) = (None, None, None);
+        let fingerprint = sha256_hex(task.prompt.as_bytes());
         let shared = Arc::new(self.open_share().await?);
         let called = {
             let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
@@ -338,9 +339,8 @@ impl AgentVisit<'_> {
                         if changed.is_err() {
                             continue;
                         }
-                        let model = self.agent.model.as_deref();
-                        let used = heard.borrow_and_update().used(&self.plan.settings, model);
-                        let cost: Money = used.iter().filter_map(|used| used.cost).sum();
+                        let so_far = heard.borrow_and_update().clone();
+                        let cost = self.note_so_far(&so_far, &mut noted, (&fingerprint, started, timestamp))?;
                         if let Some(abort) = used_up(world, &shared, cost).await? {
                             over = Some(abort);
                             task.cancel.cancel();
@@ -358,7 +358,7 @@ impl AgentVisit<'_> {
         let said = task.progress.so_far();
         let failed = failure_of(&called);
         self.earlier.add(started.elapsed(), &said);
-        let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
+        let cost = self.account(&said, &fingerprint, (started, timestamp), failed.as_deref())?;
         if let Some(held) = Arc::into_inner(shared) {
             let news = world.caps.confirm(held, cost).await?;
             world.heed(news)?;
@@ -409,21 +409,19 @@ impl AgentVisit<'_> {
         }
     }
 
-    /// The ledger lines of what the program's own models used, if that is known.
-    fn account(
-        &mut self,
+    /// The ledger lines of what a launch has used, if that is known.
+    fn lines(
+        &self,
         said: &AgentOutput,
-        prompt: &str,
+        fingerprint: &str,
         (started, timestamp): (Instant, i64),
         error: Option<&str>,
-    ) -> Result<Money, Abort> {
-        self.turns += said.turns;
-        let before = self.cost;
-        for used in said.used(&self.plan.settings, self.agent.model.as_deref()) {
+    ) -> Vec<(Used, Box<AccountingEntry>)> {
+        let line = |used: Used| {
             let entry = self.record.ledger_entry(LedgerLine {
                 what: AccountingKind::Llm {
                     provider: self.agent.name.clone(),
-                    model: used.model.unwrap_or_else(|| "unknown".to_owned()),
+                    model: used.model.clone().unwrap_or_else(|| "unknown".to_owned()),
                     actual_provider: None,
                     actual_model: None,
                     tokens: Some(used.tokens),
@@ -432,7 +430,7 @@ impl AgentVisit<'_> {
                     cost_source: used.source,
                     stop_reason: None,
                     http_status: None,
-                    fingerprint: sha256_hex(prompt.as_bytes()),
+                    fingerprint: fingerprint.to_owned(),
                 },
                 turn: TURN,
                 attempt: Some(self.launches),
@@ -440,19 +438,69 @@ impl AgentVisit<'_> {
                 latency: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
                 error: error.map(str::to_owned),
             });
+            (used, entry)
+        };
+        said.used(&self.plan.settings, self.agent.model.as_deref()).into_iter().map(line).collect()
+    }
+
+    /// Keeps what a launch has used so far, if that is new: a killed process cannot say it any more. Gives what of it
+    /// counts against caps.
+    fn note_so_far(
+        &self,
+        so_far: &AgentOutput,
+        noted: &mut Option<TokenUsage>,
+        (fingerprint, started, timestamp): (&str, Instant, i64),
+    ) -> Result<Money, Abort> {
+        let used = self.lines(so_far, fingerprint, (started, timestamp), None);
+        let counts = used.iter().map(|(used, _)| used.counts()).sum();
+        if so_far.tokens() != *noted {
+            *noted = so_far.tokens();
+            let entries = used.into_iter().map(|(_, entry)| *entry).collect();
+            self.record.note(Event::AgentSpent { entries })?;
+        }
+        Ok(counts)
+    }
+
+    /// Charges what the program's own models used, and keeps it in the ledger. Gives what of it counts against caps.
+    fn account(
+        &mut self,
+        said: &AgentOutput,
+        fingerprint: &str,
+        (started, timestamp): (Instant, i64),
+        error: Option<&str>,
+    ) -> Result<Money, Abort> {
+        self.turns += said.turns;
+        let mut counts = Money::ZERO;
+        let lines = self.lines(said, fingerprint, (started, timestamp), error);
+        if !lines.is_empty() {
+            // Whoever finds some of the lines then knows which ones they all are.
+            let entries = lines.iter().map(|(_, entry)| (**entry).clone()).collect();
+            self.record.note(Event::AgentSpent { entries })?;
+        }
+        for (used, entry) in lines {
+            let most = used.counts();
             self.record.note(Event::LlmAttempted { entry })?;
             self.usage = self.usage.plus(used.tokens);
             self.cost += used.cost.unwrap_or_default();
             self.cost_unknown |= used.cost.is_none();
-            if self.world.0.meter.charge(used.cost) {
+            counts += most;
+            let meter = &self.world.0.meter;
+            if used.cost.is_none() {
+                meter.charge_estimate(most);
+            }
+            if meter.charge(used.cost) {
+                let counted = match most {
+                    Money::ZERO => "",
+                    _ => "; the dearest price of a target counts against the budgets",
+                };
                 let text = format!(
-                    "What {} costs is unknown: it does not say so, and no target has a price for its model.",
+                    "What {} costs is unknown: it does not say so, and no target has a price for its model{counted}.",
                     self.agent.name
                 );
                 self.record.warn("cost_unknown", &text)?;
             }
         }
-        Ok(self.cost.saturating_sub(before))
+        Ok(counts)
     }
 
     /// A place in what is spent of the caps that the run shares with others (D87). Nobody knows beforehand what a launch

@@ -19,6 +19,18 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
     };
     let mut sessions: Vec<&SessionOpened> = Vec::new();
     let mut missing = Vec::new();
+    let last = facts.other.iter().rev().find_map(|(_, event)| match event {
+        Event::AgentSpent { entries } => Some(entries),
+        _ => None,
+    });
+    for entry in last.into_iter().flatten() {
+        if !ended(&|known| is_of_launch(known, entry)) {
+            let failed = AccountingStatus::Failed;
+            let entry =
+                AccountingEntry { status: failed, error: Some(INTERRUPTED.to_owned()), ..entry.clone() };
+            missing.push(Event::LlmAttempted { entry: Box::new(entry) });
+        }
+    }
     for (at, event) in &facts.other {
         match event {
             Event::SessionOpened(session) => sessions.push(session),
@@ -71,6 +83,16 @@ fn answers(entry: &AccountingEntry, sent: &Fingerprint) -> bool {
     let place = (entry.step_id.as_str(), entry.step_visit, entry.turn, entry.attempt);
     place == (sent.step_id.as_str(), sent.step_visit, sent.turn, Some(sent.attempt))
         && matches!(&entry.what, AccountingKind::Llm { fingerprint, .. } if *fingerprint == sent.request_hash)
+}
+
+/// Whether both lines are of one launch of an agent program and one of its models.
+fn is_of_launch(one: &AccountingEntry, other: &AccountingEntry) -> bool {
+    let place = |of: &AccountingEntry| (of.step_visit, of.attempt, of.timestamp);
+    let model = |of: &AccountingEntry| match &of.what {
+        AccountingKind::Llm { model, .. } => Some(model.clone()),
+        AccountingKind::Tool { .. } => None,
+    };
+    place(one) == place(other) && model(one) == model(other)
 }
 
 fn finishes(entry: &AccountingEntry, turn: u32, id: &str, hash: &str) -> bool {

@@ -314,17 +314,23 @@ pub async fn predecessor(
             // It is past its time in the store: nothing of it is left that could be gone on with.
             return Ok(None);
         }
-        let facts = run_facts::read(&dir)?;
+        let (facts, mut ledger) = (run_facts::read(&dir)?, None);
         let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
         let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);
         // In a cluster nobody but who takes the lease completes the record of a run that died at its very end.
         if facts.end.is_none() || facts.sealed.is_none() && state.shared().is_some() {
             end(&state, &repo, run_id, (&clock, key.as_deref()))?;
+            // What it had spent that its end finds out.
+            ledger = Some(run_facts::read(&dir)?.ledger);
         }
         let goes_on = killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts));
         if !goes_on && !is_approved(&state, &dir, &facts, clock.now()) {
             return Ok(None);
         }
+        let facts = match ledger {
+            Some(ledger) => RunFacts { ledger, ..facts },
+            None => facts,
+        };
         let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
         Ok::<_, JournalError>(Some(Predecessor {
             run_id,

@@ -1,8 +1,11 @@
 //! What agentd sees of a program's requests to models: counted, priced, and ended at a cap while the program works.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
 use super::bench::{events, fixer, no_sandbox, script};
+use crate::outside::started::until;
 use crate::outside::world::World;
 
 /// Why these tests cannot run here.
@@ -19,6 +22,7 @@ fn skipped() -> bool {
 /// A world whose model gives the same answer to everything: 100 tokens in, 200 000 out, 3.0003 dollars.
 async fn world() -> World {
     World::of(1, |scenario| {
+        scenario.model.names = Vec::new();
         scenario.model.replies = serde_json::from_value(json!([
             {"times": 0, "text": "hello", "usage": {"input": 100, "output": 200_000}},
         ]))
@@ -29,15 +33,26 @@ async fn world() -> World {
 
 /// A program that asks the model four times, whole and as events in turn, and says after each answer that it has one.
 fn asking(world: &World, further: &str) -> Value {
+    asking_for(world, "recorded-model", further)
+}
+
+fn asking_for(world: &World, model: &str, further: &str) -> Value {
     let text = format!(
         "#!/bin/bash\ncat >/dev/null\n\
          ask() {{ curl -sS -H 'anthropic-version: 2023-06-01' -H 'accept-encoding: gzip' -H 'content-type: application/json' \
-         -d '{{\"model\":\"recorded-model\",\"max_tokens\":9,\"stream\":'$1',\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}' \
+         -d '{{\"model\":\"{model}\",\"max_tokens\":9,\"stream\":'$1',\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}' \
          $ANTHROPIC_BASE_URL/v1/messages >> answers; echo x >> asked; }}\n\
          {further}\n\
          for streamed in false true false true; do ask $streamed; sleep 4; done\nsleep 600\n"
     );
     json!({"argv": [script(world, "asking.sh", &text)], "endpoints": ["anthropic"], "timeLimit": "60s"})
+}
+
+/// The journals of all runs.
+fn journals(world: &World) -> Vec<String> {
+    let runs = std::fs::read_dir(world.dir.path().join("state/repos/demo/shop/runs"));
+    let journal = |run: std::fs::DirEntry| std::fs::read_to_string(run.path().join("events.jsonl")).ok();
+    runs.into_iter().flatten().flatten().filter_map(journal).collect()
 }
 
 /// What its model used, by the record.
@@ -70,6 +85,30 @@ async fn x_018_what_goes_by_an_endpoint_is_priced_and_a_cap_ends_the_program_whi
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn x_018_a_model_without_a_price_counts_at_the_dearest_one_against_the_caps() {
+    if skipped() {
+        return;
+    }
+    let world = world().await;
+    fixer(&world, "command", &asking_for(&world, "other-model", ""));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    let told = || format!("{output:#}\n{:?}", world.sim.model_requests());
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{}", told());
+    assert_eq!(counted(&output), (200, 400_000), "{output:#}");
+    // What it cost is not said: nobody knows.
+    assert_eq!(output["totals"]["cost_usd"], Value::Null, "{output:#}");
+    let words = "the dearest price of a target counts against the budgets";
+    assert!(output["warnings"].to_string().contains(words), "{output:#}");
+    // The cap of the day has it, too.
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}[budgets]\nmax_cost_per_day = 6.0\n"));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    assert_eq!(output["totals"]["tokens_out"], 0, "{output:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d87_the_days_cap_counts_a_programs_requests_and_lets_no_further_one_start() {
     if skipped() {
         return;
@@ -84,6 +123,30 @@ async fn d87_the_days_cap_counts_a_programs_requests_and_lets_no_further_one_sta
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
     assert_eq!(output["totals"]["tokens_out"], 0, "{output:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d61_what_a_program_spent_before_its_run_was_killed_is_in_its_record_and_under_the_cap_of_the_next() {
+    if skipped() {
+        return;
+    }
+    let world = world().await;
+    fixer(&world, "command", &asking(&world, "ask false; sleep 600"));
+    let run = ["--json", "run", "--issue", "7", "--agent", "fixer", "--max-cost", "3.5"];
+    let mut first = world.command_in(&run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let spent = || journals(&world).iter().any(|journal| journal.contains("\"kind\":\"agent_spent\""));
+    until(&mut first, spent).await;
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // What it has then is more than the cap, with what the killed one had.
+    let (code, output) = world.json(&run[1..]).await;
+    let told = || format!("{output:#}\n{}", journals(&world).join("\n"));
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{}", told());
+    let (_, runs) = world.json(&["runs", "list"]).await;
+    let cost = |run: &Value| (run["cost_usd"].as_f64().unwrap_or_default() * 10_000.0).round();
+    let costs: Vec<f64> = runs.as_array().unwrap().iter().map(cost).collect();
+    assert_eq!(costs, [30_003.0, 30_003.0], "{runs:#}");
     world.sim.shutdown().await;
 }
 

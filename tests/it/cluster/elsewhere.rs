@@ -192,3 +192,35 @@ async fn k_049_what_a_person_gives_back_on_one_node_is_gone_on_with_by_another()
     second.kill();
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k_049_what_a_person_gives_back_where_no_daemon_works_is_gone_on_with_by_the_one_of_another_node() {
+    if !is_there("k_049_no_daemon_here") {
+        return;
+    }
+    let (world, _server) = world(6).await;
+    let (a, b) = (node(&world, "a", 4).await, node(&world, "b", 1).await);
+    person(&world, &b).await;
+    failing_model(&world, 5);
+    let (code, output, told) = b.start(&world).ended().await;
+    assert_eq!((code, &output["stop_reason"]), (Some(1), &json!("SYSTEM_ERROR")), "{output:#} {told}");
+    let (code, out, err) = agentd(&world, &b, false, &["take", "7"]).await;
+    assert_eq!(code, Some(0), "{out} {err}");
+    std::fs::write(std::path::Path::new(out.trim()).join("NOTES.md"), "by hand\n").unwrap();
+    let daemon = Daemon::start(&world, &a);
+    let polls = || {
+        let status = std::fs::read_to_string(a.state.join("daemon/status.json")).unwrap_or_default();
+        let status: Value = serde_json::from_str(&status).unwrap_or_default();
+        status["repositories"].as_array().is_some_and(|of| !of.is_empty())
+    };
+    until_or("it polls", polls, || a.said()).await;
+    label(&world, 7);
+    let (code, out, err) = agentd(&world, &b, true, &["give-back", "7", "-m", "Keep my notes."]).await;
+    let back: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {err}"));
+    assert_eq!((code, &back["goes_on"]), (Some(0), &json!(true)), "{back:#} {err}");
+    let said = || format!("{:?} {out} {err} {}", world.labels(), a.said());
+    until_or("it is done", || world.labels().contains(&"agentd:done".to_owned()), said).await;
+    assert_eq!(b.began(), 1, "{}", said());
+    daemon.kill();
+    world.finish().await;
+}

@@ -195,7 +195,7 @@ async fn k_061_an_issue_that_was_admitted_waits_or_runs_at_each_moment_and_never
         front.told("/api/v1/status", "both nodes", both).await;
     }
     // A node that has been given a run needs some seconds until it speaks of it; later it dies.
-    let slow = json!({ "path": "/git/**", "kind": "delay", "delay_ms": 3_000, "times": 2 });
+    let slow = json!({ "path": "/git/**", "kind": "delay", "delay_ms": 8_000, "times": 2 });
     world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
     slow_model(&world, 2, 600_000);
     world.sim.add_label("demo/shop", 7, "agentd", "ada");

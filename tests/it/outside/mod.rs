@@ -53,7 +53,7 @@ pub mod reload;
 mod session_keys;
 mod several;
 pub mod solo;
-mod started;
+pub mod started;
 mod sweeps;
 mod what_is_said;
 pub mod world;
