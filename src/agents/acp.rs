@@ -1,7 +1,7 @@
 //! The Agent Client Protocol: one session, one prompt, over lines of JSON-RPC; permissions are asked of the gate.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -74,6 +74,8 @@ struct Conversation<'a> {
     /// Whether the session is one that it has loaded: then it knows the task.
     loaded: bool,
     session: String,
+    /// What the session had cost when it was loaded.
+    paid: Money,
     after_tool: bool,
     /// The last calls of MCP tools that it reported: id, server, tool, arguments. A permission request names only the
     /// id.
@@ -175,6 +177,7 @@ impl<'a> Conversation<'a> {
             authenticated: false,
             loaded: false,
             session: String::new(),
+            paid: Money::ZERO,
             after_tool: false,
             served: VecDeque::new(),
         }
@@ -229,6 +232,8 @@ impl<'a> Conversation<'a> {
                 let loads = result.pointer("/agentCapabilities/loadSession").and_then(Value::as_bool);
                 if let (Some(session), Some(true)) = (self.task.resume.clone(), loads) {
                     let params = json!({"sessionId": session, "cwd": self.launch.cwd.to_string(), "mcpServers": servers});
+                    let paid = self.all_paid().get(&session).copied();
+                    self.paid = paid.unwrap_or_default();
                     self.session = session;
                     self.loaded = true;
                     return self.ask(LOAD_SESSION, "session/load", params);
@@ -369,14 +374,24 @@ impl<'a> Conversation<'a> {
                 let amount = message.pointer("/params/update/cost/amount").and_then(Value::as_f64);
                 let dollars = text(message, "/params/update/cost/currency").as_deref() == Some("USD");
                 if let Some(cost) = amount.filter(|_| dollars).and_then(Money::from_dollars) {
-                    // It tells the sum of its session; a sum does not shrink.
-                    self.task
-                        .progress
-                        .tell(|output| output.cost = Some(output.cost.map_or(cost, |known| known.max(cost))));
+                    self.costs(cost);
                 }
             }
             _ => {}
         }
+    }
+
+    /// The program tells what its session has cost, also before it was loaded; a sum does not shrink.
+    fn costs(&self, all: Money) {
+        let own = if all < self.paid { all } else { all.saturating_sub(self.paid) };
+        self.task.progress.tell(|output| output.cost = output.cost.max(Some(own)));
+        let mut paid = self.all_paid();
+        let known = paid.entry(self.session.clone()).or_default();
+        *known = all.max(*known);
+    }
+
+    fn all_paid(&self) -> MutexGuard<'_, BTreeMap<String, Money>> {
+        self.launch.paid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tokens, where the program tells them beside its answer.
@@ -499,6 +514,7 @@ pub(super) async fn read_output(task: &AgentTask, output: &[u8]) {
         environment: Vec::new(),
         sandbox: None,
         counted: Arc::default(),
+        paid: Arc::default(),
     };
     let (out, mut inbox) = mpsc::channel(WAITING);
     let mut conversation = Conversation::new(&launch, task, None, out);

@@ -16,6 +16,7 @@ use super::program::{CommandLine, LaunchContext, OutputFormat, Program, Reader, 
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::failures::ENDED_BY_AGENTD;
 use crate::domain::message::TokenUsage;
+use crate::domain::money::Money;
 use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_task::AgentTask;
 use crate::sys::files;
@@ -45,6 +46,8 @@ pub struct Launch {
     pub sandbox: Option<ProcessSandbox>,
     /// What conversations have used so far, by id. Some programs count from the start of their conversation.
     pub counted: Arc<Mutex<BTreeMap<String, TokenUsage>>>,
+    /// What conversations have cost so far, by id, where the program tells the sum of its conversation.
+    pub paid: Arc<Mutex<BTreeMap<String, Money>>>,
 }
 
 /// Why a launch gave nothing that counts.

@@ -16,6 +16,7 @@ use crate::daemon::cluster::shared_formats::{SHARED_FORMATS, SharedFormat};
 use crate::definition;
 use crate::domain::name::BranchName;
 use crate::domain::schemas::record_schema;
+use crate::domain::step_executors::StepExecutors;
 use crate::lifecycle::plan;
 use crate::repository::resources;
 
@@ -122,7 +123,7 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
     let is_for_clones = config.repositories.iter().any(|entry| entry.path.is_none());
     let none_is_here = standings.iter().all(|standing| standing.stands_at.is_some());
     if standings.is_empty() || none_is_here && is_for_clones {
-        of_session(config).into_iter().for_each(|(what, result)| note(what, result));
+        of_session(config, true).into_iter().for_each(|(what, result)| note(what, result));
     }
     for (key, secret) in
         [("daemon.webhook_secret", config.webhook_secret()), ("daemon.token", config.front_token())]
@@ -188,16 +189,22 @@ async fn of_checkout(standing: &Context) -> Vec<(String, Result<(), CommandError
     }
     let policy = resources::policy(&config, &root, Vec::new()).await.map(drop);
     let agent = config.repository(standing.global.repo.as_ref(), Some(&standing.base)).agent;
-    let loaded = plan::load_definition(&root, &agent, &BTreeMap::new()).await.map(drop);
-    let mut checked = of_session(&config);
+    let loaded = plan::load_definition(&root, &agent, &BTreeMap::new()).await;
+    let wants_a_model = loaded.as_ref().map_or(true, |loaded| {
+        let executors = StepExecutors::of(&loaded.definition, config.program.as_ref());
+        executors.map_or(true, |executors| executors.leave_a_step_to_the_session(&loaded.definition))
+    });
+    let loaded = loaded.map(drop);
+    let mut checked = of_session(&config, wants_a_model);
     checked.push(("policy".to_owned(), policy.map_err(Into::into)));
     checked.push((format!("agent {agent}"), loaded.map_err(Into::into)));
     checked
 }
 
-/// The targets of a configuration and their providers.
-fn of_session(config: &Config) -> Vec<(String, Result<(), CommandError>)> {
-    let session = match config.session() {
+/// The targets of a configuration and their providers. Where programs work on every step, there need be none.
+fn of_session(config: &Config, wants_a_model: bool) -> Vec<(String, Result<(), CommandError>)> {
+    let session = if wants_a_model { config.session() } else { config.session_of_programs() };
+    let session = match session {
         Ok(session) => session,
         Err(error) => return vec![("targets".to_owned(), Err(error.into()))],
     };

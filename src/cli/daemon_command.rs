@@ -415,8 +415,9 @@ pub(super) async fn parts_of(
 
 pub(super) async fn watched(site: &RepositoryContext) -> Watched {
     let place = (site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await);
-    let issue_cap = site.config.budgets.max_cost_per_issue;
-    Watched { place: Some(place), issue_cap, ..Watched::of(site.repo.clone(), &site.repository) }
+    let budgets = &site.config.budgets;
+    let (issue_cap, run_caps) = (budgets.max_cost_per_issue, (budgets.max_cost, budgets.max_cost_per_day));
+    Watched { place: Some(place), issue_cap, run_caps, ..Watched::of(site.repo.clone(), &site.repository) }
 }
 
 pub(super) fn tell(context: &Context, report: &DaemonReport) -> Result<(), CommandError> {

@@ -144,7 +144,7 @@ pub(super) async fn walked(
     let view = progress::View::new(context.output, stream, context.detail());
     let watch = RunObserver::new({
         let view = view.clone();
-        move |lines, dir| view.follow(lines, dir)
+        move |lines, opened| view.follow(lines, opened.dir)
     });
     if let Some(recorded_run) = &site.replay {
         recorded_run.stops_with(watch.stop().clone());

@@ -11,7 +11,6 @@ use super::context::Context;
 use super::daemon_command::{listen, parts, tell};
 use super::daemon_front::DaemonFront;
 use super::error::CommandError;
-use crate::config::Config;
 use crate::config::config_file::SweepSelect;
 use crate::daemon::{Daemon, DaemonReport, Dependencies, Previewed};
 use crate::domain::money::Money;
@@ -30,7 +29,7 @@ pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
         let takes_all = parts.repositories.iter().any(|watched| watched.sweep.select == SweepSelect::All);
         if args.dry_run || (takes_all && !args.yes) {
             let previewed = Daemon::sweep_preview(parts.clone()).await?;
-            let most = most_cost(&context.config()?, &previewed);
+            let most = most_cost(&previewed);
             if args.dry_run {
                 return show(context, &previewed, most, &parts);
             }
@@ -47,11 +46,18 @@ pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
     })?
 }
 
-/// What all of them may cost at most: each its run's cap, and together the day's.
-fn most_cost(config: &Config, previewed: &[Previewed]) -> Money {
-    let runs = previewed.iter().flat_map(|of| of.listed.iter().flatten());
-    let all: Money = runs.map(|_| config.budgets.max_cost).sum();
-    config.budgets.max_cost_per_day.map_or(all, |day| all.min(day))
+/// What all of them may cost at most: each its run's cap, and together the largest cap of a day.
+fn most_cost(previewed: &[Previewed]) -> Money {
+    let of = |of: &Previewed| (of.listed.as_ref().map_or(0, Vec::len), of.run_caps);
+    most(&previewed.iter().map(of).collect::<Vec<_>>())
+}
+
+/// `all`: issues of each repository, with its caps of a run and of a day.
+fn most(all: &[(usize, (Money, Option<Money>))]) -> Money {
+    let runs: Money = all.iter().flat_map(|(issues, (run, _))| std::iter::repeat_n(*run, *issues)).sum();
+    let days: Option<Vec<Money>> = all.iter().map(|(_, (_, day))| *day).collect();
+    let day = days.and_then(|days| days.into_iter().max());
+    day.map_or(runs, |day| runs.min(day))
 }
 
 fn cost_line(most: Money, runs: usize) -> String {
@@ -62,7 +68,7 @@ fn cost_line(most: Money, runs: usize) -> String {
 fn lines(previewed: &[Previewed], most: Money, parts: &Dependencies) -> Vec<String> {
     let mut told = Vec::new();
     let mut runs = 0;
-    for Previewed { repo, listed } in previewed {
+    for Previewed { repo, listed, .. } in previewed {
         match listed {
             Ok(issues) => {
                 runs += issues.len();
@@ -148,4 +154,18 @@ fn agreed(
         context.output.line("Nothing was started.")?;
     }
     Ok(yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_repository_has_its_own_cap_of_a_run_and_the_largest_cap_of_a_day_holds_for_all() {
+        let dollars = |dollars| Money::from_dollars(dollars).unwrap();
+        let (small, large) = (dollars(5.0), dollars(50.0));
+        assert_eq!(most(&[(2, (small, None)), (1, (large, Some(small)))]), dollars(60.0));
+        assert_eq!(most(&[(2, (small, Some(small))), (1, (large, Some(dollars(20.0))))]), dollars(20.0));
+        assert_eq!(most(&[(0, (large, Some(small))), (1, (small, None))]), small);
+    }
 }

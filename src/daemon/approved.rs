@@ -19,8 +19,17 @@ impl Daemon {
             })
             .collect();
         for (issue, requester) in waiting {
-            if self.supervisor.get(&issue).is_some() || !(self.deps.approved)(issue.clone()).await {
+            if self.supervisor.get(&issue).is_some() {
                 continue;
+            }
+            match (self.deps.approved)(issue.clone()).await {
+                Some(true) => {}
+                Some(false) => {
+                    tracing::info!(%issue, "what waited for an approval was decided against");
+                    self.leave_parked(&issue);
+                    continue;
+                }
+                None => continue,
             }
             match self.queue(&issue, requester).await {
                 Ok(true) => tracing::info!(%issue, "a call was approved; the issue is worked on again"),
@@ -33,7 +42,7 @@ impl Daemon {
         }
     }
 
-    /// The issue is closed or gone: nothing goes on with it by itself.
+    /// The issue is closed or gone, or its call denied: nothing goes on with it by itself.
     fn leave_parked(&mut self, issue: &IssueRef) {
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
         if let Some(memory) = memory {

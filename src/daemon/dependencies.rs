@@ -46,12 +46,15 @@ pub struct Watched {
     pub place: Option<(PathBuf, u64)>,
     /// What all runs of one issue may cost; `None` = there is no such cap.
     pub issue_cap: Option<Money>,
+    /// What one run may cost, and all runs of a day; `None` = there is no such cap.
+    pub run_caps: (Money, Option<Money>),
 }
 
 impl Watched {
     /// What the configuration says of a repository whose name is known.
     pub fn of(name: RepoName, entry: &Repository) -> Self {
-        Self { name, depends: entry.depends, sweep: entry.sweep.clone(), place: None, issue_cap: None }
+        let (depends, sweep) = (entry.depends, entry.sweep.clone());
+        Self { name, depends, sweep, place: None, issue_cap: None, run_caps: (Money::ZERO, None) }
     }
 }
 

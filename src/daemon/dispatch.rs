@@ -233,7 +233,7 @@ pub fn approved(repositories: &[RepositoryContext]) -> Approved {
         async move {
             match context {
                 Some(context) => approval::is_granted(&IssueKey::Number(issue.number), &context, &left).await,
-                None => false,
+                None => None,
             }
         }
         .boxed()
@@ -443,8 +443,9 @@ fn summary(walked: Finished) -> RunSummary {
         return RunSummary { other_definition: refusal.other_definition, ..stop.into() };
     }
     let output = walked.output;
-    let failed_before_work =
+    let began_nothing =
         output.stop_detail.reason() == StopReason::SystemError && output.budgets.steps_used == 0;
+    let failed_before_work = began_nothing || walked.untold;
     let message = output.error.map_or(output.summary, |error| error.message);
     RunSummary {
         run_id: Some(RunId(output.run_id)),

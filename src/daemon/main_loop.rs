@@ -40,6 +40,8 @@ use crate::sys::memory;
 pub(super) const POLLED_AT_ONCE: usize = 8;
 /// However often it is woken, there is this much between two ticks.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
+/// Before a shorter pause memory is kept: what comes next would read it again.
+const LONG_PAUSE: Duration = Duration::from_secs(4);
 /// Merged worktrees are looked for this often.
 const CLEAN_UP_EACH: Duration = Duration::from_secs(3600);
 /// How long runs get to end after an abort.
@@ -198,13 +200,15 @@ impl Daemon {
 
     /// Ticks until it is told to stop, then waits for the runs.
     pub async fn run(&mut self) -> DaemonReport {
-        let over = Arc::clone(&self.over);
+        let (over, looks_seldom) = (Arc::clone(&self.over), self.deps.poll_interval >= LONG_PAUSE);
         let cleaning = self.deps.clean_up.clone().map(|clean_up| {
             tokio::spawn(async move {
                 loop {
                     clean_up().await;
                     // It looks at much, and the next poll may be a minute away.
-                    tokio::task::spawn_blocking(memory::give_back);
+                    if looks_seldom {
+                        tokio::task::spawn_blocking(memory::give_back);
+                    }
                     let _either_way = tokio::time::timeout(CLEAN_UP_EACH, over.notified()).await;
                 }
             })
@@ -234,13 +238,13 @@ impl Daemon {
                 self.unless_stopped(Self::tick_where_rung).await;
             }
             everywhere = true;
-            if self.supervisor.is_empty() {
+            let (now, earliest) = (Instant::now(), Instant::now() + LEAST_PAUSE);
+            // From one poll's start to the next one's, however long the ticks are.
+            let next = earliest.max(began + self.deps.poll_interval);
+            if self.supervisor.is_empty() && next - now >= LONG_PAUSE {
                 // The memory of the poll and of ended runs is not needed while nothing happens.
                 tokio::task::spawn_blocking(memory::give_back);
             }
-            let earliest = Instant::now() + LEAST_PAUSE;
-            // From one poll's start to the next one's, however long the ticks are.
-            let next = earliest.max(began + self.deps.poll_interval);
             loop {
                 let shutdown = self.deps.shutdown.clone();
                 let (hints, requests) = (Arc::clone(&self.hints), self.cluster.requests.clone());

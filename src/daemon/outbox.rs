@@ -5,7 +5,7 @@ use super::outbox_writer::write_outcome;
 use super::outcome::{Afterwards, RunSummary, afterwards};
 use super::snapshot::{IssueRef, Selection};
 use super::start_rules::Reason;
-use super::state_format::{BackOff, OutOfMoney, ParkedLabel, PendingOutcome};
+use super::state_format::{BackOff, OutOfMoney, ParkedLabel, PauseCause, PendingOutcome};
 use crate::domain::issue_state::IssueState;
 use crate::domain::stop::StopDetail;
 use crate::github::ErrorKind;
@@ -28,15 +28,26 @@ impl Daemon {
         let now = self.deps.clock.now();
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
         let refused = matches!(afterwards(&summary), Afterwards::Write { .. });
+        let mut is_told_again = false;
         let requester = memory.and_then(|memory| {
             match &mut memory.followed {
+                Some(followed) if summary.failed_before_work && PauseCause::of(&summary.stop).is_some() => {
+                    is_told_again = followed.was_unanswered();
+                }
                 Some(followed) if summary.failed_before_work => followed.failed_before_work(now),
                 Some(followed) => followed.started(summary.run_id.is_some(), refused),
                 None => {}
             }
             memory.requester.take()
         });
-        self.heed_end(&issue, &summary, requester.as_ref());
+        if summary.failed_before_work
+            && let Some(watch) = self.watch_of(&issue.repo)
+        {
+            // What it was started with waits again.
+            watch.state.attend.insert(issue.number);
+        }
+        // What people wrote waits, and starts another follow-up run: then nobody has to ask for it.
+        self.heed_end(&issue, &summary, requester.as_ref().filter(|_| !is_told_again));
         if let (Some(by), Some(run_id), StopDetail::MaxCost) = (&requester, summary.run_id, detail)
             && let Some(watch) = self.watch_of(&issue.repo)
         {

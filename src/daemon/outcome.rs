@@ -18,7 +18,7 @@ pub struct RunSummary {
     pub given: Money,
     /// Whether the run itself has made the issue's labels say how it ended.
     pub labels_written: bool,
-    /// Whether it failed before its first visit: nobody has worked on what it was for.
+    /// Whether it failed before its first visit, or no model answered in it: nobody has worked on what it was for.
     pub failed_before_work: bool,
     /// The newest run of the issue, where what that one did is of another definition than the node's.
     pub other_definition: Option<RunId>,

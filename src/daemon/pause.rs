@@ -17,7 +17,8 @@ const LONGEST: TimeDelta = TimeDelta::minutes(30);
 const MOST: u32 = 8;
 
 impl PauseCause {
-    fn of(stop: &Stop) -> Option<Self> {
+    /// Why runs of the repository wait after an end.
+    pub(super) fn of(stop: &Stop) -> Option<Self> {
         match stop.detail {
             StopDetail::MaxCost if is_of_the_day(stop) => Some(Self::Day),
             StopDetail::LlmUnavailable | StopDetail::AuthError | StopDetail::QuotaExceeded => {

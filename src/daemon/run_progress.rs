@@ -53,7 +53,11 @@ impl Progress {
         let progress = self.clone();
         let begun = RunProgress { title: plain_line(title, LONGEST_LINE), ..RunProgress::default() };
         self.runs().insert(issue.clone(), begun);
-        RunObserver::new(move |lines, _| {
+        RunObserver::new(move |lines, opened| {
+            // The line that says it was written before anybody could listen.
+            if let (Some(run), Some(instance)) = (progress.runs().get_mut(&issue), opened.instance) {
+                run.instance = instance.to_string();
+            }
             tokio::spawn(progress.follow(issue, lines));
         })
     }

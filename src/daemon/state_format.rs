@@ -284,9 +284,7 @@ impl IssueMemory {
     /// Nothing goes on with it by itself once it is approved.
     pub fn wait_no_more(&mut self) {
         self.requester = None;
-        if let Some(parked) = &mut self.parked {
-            parked.requester = None;
-        }
+        self.parked.take_if(|parked| parked.requester.is_some());
     }
 
     /// Whether there is nothing to remember.
@@ -346,6 +344,9 @@ impl ParkedLabel {
 /// Before a start is tried again that led to a run which failed before its first visit.
 const PAUSES: [TimeDelta; 3] = [TimeDelta::minutes(1), TimeDelta::minutes(5), TimeDelta::minutes(25)];
 
+/// How often a follow-up run is begun for the same words while no model answers.
+const MOST_UNANSWERED: u32 = 8;
+
 impl TriedRound {
     /// A start for a pull request as it is.
     pub(super) fn of(remark: Option<RemarkId>, pull: &Pull) -> Self {
@@ -391,6 +392,16 @@ impl Followed {
         tried.is_refused = pause.is_none();
         tried.again_at = pause.map(|pause| now + *pause);
         self.take_back();
+    }
+
+    /// In the run of the newest start no model answered: it does not count, and is made again when the runs of the repository go on.
+    /// False = it was no follow-up run.
+    pub(super) fn was_unanswered(&mut self) -> bool {
+        let Some(tried) = &mut self.tried else { return false };
+        tried.failures = tried.failures.saturating_add(1);
+        tried.is_refused = tried.failures >= MOST_UNANSWERED;
+        self.take_back();
+        true
     }
 
     /// What became of the newest start: without a run it does not count, and one that was refused waits for something new.

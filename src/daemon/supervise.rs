@@ -83,7 +83,7 @@ pub struct MoneyGiven {
 }
 
 /// Whether something that an issue's newest run left to a person is approved. The command line provides it.
-pub type Approved = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
+pub type Approved = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, Option<bool>> + Send + Sync>;
 
 /// Cleans up the worktrees of every repository whose work is merged and whose retention is over, and fills the pools. The command line
 /// provides it.

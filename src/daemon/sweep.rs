@@ -15,6 +15,7 @@ use super::snapshot::Selection;
 use super::start_rules::Reason;
 use crate::config::config_file::SweepSelect;
 use crate::domain::issue_state::LabelsTable;
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, IssueSnapshot, PageCache};
@@ -77,7 +78,8 @@ impl Daemon {
         for watch in &daemon.watches {
             let listed = watch.list_sweep(&daemon.deps.client, &who).await;
             let listed = listed.map_err(|error| error.to_string());
-            found.push(Previewed { repo: watch.watched.name.clone(), listed });
+            let (repo, run_caps) = (watch.watched.name.clone(), watch.watched.run_caps);
+            found.push(Previewed { repo, run_caps, listed });
         }
         Ok(found)
     }
@@ -171,6 +173,8 @@ impl Daemon {
 pub struct Previewed {
     /// The repository.
     pub repo: RepoName,
+    /// What one run of it may cost, and all runs of a day.
+    pub run_caps: (Money, Option<Money>),
     /// The issues, most important first, or why they could not be listed.
     pub listed: Result<Vec<IssueSnapshot>, String>,
 }

@@ -175,6 +175,12 @@ pub struct LedgerTotals {
 }
 
 impl LedgerTotals {
+    /// Whether no model answered and nothing worked: nobody has read what the run was to tell.
+    pub fn nobody_answered(&self) -> bool {
+        let tokens = self.tokens_in + self.tokens_out + self.cache_read + self.cache_write;
+        self.llm_requests == self.llm_failed && tokens + self.tools_run == 0
+    }
+
     /// Adds up the entries of a ledger.
     pub fn of(ledger: &[AccountingEntry]) -> Self {
         let mut totals = Self::default();

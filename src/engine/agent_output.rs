@@ -74,7 +74,7 @@ impl AgentOutput {
                 None => (None, CostSource::Unknown),
             },
         };
-        vec![Used { model: asked, tokens, cost, source, most: dearest(settings, &tokens) }]
+        vec![Used { model: asked, tokens, cost, source, most: Money::ZERO }]
     }
 
     /// Whether agentd saw at least what the program says.
@@ -90,7 +90,8 @@ pub(super) struct Used {
     pub(super) tokens: TokenUsage,
     pub(super) cost: Option<Money>,
     pub(super) source: CostSource,
-    /// What it costs by the dearest price of a target; nothing where none has a price.
+    /// What it costs by the dearest price of a target; nothing where none has a price, or where only the program tells of it,
+    /// which may be paid otherwise.
     most: Money,
 }
 

@@ -196,8 +196,9 @@ impl LeftCalls {
     }
 }
 
-/// Whether something that the newest run of an issue left to a person is approved for whom it works, and the approval is still there.
-pub async fn is_granted(key: &IssueKey, context: &RepositoryContext, left: &Arc<LeftCalls>) -> bool {
+/// Whether something that the newest run of an issue left to a person is approved for whom it works, and the approval is still there;
+/// false = all of it was decided against, `None` = a decision is still awaited.
+pub async fn is_granted(key: &IssueKey, context: &RepositoryContext, left: &Arc<LeftCalls>) -> Option<bool> {
     let (lease, left) = (context.lease(key), Arc::clone(left));
     let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
     let work = tokio::task::spawn_blocking(move || {
@@ -206,9 +207,13 @@ pub async fn is_granted(key: &IssueKey, context: &RepositoryContext, left: &Arc<
         let book = Approvals::new(&state, &repo);
         let left = left.of(&dir)?;
         let whose = left.principal?;
-        Some(left.hashes.iter().any(|hash| book.find(hash, whose, now).is_some()))
+        if left.hashes.iter().any(|hash| book.find(hash, whose, now).is_some()) {
+            return Some(true);
+        }
+        let denied = !left.hashes.is_empty() && left.hashes.iter().all(|hash| book.denial(hash).is_some());
+        denied.then_some(false)
     });
-    work.await.ok().flatten().unwrap_or(false)
+    work.await.ok().flatten()
 }
 
 /// Grants what a run proposed and the policy left to a person. Blocks.

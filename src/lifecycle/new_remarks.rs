@@ -14,10 +14,11 @@ use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::redaction::Redactor;
 use crate::domain::remark::{Remark, RemarkId, RemarkKind, ReviewState};
-use crate::domain::stop::StopDetail;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::untrusted::{fence, incoming};
 use crate::engine::new_remarks::{NewRemark, RemarksSince};
 use crate::engine::session_trace::WITHHELD;
+use crate::engine::shared_cap::is_of_the_day;
 use crate::github::Client;
 use crate::record::run_journal::RunJournal;
 
@@ -101,12 +102,24 @@ pub async fn note_changes(run: &Run<'_>) {
     }
 }
 
+/// Whether nobody read what the run was to tell, because no model answers or the day's money is used up: that says nothing of what
+/// people wrote, and another run tells it.
+pub fn are_untold(facts: &RunFacts, end: &Stop) -> bool {
+    let passes = match end.detail {
+        StopDetail::LlmUnavailable | StopDetail::AuthError | StopDetail::QuotaExceeded => true,
+        StopDetail::MaxCost => is_of_the_day(end),
+        _ => false,
+    };
+    passes && facts.totals().nobody_answered()
+}
+
 /// What the run was started with was told, if it made a visit of its own and nobody goes on with it.
 pub async fn close(run: &Run<'_>) {
     let Some(cell) = inbox(run) else { return };
     let facts = run.journal.facts();
     let begun = facts.unfinished.is_some() || facts.visits.len() > facts.imported;
-    let goes_on = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);
+    let goes_on =
+        facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown || are_untold(&facts, end));
     let told = told(&facts, usize::MAX);
     let note = move |inbox: &mut Inbox| {
         // The run that goes on with it knows from its journal what was told. Until then all of it waits: that asks for that run.

@@ -49,6 +49,8 @@ pub struct Finished {
     pub given: Money,
     /// Whether the issue's labels say how it ended.
     pub written_back: bool,
+    /// Whether nobody read what it was to tell, for a cause that passes.
+    pub untold: bool,
 }
 
 /// Takes one issue to its end.
@@ -90,7 +92,8 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         let facts = run.journal.facts();
         let written_back = facts.outcome(Effect::Labels).is_some();
         let given = facts.started.as_ref().map_or(Money::ZERO, |started| started.issue_given);
-        Finished { output, refusal: None, given, written_back }
+        let untold = facts.end.as_ref().is_some_and(|end| new_remarks::are_untold(&facts, end));
+        Finished { output, refusal: None, given, written_back, untold }
     }
     .instrument(span)
     .await;
@@ -184,5 +187,5 @@ pub fn refused(
 ) -> Finished {
     let (principal, now) = (request.principal.clone(), context.clock.now_ms());
     let output = report::not_started(Uuid::now_v7(), objective, principal, &refusal.stop, now);
-    Finished { output, refusal: Some(refusal), given: Money::ZERO, written_back: false }
+    Finished { output, refusal: Some(refusal), given: Money::ZERO, written_back: false, untold: false }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 
 use super::extender::Extender;
+use crate::domain::mapping::InstanceId;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::store::journal_file::FileJournal;
 use crate::store::journal_format::HeardLine;
@@ -13,8 +14,16 @@ use crate::store::run_dir::RunDir;
 /// What a listener is handed when a run's journal opens.
 pub type Lines = broadcast::Receiver<Arc<HeardLine>>;
 
-/// Called once when there is a journal. A slow listener finds what it missed in the directory.
-type Listen = Box<dyn FnOnce(Lines, RunDir) + Send>;
+/// A run whose journal opens.
+pub struct OpenedRun {
+    /// Where a slow listener finds what it missed.
+    pub dir: RunDir,
+    /// Its instance; `None` = the journal does not say.
+    pub instance: Option<InstanceId>,
+}
+
+/// Called once when there is a journal.
+type Listen = Box<dyn FnOnce(Lines, OpenedRun) + Send>;
 
 /// An observer's handle on one run.
 pub struct RunObserver {
@@ -26,7 +35,7 @@ pub struct RunObserver {
 
 impl RunObserver {
     /// An observer that gives the journal's lines to `listen` as soon as there is a journal.
-    pub fn new(listen: impl FnOnce(Lines, RunDir) + Send + 'static) -> Self {
+    pub fn new(listen: impl FnOnce(Lines, OpenedRun) + Send + 'static) -> Self {
         let (stop, signal) = StopHandle::new();
         Self { stop, signal, extender: Extender::default(), opened: Mutex::new(Some(Box::new(listen))) }
     }
@@ -58,7 +67,8 @@ impl RunObserver {
     pub(super) fn opened(&self, journal: &FileJournal) {
         let listen = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(listen) = listen {
-            listen(journal.listen(), journal.dir().clone());
+            let instance = journal.facts().lease.as_ref().map(|lease| lease.instance.clone());
+            listen(journal.listen(), OpenedRun { dir: journal.dir().clone(), instance });
         }
     }
 }

@@ -2,9 +2,15 @@
 
 use rmcp::ServiceError;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, ErrorCode, ErrorData, ResourceContents};
+use rmcp::transport::DynamicTransportError;
+use rmcp::transport::streamable_http_client::{HttpStatusError, StreamableHttpError};
 use serde_json::Value;
 
+use crate::domain::call_text::one_line;
 use crate::engine::tool::{ToolError, ToolOutput};
+
+/// Characters of what a server says beside an HTTP status.
+const LONGEST_REFUSAL: usize = 300;
 
 /// A call's answer. `isError` and JSON-RPC errors are for the model, with the tool's own class where it sent one (S-029).
 pub fn read(server: &str, answer: Result<CallToolResponse, ServiceError>) -> Result<ToolOutput, ToolError> {
@@ -19,15 +25,37 @@ pub fn read(server: &str, answer: Result<CallToolResponse, ServiceError>) -> Res
         Ok(_) => Err(ToolError::for_model("the tool answered with a task instead of a result")),
         Err(ServiceError::McpError(error)) => Err(refused(&error)),
         Err(ServiceError::Timeout { .. }) => Err(ToolError::Timeout),
-        Err(ServiceError::TransportClosed | ServiceError::TransportSend(_)) => {
-            Err(ToolError::for_model(format!(
-                "the MCP server {server} went away during the call; whether the call had an effect is unknown"
-            )))
-        }
+        Err(ServiceError::TransportClosed) => Err(ToolError::for_model(went_away(server))),
+        Err(ServiceError::TransportSend(error)) => Err(ToolError::for_model(not_taken(server, &error))),
         Err(ServiceError::UnexpectedResponse) => Err(ToolError::for_model(format!(
             "the MCP server {server} answered with something that is not a tool result"
         ))),
         Err(_) => Err(ToolError::for_model(format!("the MCP server {server} did not finish the call"))),
+    }
+}
+
+fn went_away(server: &str) -> String {
+    format!("the MCP server {server} went away during the call; whether the call had an effect is unknown")
+}
+
+/// A call that did not come to an answer: over HTTP the server may have said why.
+fn not_taken(server: &str, error: &DynamicTransportError) -> String {
+    let Some(error) = error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() else {
+        return went_away(server);
+    };
+    let refused = |what: &str| format!("the MCP server {server} refused the call: {what}");
+    match error {
+        StreamableHttpError::AuthRequired(_) => refused("HTTP 401"),
+        StreamableHttpError::InsufficientScope(_) => refused("HTTP 403"),
+        StreamableHttpError::HttpStatus(HttpStatusError { status: 429, retry_after, .. }) => {
+            let after = retry_after.as_ref().map(|after| format!(", try again after {after}"));
+            refused(&format!("HTTP 429{}", after.unwrap_or_default()))
+        }
+        StreamableHttpError::HttpStatus(HttpStatusError { status, .. }) => format!(
+            "the MCP server {server} answered the call with HTTP {status}; whether the call had an effect is unknown"
+        ),
+        StreamableHttpError::UnexpectedServerResponse(said) => refused(&one_line(said, LONGEST_REFUSAL)),
+        _ => went_away(server),
     }
 }
 

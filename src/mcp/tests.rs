@@ -429,6 +429,31 @@ async fn streamable_http_with_headers() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_refused_over_http_says_the_status() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let ServerTransport::Stdio { args, .. } = place.server(&["--http"]).transport else { panic!() };
+    let spec = ProcessSpec::new("python3", &place.path()).args(args).envs(place.env.clone());
+    let Piped { stdin: _open, stdout, stderr: _quiet, guard: _alive } = spawn_piped(spec).await.unwrap();
+    let mut port = String::new();
+    tokio::io::AsyncBufReadExt::read_line(&mut tokio::io::BufReader::new(stdout), &mut port).await.unwrap();
+    let url = format!("http://127.0.0.1:{}/mcp", port.trim());
+    let web =
+        place.connection(ServerConfig::new(ServerTransport::Http { url, headers: BTreeMap::new() })).await;
+    for (status, words) in [
+        (400, "refused the call: HTTP 400 Bad Request: not you"),
+        (401, "refused the call: HTTP 401"),
+        (403, "refused the call: HTTP 403"),
+        (429, "refused the call: HTTP 429, try again after 7"),
+        (503, "answered the call with HTTP 503; whether the call had an effect is unknown"),
+    ] {
+        let told = said(&web, "echo", json!({ "text": "hello", "status": status })).await.unwrap_err();
+        assert!(told.to_string().contains(words), "{status}: {told}");
+    }
+    assert_eq!(said(&web, "echo", json!({ "text": "hello" })).await.unwrap(), "hello", "it goes on");
+    web.close().await;
+}
+
+#[tokio::test]
 async fn a_session_that_the_server_has_forgotten_is_begun_anew_and_the_call_sent_again() {
     let Some(place) = Place::with(&["python3"]).await else { return };
     let ServerTransport::Stdio { args, .. } = place.server(&["--http", "--sessions"]).transport else {

@@ -87,6 +87,7 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
         home: sandbox.agent_home(place),
         sandbox: confined,
         counted: Arc::new(std::sync::Mutex::new(BTreeMap::new())),
+        paid: Arc::default(),
         program: program.clone(),
     };
     let shared = Arc::new(Shared {

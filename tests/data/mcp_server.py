@@ -1,6 +1,7 @@
 """An MCP server for tests, in plain Python: tools/list and tools/call over stdio, or over HTTP with --http.
 
 Tools: echo, big{bytes} (in lines of 40 with lines{true}), sleep{ms}, fail{class}, refuse, whoami, count, environment, exit, child.
+Over HTTP a call with the argument status{NUMBER} is answered with that status of HTTP and nothing else.
 With --changing there is change{add, drop, describe} too: it changes what is listed, and says so before it answers; an added tool answers with its name.
 Flags: --http (prints its port), --sessions (with it: sessions, forgotten whenever the tool "exit" would be called), --broken (one tool with a broken schema), --refuse-initialize, --mute, --notes FILE
 (appends what happens: start, call NAME, cancelled), --list-once (the second list is an error), --name WORD (only tools whose name begins with it).
@@ -160,6 +161,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             elif name == "exit":
                 SESSIONS.append("forgotten")
                 message["params"]["name"] = "count"
+        status = ((message.get("params") or {}).get("arguments") or {}).get("status")
+        if status:
+            self.send_response(status)
+            self.send_header("retry-after", "7")
+            self.send_header("content-length", "8")
+            self.end_headers()
+            self.wfile.write(b"not you\n")
+            return
         reply = answer(message)
         body = b"" if reply is None else json.dumps(reply).encode()
         kind = "application/json"

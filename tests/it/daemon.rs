@@ -18,6 +18,7 @@ use agentd::daemon::{
 use agentd::domain::cluster::configuration::ConfigurationSaid;
 use agentd::domain::issue::ObjectiveSource;
 use agentd::domain::issue_state::LabelsTable;
+use agentd::domain::money::Money;
 use agentd::domain::name::RepoName;
 use agentd::domain::policy::ActorPermission;
 use agentd::domain::run::{PrincipalSource, RunId};
@@ -101,6 +102,7 @@ impl Yard {
             sweep: self.sweep.clone(),
             place: None,
             issue_cap: None,
+            run_caps: (Money::ZERO, None),
         }
     }
 
@@ -140,7 +142,7 @@ impl Yard {
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             deny: Arc::new(|_, _| std::future::ready(Ok(None)).boxed()),
             others_runs: Arc::new(|_| std::future::ready(0).boxed()),
-            approved: Arc::new(|_| std::future::ready(false).boxed()),
+            approved: Arc::new(|_| std::future::ready(None).boxed()),
             questions: Default::default(),
             plan: Default::default(),
             extend: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),

@@ -242,7 +242,7 @@ async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Fi
     let view = progress::View::new(context.output, false, context.detail());
     let watch = RunObserver::new({
         let view = view.clone();
-        move |lines, dir| view.follow(lines, dir)
+        move |lines, opened| view.follow(lines, opened.dir)
     });
     let walked = pipeline::run(request, site, &watch).await;
     view.finish().await;

@@ -91,7 +91,7 @@ async fn daemon(
     let view = view.clone();
     let observe: Observe = Box::new(move |_| {
         let view = view.clone();
-        RunObserver::new(move |lines, dir| view.follow(lines, dir))
+        RunObserver::new(move |lines, opened| view.follow(lines, opened.dir))
     });
     let parts = daemon_command::parts_of(&context, shutdown, sites, (Progress::default(), observe)).await?;
     Ok(Daemon::open(parts)?)

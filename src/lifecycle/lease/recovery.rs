@@ -225,11 +225,20 @@ fn with_work(
         let Some(before) = facts.lease.as_ref().and_then(|lease| lease.previous_run) else { break };
         (run_id, facts) = (before, run_facts::read(&state.run(repo, before))?);
     }
-    let cut_off = |end: &Stop| end.success() || end.detail == StopDetail::Interrupted;
-    // What somebody let a parked run go on with was in the hands of the run that died.
-    let parked = resumed && facts.flow_end.as_ref().is_some_and(|end| end.stop.parks());
-    let whole = !parked && (facts.end.as_ref().is_none_or(cut_off) || is_unpublished(&facts));
+    let whole = is_whole(&facts, resumed);
     Ok((run_id, if whole { facts } else { reopened(facts) }))
+}
+
+/// Whether how the flow of a run ended stands: the run was cut off behind it, or did all but publish. `resumed`: a run that
+/// went on with it died before it had begun.
+fn is_whole(facts: &RunFacts, resumed: bool) -> bool {
+    let cut_off = |end: &Stop| end.success() || end.detail == StopDetail::Interrupted;
+    let ended_as = |so: fn(&Stop) -> bool| facts.flow_end.as_ref().is_some_and(|end| so(&end.stop));
+    // What somebody let a parked run go on with was in the hands of the run that died.
+    let parked = resumed && ended_as(Stop::parks);
+    // Where the record could not be written, whatever cut the run off may be over.
+    let unwritten = ended_as(|stop| stop.detail == StopDetail::OutputWriteFailed);
+    !parked && !unwritten && (facts.end.as_ref().is_none_or(cut_off) || is_unpublished(facts))
 }
 
 /// Whether the run ended because a person had to approve something, and that is approved now. A handoff is of what the model put out: the
@@ -357,5 +366,28 @@ pub async fn predecessor(
             tracing::error!(%run_id, %panic, "an earlier run could not be looked at");
             Ok(None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::stop::FlowEnd;
+
+    fn ended(flow: StopDetail, end: Option<StopDetail>) -> RunFacts {
+        let stop = |detail| Stop::new(detail, "x");
+        RunFacts { flow_end: Some(FlowEnd::failed(stop(flow))), end: end.map(stop), ..RunFacts::default() }
+    }
+
+    #[test]
+    fn a_flow_that_ended_for_a_full_disk_is_gone_on_with_and_what_else_was_cut_off_behind_its_end_is_not() {
+        let interrupted = Some(StopDetail::Interrupted);
+        for end in [None, interrupted] {
+            assert!(is_whole(&ended(StopDetail::MaxSteps, end), true));
+            assert!(!is_whole(&ended(StopDetail::OutputWriteFailed, end), false));
+            assert!(is_whole(&ended(StopDetail::QuestionPending, end), false));
+            assert!(!is_whole(&ended(StopDetail::QuestionPending, end), true));
+        }
+        assert!(!is_whole(&ended(StopDetail::MaxSteps, Some(StopDetail::MaxSteps)), false));
     }
 }

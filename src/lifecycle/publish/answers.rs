@@ -15,6 +15,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::github::{Client, Error, ErrorKind, ReviewThread};
 use crate::lifecycle::instance::briefing;
+use crate::lifecycle::new_remarks;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::Workspace;
 use crate::lifecycle::steps::outcomes;
@@ -61,7 +62,9 @@ pub async fn prove(
 
 /// Whether this run has the last word. One that is to be continued leaves it to the one that goes on.
 fn is_over(run: &Run<'_>, stop: &Stop) -> bool {
-    let goes_on = stop.parks() || matches!(stop.detail, StopDetail::Shutdown | StopDetail::ApprovalPending);
+    let goes_on = stop.parks()
+        || matches!(stop.detail, StopDetail::Shutdown | StopDetail::ApprovalPending)
+        || new_remarks::are_untold(&run.journal.facts(), stop);
     run.plan.publish != Publish::None && !goes_on
 }
 

@@ -12,6 +12,7 @@ say() { printf '%s\n' "$1"; }
 update() { say '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'"$1"'}}'; }
 words() { update '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'"$1"'"}}'; }
 permission() { say '{"jsonrpc":"2.0","id":'"$1"',"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c","kind":"edit","locations":[{"path":"'"$2"'"}]},"options":[{"optionId":"yes","name":"Yes","kind":"allow_once"},{"optionId":"no","name":"No","kind":"reject_once"}]}}'; read -r answer; }
+paid() { update '{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":'"$1"',"currency":"USD"}}'; }
 finish() { say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":100,"outputTokens":20}}}'; exit 0; }
 read -r line
 case $mode in
@@ -29,12 +30,12 @@ case $mode in
 esac
 case $line in *session/load*)
   words "old words"; say '{"jsonrpc":"2.0","id":4,"result":null}'; read -r prompt
-  FIXED; words "loaded: $(printf %s "$line" | grep -o '"sessionId":"[a-z]*"' | tr -d '"'), $(printf %s "$prompt" | grep -c 'You fix issues')"; finish ;;
+  FIXED; paid 2.0; words "loaded: $(printf %s "$line" | grep -o '"sessionId":"[a-z]*"' | tr -d '"'), $(printf %s "$prompt" | grep -c 'You fix issues')"; finish ;;
 esac
 say '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
 read -r line
 case $mode in
-  speaks-late) case $line in *'cannot be used'*) FIXED; words "anew: $(printf %s "$line" | grep -c 'You fix issues')";; esac; finish ;;
+  speaks-late) paid 1.0; case $line in *'cannot be used'*) FIXED; words "anew: $(printf %s "$line" | grep -c 'You fix issues')";; esac; finish ;;
   never-ends) words "thinking"; sleep 600 ;;
   costs) update '{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":99.5,"currency":"USD"}}'; sleep 600 ;;
   lies-about-usage) FIXED; words "done"; update '{"sessionUpdate":"usage_update","used":-1,"size":0,"cost":{"amount":-3,"currency":"USD"}}'
@@ -133,6 +134,8 @@ async fn asked_again_it_goes_on_with_its_session_where_it_can_load_one() {
         assert_eq!(code, Some(0), "{output:#}");
         assert!(message(&output).contains(words), "{words}: {output:#}");
         assert!(!message(&output).contains("old words"), "{output:#}");
+        // A loaded session tells what it has cost from its start, a new one from its own.
+        assert_eq!(output["totals"]["cost_usd"], json!(2.0), "{output:#}");
     }
     world.finish().await;
 }

@@ -283,12 +283,15 @@ async fn doctor_looks_for_programs_and_wants_no_model_where_they_do_all_the_work
     assert!(state == "ok" && words.contains("none is needed"), "{told:#}");
     let (state, words) = of(&told, "program");
     assert!(state == "warning" && words.contains("fix.sh, with your own rights"), "{told:#}");
+    assert_eq!(world.json(&["config", "check"]).await.0, Some(0), "it says the same");
     // A step that is the session's needs a model again.
     changed(&world, ".agent/fixer/steps_registry.json", |registry| {
         registry["steps"]["initial.fix"]["agentd"] = json!({"backend": "session"});
     });
     let told = world.json(&["doctor"]).await.1;
     assert_eq!(of(&told, "models").0, "problem", "{told:#}");
+    let (code, told) = world.json(&["config", "check"]).await;
+    assert!(code == Some(4) && told.to_string().contains("no model is configured"), "{told:#}");
     changed(&world, ".agent/fixer/steps_registry.json", |registry| {
         registry["steps"]["initial.fix"]["agentd"] =
             json!({"backend": "acp", "program": {"argv": ["no-such-agent"]}});

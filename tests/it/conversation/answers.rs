@@ -399,6 +399,33 @@ async fn what_has_no_thread_is_answered_in_one_comment_and_that_of_the_round_bef
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_people_wrote_while_no_model_answers_is_not_declined_and_waits_for_a_run_that_tells_it() {
+    let more = "[conversation]\nquiet_period = \"0s\"\n";
+    let (world, pull) = reviewed(more).await;
+    world.configure(&["agent = \"solo\""]);
+    world.sim.add_label(REPO, 7, "agentd:done", "ada");
+    let fault = json!({ "path": "/model/**", "kind": "status", "status": 401, "times": 1 });
+    world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
+    let daemon = Running::start(&world, &[]);
+    let ids = review(&world, pull, &json!([on(2, "Why two?")]));
+    let begun = || world.labels().contains(&"agentd:failed".to_owned());
+    until("a run that no model answers", begun).await;
+    let status = world.dir.path().join("state/daemon/status.json");
+    let waits = || std::fs::read_to_string(&status).unwrap_or_default().contains("\"model_unavailable\"");
+    until("the next one waits for the model", waits).await;
+    assert_eq!(threads(&world, pull)[0].1, Vec::<String>::new(), "nobody has declined it");
+    daemon.stop().await;
+    // Whoever does not wait for the daemon's next try has it told, too.
+    world.sim.push_replies([answers(&[(&ids[0], "answered", "Because.")])]).unwrap();
+    let asked = world.sim.model_requests().len();
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(world.told(asked).contains("Why two?"), "{}", world.told(asked));
+    assert_eq!(first_line(&threads(&world, pull)[0].1[0]), "Answered; nothing changed.");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c_i35_where_agentd_may_not_write_the_work_is_done_and_a_warning_says_so() {
     let (world, pull) = reviewed("").await;
     let ids = review(&world, pull, &json!([on(1, "A.")]));

@@ -84,6 +84,7 @@ async fn the_api_shows_a_run_from_its_start_to_its_end() {
         "{status:#}"
     );
     assert!(run["progress"]["cost_usd"].as_f64().unwrap() > 0.0, "{run:#}");
+    assert!(run["progress"]["instance"].as_str().unwrap().starts_with("agent-issue-7-"), "{run:#}");
     assert_eq!(front.json("/api/v1/issues/demo/shop/7").await["state"], "running");
     until("done", || world.labels() == ["agentd:done"]).await;
     let seen = seen.await.unwrap();
