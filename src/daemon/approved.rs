@@ -4,6 +4,9 @@ use super::main_loop::Daemon;
 use super::snapshot::IssueRef;
 use super::state_format::AskedBy;
 
+/// What is said of a call that was denied.
+const DENIED: &str = "its call was decided against; it is gone on with if that call is approved after all";
+
 impl Daemon {
     /// Goes on where a call waited for an approval that is there now.
     pub(super) async fn heed_approvals(&mut self) {
@@ -25,8 +28,7 @@ impl Daemon {
             match (self.deps.approved)(issue.clone()).await {
                 Some(true) => {}
                 Some(false) => {
-                    tracing::info!(%issue, "what waited for an approval was decided against");
-                    self.leave_parked(&issue);
+                    self.note_denied(&issue);
                     continue;
                 }
                 None => continue,
@@ -42,7 +44,18 @@ impl Daemon {
         }
     }
 
-    /// The issue is closed or gone, or its call denied: nothing goes on with it by itself.
+    /// Says that what waited was decided against. Whoever decided may think better of it, and approve it.
+    fn note_denied(&mut self, issue: &IssueRef) {
+        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+        let Some(parked) = memory.and_then(|memory| memory.parked.as_mut()) else { return };
+        if parked.text != DENIED {
+            DENIED.clone_into(&mut parked.text);
+            tracing::info!(%issue, "what waited for an approval was decided against");
+            self.save();
+        }
+    }
+
+    /// The issue is closed or gone: nothing goes on with it by itself.
     fn leave_parked(&mut self, issue: &IssueRef) {
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
         if let Some(memory) = memory {

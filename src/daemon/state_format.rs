@@ -284,7 +284,9 @@ impl IssueMemory {
     /// Nothing goes on with it by itself once it is approved.
     pub fn wait_no_more(&mut self) {
         self.requester = None;
-        self.parked.take_if(|parked| parked.requester.is_some());
+        if let Some(parked) = &mut self.parked {
+            parked.requester = None;
+        }
     }
 
     /// Whether there is nothing to remember.

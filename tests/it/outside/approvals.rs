@@ -440,25 +440,31 @@ async fn a_stop_while_a_call_waits_decides_against_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_decided_against_on_the_daemons_machine_waits_no_more() {
-    let world = solo(vec![calls(&[write("release/notes.md")])], Some(ASK), "").await;
+async fn what_was_denied_on_the_daemons_machine_is_said_and_an_approval_after_all_goes_on_with_it() {
+    let replies = vec![
+        calls(&[write("release/notes.md")]),
+        calls(&[write("release/notes.md")]),
+        reports("Done.", json!([])),
+    ];
+    let world = solo(replies, Some(ASK), "").await;
     let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
     world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"solo\""));
     let daemon = Running::start(&world, &[]);
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     until("a question", || world.labels() == ["agentd:attention"]).await;
     until("its record", || newest(&world).join("run.json").is_file()).await;
-    let state = world.dir.path().join("state/daemon/state.json");
-    let waits = || std::fs::read_to_string(&state).unwrap_or_default().contains("\"approval_pending\"");
-    until("the daemon waits", waits).await;
-    let (code, denied, _) = said(&world, &["approvals", "deny", &waiting(&world)]).await;
+    let hash = waiting(&world);
+    let (code, denied, _) = said(&world, &["approvals", "deny", &hash]).await;
     assert_eq!(code, Some(0), "{denied}");
-    until("it waits no more", || !waits()).await;
-    let (_, status, _) = said(&world, &["status"]).await;
-    assert!(!status.contains("approval"), "{status}");
+    let state = world.dir.path().join("state/daemon/state.json");
+    let is_said = || std::fs::read_to_string(&state).is_ok_and(|state| state.contains("was decided against"));
+    until("the daemon knows it", is_said).await;
+    assert_eq!(world.sim.model_requests().len(), 1, "nothing goes on");
     let (_, why, _) = said(&world, &["why", "7"]).await;
     assert!(why.contains("its call was denied"), "{why}");
+    let (code, approved, _) = said(&world, &["approvals", "approve", &hash]).await;
+    assert_eq!(code, Some(0), "{approved}");
+    until("done", || world.labels() == ["agentd:done"]).await;
     daemon.stop().await;
-    assert_eq!(world.sim.model_requests().len(), 1, "nothing goes on");
     world.finish().await;
 }
