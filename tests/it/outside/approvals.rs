@@ -231,13 +231,16 @@ async fn a_call_that_was_denied_does_not_wait_and_the_agent_is_told_so() {
     world.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_goes_on_by_itself_with_a_call_that_was_approved_on_its_machine() {
-    let replies = vec![
-        calls(&[write("release/notes.md")]),
-        calls(&[write("release/notes.md")]),
-        reports("Done.", json!([])),
-    ];
+/// Until the daemon knows that the run has ended and a call waits.
+async fn daemon_waits(world: &World) {
+    let state = world.dir.path().join("state/daemon/state.json");
+    let parked =
+        |state: String| state.contains("\"code\":\"approval_pending\"") && !state.contains("\"settling\"");
+    until("the daemon waits", || std::fs::read_to_string(&state).is_ok_and(parked)).await;
+}
+
+/// A daemon whose run has left a call to a person and ended; gives the hash of the call.
+async fn left_to_a_person(replies: Vec<ReplyFile>) -> (World, Running, String) {
     let world = solo(replies, Some(ASK), "").await;
     let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
     world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"solo\""));
@@ -246,10 +249,18 @@ async fn a_daemon_goes_on_by_itself_with_a_call_that_was_approved_on_its_machine
     until("a question", || world.labels() == ["agentd:attention"]).await;
     until("its record", || newest(&world).join("run.json").is_file()).await;
     let hash = waiting(&world);
-    let state = world.dir.path().join("state/daemon/state.json");
-    let parked =
-        |state: String| state.contains("\"code\":\"approval_pending\"") && !state.contains("\"settling\"");
-    until("the daemon waits", || std::fs::read_to_string(&state).is_ok_and(parked)).await;
+    daemon_waits(&world).await;
+    (world, daemon, hash)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_goes_on_by_itself_with_a_call_that_was_approved_on_its_machine() {
+    let (world, daemon, hash) = left_to_a_person(vec![
+        calls(&[write("release/notes.md")]),
+        calls(&[write("release/notes.md")]),
+        reports("Done.", json!([])),
+    ])
+    .await;
     let (_, why, _) = said(&world, &["why", "7"]).await;
     assert!(why.lines().next().unwrap().ends_with("; the daemon goes on by itself"), "{why}");
     let (_, status, _) = said(&world, &["status"]).await;
@@ -359,10 +370,7 @@ async fn p_037_what_is_approved_for_somebody_elses_run_lets_no_daemon_go_on_and_
     let daemon = Running::start(&world, &[]);
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     waits(&world, 2).await;
-    let state = world.dir.path().join("state/daemon/state.json");
-    let parked =
-        |state: String| state.contains("\"code\":\"approval_pending\"") && !state.contains("\"settling\"");
-    until("the daemon waits", || std::fs::read_to_string(&state).is_ok_and(parked)).await;
+    daemon_waits(&world).await;
     // An approval is looked for in each of its looks.
     let looks = || world.sim.requests().iter().filter(|one| one.target.contains("/pulls/comments?")).count();
     let before = looks();
@@ -406,14 +414,7 @@ async fn p_037_what_is_approved_for_the_runs_of_two_people_counts_for_both() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_while_a_call_waits_decides_against_the_call() {
-    let world = solo(vec![calls(&[write("release/notes.md")])], Some(ASK), "").await;
-    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
-    world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"solo\""));
-    let daemon = Running::start(&world, &[]);
-    world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    until("a question", || world.labels() == ["agentd:attention"]).await;
-    until("its record", || newest(&world).join("run.json").is_file()).await;
-    let hash = waiting(&world);
+    let (world, daemon, hash) = left_to_a_person(vec![calls(&[write("release/notes.md")])]).await;
     let comments = || -> Vec<String> {
         world.sim.issue("demo/shop", 7).unwrap().comments.into_iter().map(|comment| comment.body).collect()
     };
@@ -441,19 +442,12 @@ async fn a_stop_while_a_call_waits_decides_against_the_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_denied_on_the_daemons_machine_is_said_and_an_approval_after_all_goes_on_with_it() {
-    let replies = vec![
+    let (world, daemon, hash) = left_to_a_person(vec![
         calls(&[write("release/notes.md")]),
         calls(&[write("release/notes.md")]),
         reports("Done.", json!([])),
-    ];
-    let world = solo(replies, Some(ASK), "").await;
-    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
-    world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"solo\""));
-    let daemon = Running::start(&world, &[]);
-    world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    until("a question", || world.labels() == ["agentd:attention"]).await;
-    until("its record", || newest(&world).join("run.json").is_file()).await;
-    let hash = waiting(&world);
+    ])
+    .await;
     let (code, denied, _) = said(&world, &["approvals", "deny", &hash]).await;
     assert_eq!(code, Some(0), "{denied}");
     let state = world.dir.path().join("state/daemon/state.json");
