@@ -314,7 +314,7 @@ impl AgentVisit<'_> {
             Arc::clone(&self.outputs),
             launched,
         )?;
-        let (mut over, mut served, mut noted) = (None, None, None);
+        let (mut over, mut served, mut noted) = (None, None, (None, None));
         let fingerprint = sha256_hex(task.prompt.as_bytes());
         let shared = Arc::new(self.open_share().await?);
         let called = {
@@ -448,13 +448,14 @@ impl AgentVisit<'_> {
     fn note_so_far(
         &self,
         so_far: &AgentOutput,
-        noted: &mut Option<TokenUsage>,
+        noted: &mut (Option<TokenUsage>, Option<Money>),
         (fingerprint, started, timestamp): (&str, Instant, i64),
     ) -> Result<Money, Abort> {
         let used = self.lines(so_far, fingerprint, (started, timestamp), None);
         let counts = used.iter().map(|(used, _)| used.counts()).sum();
-        if so_far.tokens() != *noted {
-            *noted = so_far.tokens();
+        let told = (so_far.tokens(), so_far.cost);
+        if told != *noted {
+            *noted = told;
             let entries = used.into_iter().map(|(_, entry)| *entry).collect();
             self.record.note(Event::AgentSpent { entries })?;
         }
