@@ -7,7 +7,7 @@ use super::main_loop::Daemon;
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, GoesOn, Pause, PauseCause};
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::Stop;
 use crate::engine::shared_cap::is_of_the_day;
 
 /// The first pause after an end for which no model answered, and the longest.
@@ -19,13 +19,10 @@ const MOST: u32 = 8;
 impl PauseCause {
     /// Why runs of the repository wait after an end.
     pub(super) fn of(stop: &Stop) -> Option<Self> {
-        match stop.detail {
-            StopDetail::MaxCost if is_of_the_day(stop) => Some(Self::Day),
-            StopDetail::LlmUnavailable | StopDetail::AuthError | StopDetail::QuotaExceeded => {
-                Some(Self::Model)
-            }
-            _ => None,
+        if is_of_the_day(stop) {
+            return Some(Self::Day);
         }
+        stop.detail.is_for_want_of_a_model().then_some(Self::Model)
     }
 }
 
@@ -130,6 +127,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::stop::StopDetail;
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()

@@ -53,6 +53,11 @@ macro_rules! stop_details {
 }
 
 impl StopDetail {
+    /// Whether it is an end for which no model answered: it is away, refuses the key, or has a quota that is used up.
+    pub fn is_for_want_of_a_model(self) -> bool {
+        matches!(self, Self::LlmUnavailable | Self::AuthError | Self::QuotaExceeded)
+    }
+
     /// Whether a run that ends so leaves its issue parked.
     pub fn parks(self) -> bool {
         matches!(self, Self::QuestionPending | Self::PlanPending | Self::Taken)

@@ -105,12 +105,7 @@ pub async fn note_changes(run: &Run<'_>) {
 /// Whether nobody read what the run was to tell, because no model answers or the day's money is used up: that says nothing of what
 /// people wrote, and another run tells it.
 pub fn are_untold(facts: &RunFacts, end: &Stop) -> bool {
-    let passes = match end.detail {
-        StopDetail::LlmUnavailable | StopDetail::AuthError | StopDetail::QuotaExceeded => true,
-        StopDetail::MaxCost => is_of_the_day(end),
-        _ => false,
-    };
-    passes && facts.totals().nobody_answered()
+    (end.detail.is_for_want_of_a_model() || is_of_the_day(end)) && facts.totals().nobody_answered()
 }
 
 /// What the run was started with was told, if it made a visit of its own and nobody goes on with it.
