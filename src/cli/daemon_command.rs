@@ -22,7 +22,7 @@ use crate::config::cluster_file::StoreKind;
 use crate::daemon::status_format::{IssueStatus, Status};
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, Dependencies, Limits, OpenWith, Progress, Reload, StartRequest,
-    Watched, abandons, approved, approves, clean_ups, denies, extends, finds_left, give_backs,
+    Watched, abandons, approved, approves, clean_ups, denies, ends_calls, extends, finds_left, give_backs,
     in_one_sentence, runs_of_others, starts, takes, takes_as_asked, unfinished,
 };
 use crate::domain::cluster::session::renewal;
@@ -399,6 +399,7 @@ pub(super) async fn parts_of(
         abandon: abandons(&sites),
         approve: approves(&sites),
         deny: denies(&sites),
+        end_calls: ends_calls(&sites),
         approved: approved(&sites),
         questions: config.questions.clone(),
         plan: config.plan.clone(),

@@ -304,7 +304,7 @@ impl Transcript {
                 Vec::new()
             }
             Event::EffectDone { effect, outcome } => self.said(format!("{}: {outcome}", effect.as_str())),
-            Event::EffectFailed { effect, message } => {
+            Event::EffectFailed { effect, message, .. } => {
                 self.failed(format!("! {} failed: {message}", effect.as_str()))
             }
             Event::RunEnded { stop } if self.detail == Detail::Dialogue => {

@@ -1,8 +1,12 @@
 //! Approvals on this machine: an issue whose call was approved there is worked on again, for whoever asked for it.
 
 use super::main_loop::Daemon;
+use super::parked::PULL_REQUEST_OVER;
 use super::snapshot::IssueRef;
-use super::state_format::AskedBy;
+use super::state_format::{AskedBy, ParkedLabel};
+use crate::domain::issue::IssueKey;
+use crate::github::Error;
+use crate::record::rendering;
 
 /// What is said of a call that was denied.
 const DENIED: &str = "its call was decided against; it is gone on with if that call is approved after all";
@@ -28,7 +32,7 @@ impl Daemon {
             match (self.deps.approved)(issue.clone()).await {
                 Some(true) => {}
                 Some(false) => {
-                    self.note_denied(&issue);
+                    self.note_denied(&issue).await;
                     continue;
                 }
                 None => continue,
@@ -45,14 +49,54 @@ impl Daemon {
     }
 
     /// Says that what waited was decided against. Whoever decided may think better of it, and approve it.
-    fn note_denied(&mut self, issue: &IssueRef) {
-        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
-        let Some(parked) = memory.and_then(|memory| memory.parked.as_mut()) else { return };
-        if parked.text != DENIED {
-            DENIED.clone_into(&mut parked.text);
-            tracing::info!(%issue, "what waited for an approval was decided against");
-            self.save();
+    async fn note_denied(&mut self, issue: &IssueRef) {
+        let is_new = |parked: &&mut ParkedLabel| parked.text != DENIED;
+        if self.parked(issue).filter(is_new).is_none() {
+            return;
         }
+        if let Err(error) = self.tell_dropped(issue, DENIED).await {
+            tracing::warn!(%issue, %error, "that a call was decided against could not be told");
+            if error.is_transient() {
+                return;
+            }
+        }
+        if let Some(parked) = self.parked(issue) {
+            DENIED.clone_into(&mut parked.text);
+        }
+        tracing::info!(%issue, "what waited for an approval was decided against");
+        self.save();
+    }
+
+    /// The comment that asked for approvals says that nobody is asked any more, and why.
+    pub(super) async fn tell_dropped(&self, issue: &IssueRef, why: &str) -> Result<(), Error> {
+        let client = self.quick_client();
+        let marker = rendering::request_marker(&IssueKey::Number(issue.number), "approval");
+        if client.find_comment(&issue.repo, issue.number, &marker).await?.is_some() {
+            let text = rendering::approval_dropped(why);
+            client.ensure_comment(&issue.repo, issue.number, &marker, &text).await?;
+        }
+        Ok(())
+    }
+
+    /// The pull request is over, and with it the calls that a follow-up run left to people.
+    pub(super) async fn end_round_calls(&mut self, issue: &IssueRef) -> Result<(), String> {
+        let Some(run) = (self.deps.end_calls)(issue.clone()).await? else { return Ok(()) };
+        tracing::info!(%issue, %run, "what waited for an approval is over with the pull request");
+        if let Some(memory) =
+            self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
+        {
+            memory.wait_no_more();
+        }
+        let told = async {
+            self.tell_dropped(issue, PULL_REQUEST_OVER).await?;
+            let status = rendering::marker(&IssueKey::Number(issue.number));
+            let found = self.quick_client().find_comment(&issue.repo, issue.number, &status).await?;
+            match found.filter(|found| found.body.contains(&run.to_string())) {
+                Some(found) => self.tell_status_over(issue, (run, &found.body), PULL_REQUEST_OVER).await,
+                None => Ok(()),
+            }
+        };
+        told.await.map_err(|error| error.to_string())
     }
 
     /// The issue is closed or gone: nothing goes on with it by itself.

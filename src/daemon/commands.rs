@@ -430,6 +430,11 @@ impl Daemon {
             Ok(denied) => denied,
             Err(why) => return why,
         };
+        if denied.is_some()
+            && let Err(error) = self.tell_dropped(issue, &format!("{login} decided against it")).await
+        {
+            tracing::warn!(%issue, %error, "that a call was decided against could not be told");
+        }
         let denied = denied.map(|calls| {
             if let Some(memory) =
                 self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::run_progress::Progress;
 use super::snapshot::Limits;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Deny, Extend, FindLeft, GiveBack, OthersRuns, Start, Take,
+    Abandon, Approve, Approved, CleanUp, Deny, EndCalls, Extend, FindLeft, GiveBack, OthersRuns, Start, Take,
     TakeAsAsked, UnfinishedRun,
 };
 use crate::config::checks_file::ChecksTable;
@@ -105,6 +105,8 @@ pub struct Dependencies {
     pub approve: Approve,
     /// How proposals that wait are decided against.
     pub deny: Deny,
+    /// How they are ended with a pull request.
+    pub end_calls: EndCalls,
     /// What becomes of questions.
     pub questions: QuestionsTable,
     /// What becomes of plans.

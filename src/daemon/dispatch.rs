@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use super::outcome::RunSummary;
 use super::snapshot;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Deny, Extend, FindLeft, Gift, GiveBack, MoneyGiven, OthersRuns,
-    RunHandle, Start, StartRequest, Take, TakeAsAsked, UnfinishedRun,
+    Abandon, Approve, Approved, CleanUp, Deny, EndCalls, Extend, FindLeft, Gift, GiveBack, MoneyGiven,
+    OthersRuns, RunHandle, Start, StartRequest, Take, TakeAsAsked, UnfinishedRun,
 };
 use crate::domain::event::RequestOptions;
 use crate::domain::issue::IssueKey;
@@ -137,6 +137,19 @@ pub fn denies(repositories: &[RepositoryContext]) -> Deny {
             };
             let names: Vec<String> = denied.iter().map(name).collect();
             Ok(Some(names.join(", ")).filter(|names| !names.is_empty()))
+        }
+        .boxed()
+    })
+}
+
+/// Ends what follow-up runs in these repositories left to people.
+pub fn ends_calls(repositories: &[RepositoryContext]) -> EndCalls {
+    let repositories = by_name(repositories);
+    Arc::new(move |issue| {
+        let found = of(&repositories, &issue);
+        async move {
+            let (context, key) = found.map_err(|refusal| refusal.to_string())?;
+            approval::end_with_pull_request(&key, &context).await.map_err(|error| error.to_string())
         }
         .boxed()
     })
@@ -454,6 +467,7 @@ fn summary(walked: Finished) -> RunSummary {
         given: walked.given,
         labels_written: walked.written_back,
         failed_before_work,
+        unpublished: walked.unpublished,
         other_definition: None,
     }
 }

@@ -286,6 +286,9 @@ impl Daemon {
         if let Err(error) = self.end_round_parked(issue).await {
             tracing::warn!(%issue, %error, "what a follow-up run waits for is left behind");
         }
+        if let Err(error) = self.end_round_calls(issue).await {
+            tracing::warn!(%issue, %error, "what waits for an approval is left behind");
+        }
         if let Some(watch) = self.watch_of(&issue.repo) {
             watch.state.attend.remove(&issue.number);
         }

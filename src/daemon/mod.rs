@@ -57,7 +57,7 @@ pub use cluster::Waiting;
 pub use cron::{CronError, due, next};
 pub use dependencies::{Dependencies, Reload, Watched};
 pub use dispatch::{
-    OpenWith, abandons, approved, approves, clean_ups, denies, extends, finds_left, give_backs,
+    OpenWith, abandons, approved, approves, clean_ups, denies, ends_calls, extends, finds_left, give_backs,
     runs_of_others, starts, takes, takes_as_asked, unfinished,
 };
 pub use hints::Hints;

@@ -31,7 +31,7 @@ impl Daemon {
         let mut is_told_again = false;
         let requester = memory.and_then(|memory| {
             match &mut memory.followed {
-                Some(followed) if summary.failed_before_work && PauseCause::of(&summary.stop).is_some() => {
+                Some(followed) if summary.failed_before_work && PauseCause::of(&summary).is_some() => {
                     is_told_again = followed.was_unanswered();
                 }
                 Some(followed) if summary.failed_before_work => followed.failed_before_work(now),
@@ -126,7 +126,7 @@ impl Daemon {
         disk.is_some_and(|(free, needs)| free < needs)
     }
 
-    fn parked(&mut self, issue: &IssueRef) -> Option<&mut ParkedLabel> {
+    pub(super) fn parked(&mut self, issue: &IssueRef) -> Option<&mut ParkedLabel> {
         self.watch_of(&issue.repo)?.state.issues.get_mut(&issue.number)?.parked.as_mut()
     }
 

@@ -20,6 +20,8 @@ pub struct RunSummary {
     pub labels_written: bool,
     /// Whether it failed before its first visit, or no model answered in it: nobody has worked on what it was for.
     pub failed_before_work: bool,
+    /// Whether its work is done and not published, because another service could not be reached.
+    pub unpublished: bool,
     /// The newest run of the issue, where what that one did is of another definition than the node's.
     pub other_definition: Option<RunId>,
 }
@@ -34,6 +36,7 @@ impl From<Stop> for RunSummary {
             given: Money::ZERO,
             labels_written: false,
             failed_before_work: false,
+            unpublished: false,
             other_definition: None,
         }
     }

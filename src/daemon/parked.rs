@@ -18,11 +18,15 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::plan::PlanVerdict;
 use crate::domain::question::Question;
 use crate::domain::remark::{Remark, Standing};
+use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::github::{Error, Fetched};
 use crate::issue::{shown_lease, status_comment};
 use crate::record::rendering;
 use crate::store::port::StoreError;
+
+/// Why nobody is waited for any more, where what a follow-up run is about is over.
+pub(super) const PULL_REQUEST_OVER: &str = "the pull request was merged or closed";
 
 /// Why a parked issue could not be looked after now.
 #[derive(Debug, thiserror::Error)]
@@ -188,7 +192,7 @@ impl Daemon {
             parked.unlabelled && matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. })
         };
         let Some(parked) = known.now().filter(asks) else { return Ok(()) };
-        if let Err(error) = self.tell_over(issue, parked, "the pull request was merged or closed").await {
+        if let Err(error) = self.tell_over(issue, parked, PULL_REQUEST_OVER).await {
             tracing::warn!(%issue, %error, "that nothing is waited for any more could not be told");
         }
         cell.update(|issue| end(issue, "pull_request_over")).await?;
@@ -378,18 +382,28 @@ impl Daemon {
         }
         let status = rendering::marker(&key);
         let found = client.find_comment(&issue.repo, issue.number, &status).await?;
-        if let Some(found) = found.filter(|found| shown_lease::shows_parked(&found.body)) {
-            let trigger = &self.deps.labels.trigger;
-            let pull = found.body.lines().find(|line| line.starts_with("Pull request: "));
-            let pull = pull.map_or_else(String::new, |line| format!("\n{line}\n"));
-            let text = format!(
-                "**A person was waited for, and is no more:** {why}.\n{pull}\nFor another run on the same branch, put the label \
-                 `{trigger}` on again.\n\nrun `{}`\n",
-                parked.run_id
-            );
-            let of = (&issue.repo, issue.number);
-            status_comment::ensure(&client, self.deps.state.store(), of, &text).await?;
+        match found.filter(|found| shown_lease::shows_parked(&found.body)) {
+            Some(found) => self.tell_status_over(issue, (parked.run_id, &found.body), why).await,
+            None => Ok(()),
         }
+    }
+
+    /// The issue's status comment, which reads so, says that a run waits for nobody any more, and why.
+    pub(super) async fn tell_status_over(
+        &self,
+        issue: &IssueRef,
+        (run, body): (RunId, &str),
+        why: &str,
+    ) -> Result<(), Error> {
+        let trigger = &self.deps.labels.trigger;
+        let pull = body.lines().find(|line| line.starts_with("Pull request: "));
+        let pull = pull.map_or_else(String::new, |line| format!("\n{line}\n"));
+        let text = format!(
+            "**A person was waited for, and is no more:** {why}.\n{pull}\nFor another run on the same branch, put the label \
+             `{trigger}` on again.\n\nrun `{run}`\n"
+        );
+        let of = (&issue.repo, issue.number);
+        status_comment::ensure(&self.quick_client(), self.deps.state.store(), of, &text).await?;
         Ok(())
     }
 

@@ -1,28 +1,30 @@
-//! Ends that say nothing of the issue and would meet every other run as well: the day's money is used up, or no model answers. Runs of
-//! the repository wait then, and the one that met it is gone on with.
+//! Ends that say nothing of the issue and would meet every other run as well: the day's money is used up, no model answers, or nothing can
+//! be published. Runs of the repository wait then, and the one that met it is gone on with.
 
 use chrono::{DateTime, Days, NaiveTime, TimeDelta, Utc};
 
 use super::main_loop::Daemon;
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
-use super::state_format::{AskedBy, GoesOn, Pause, PauseCause};
-use crate::domain::stop::Stop;
+use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause};
 use crate::engine::shared_cap::is_of_the_day;
 
-/// The first pause after an end for which no model answered, and the longest.
+/// The first pause after an end for which a service did not answer, and the longest.
 const FIRST: TimeDelta = TimeDelta::minutes(1);
 const LONGEST: TimeDelta = TimeDelta::minutes(30);
-/// How often a run for which no model answered is gone on with by itself.
+/// How often such a run is gone on with by itself.
 const MOST: u32 = 8;
 
 impl PauseCause {
     /// Why runs of the repository wait after an end.
-    pub(super) fn of(stop: &Stop) -> Option<Self> {
-        if is_of_the_day(stop) {
+    pub(super) fn of(summary: &RunSummary) -> Option<Self> {
+        if is_of_the_day(&summary.stop) {
             return Some(Self::Day);
         }
-        stop.detail.is_for_want_of_a_model().then_some(Self::Model)
+        if summary.unpublished {
+            return Some(Self::Remote);
+        }
+        summary.stop.detail.is_for_want_of_a_model().then_some(Self::Model)
     }
 }
 
@@ -32,7 +34,7 @@ impl Pause {
         let times = before.filter(|before| before.cause == cause).map_or(0, |before| before.times) + 1;
         let until = match cause {
             PauseCause::Day => next_day(now),
-            PauseCause::Model => now + (FIRST * (1 << (times - 1).min(16))).min(LONGEST),
+            PauseCause::Model | PauseCause::Remote => now + (FIRST * (1 << (times - 1).min(16))).min(LONGEST),
         };
         Self { cause, until, text: text.to_owned(), times }
     }
@@ -42,6 +44,7 @@ impl Pause {
         match self.cause {
             PauseCause::Day => "day_budget_spent",
             PauseCause::Model => "model_unavailable",
+            PauseCause::Remote => "remote_unavailable",
         }
     }
 
@@ -50,6 +53,9 @@ impl Pause {
         match self.cause {
             PauseCause::Day => "wait, or raise budgets.max_cost_per_day: the daemon reads it again",
             PauseCause::Model => "agentd doctor asks the model; the daemon tries again by itself",
+            PauseCause::Remote => {
+                "wait; the daemon publishes what is done by itself, and agentd doctor tries the remote"
+            }
         }
     }
 
@@ -57,9 +63,14 @@ impl Pause {
     pub fn holds(&self, now: DateTime<Utc>) -> bool {
         let longest = match self.cause {
             PauseCause::Day => TimeDelta::days(1),
-            PauseCause::Model => LONGEST,
+            PauseCause::Model | PauseCause::Remote => LONGEST,
         };
         self.until > now && self.until - now <= longest
+    }
+
+    /// Whether it is one for an issue: what a run has only to publish costs nothing, and may be tried whenever somebody asks.
+    pub(super) fn is_for(&self, issue: &IssueMemory) -> bool {
+        self.cause != PauseCause::Remote || issue.goes_on.is_none()
     }
 }
 
@@ -75,9 +86,15 @@ impl Daemon {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let memory = watch.state.issues.entry(issue.number).or_default();
         let tries = memory.goes_on.take().map_or(0, |before| before.tries);
-        let Some(cause) = PauseCause::of(&summary.stop) else {
-            // A run that ended otherwise says that a model answers, and nothing of the day's money: it may have set some aside before.
-            watch.state.pause.take_if(|pause| pause.cause == PauseCause::Model);
+        let Some(cause) = PauseCause::of(summary) else {
+            // A run that ended otherwise says that a model answers, and nothing of the day's money: it may have set some aside before. One that
+            // reached its objective has published what it did.
+            let is_over = |pause: &mut Pause| match pause.cause {
+                PauseCause::Day => false,
+                PauseCause::Model => true,
+                PauseCause::Remote => summary.stop.success(),
+            };
+            watch.state.pause.take_if(is_over);
             return;
         };
         let pause = Pause::after(watch.state.pause.as_ref(), cause, &summary.stop.message, now);
@@ -127,7 +144,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::stop::StopDetail;
+    use crate::domain::stop::{Stop, StopDetail};
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()
@@ -150,9 +167,13 @@ mod tests {
 
     #[test]
     fn only_what_meets_every_run_makes_a_pause() {
-        let of = |detail, message: &str| PauseCause::of(&Stop::new(detail, message));
+        let of = |detail, message: &str| PauseCause::of(&RunSummary::from(Stop::new(detail, message)));
         assert_eq!(of(StopDetail::LlmUnavailable, "x"), Some(PauseCause::Model));
         assert_eq!(of(StopDetail::MaxCost, "The budget of $1 does not cover the next request"), None);
         assert_eq!(of(StopDetail::Completed, "x"), None);
+        let unpublished =
+            |unpublished| RunSummary { unpublished, ..Stop::new(StopDetail::GitError, "x").into() };
+        assert_eq!(PauseCause::of(&unpublished(true)), Some(PauseCause::Remote));
+        assert_eq!(PauseCause::of(&unpublished(false)), None);
     }
 }

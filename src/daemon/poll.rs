@@ -344,6 +344,7 @@ impl Watch {
             let issue = IssueRef { repo: self.watched.name.clone(), number };
             let memory = self.state.issues.get(&number).cloned().unwrap_or_default();
             let known = self.known.get(&number).filter(|known| known.holds(snapshot, frame.now));
+            let pause = self.state.pause.clone().filter(|pause| pause.is_for(&memory));
             Some(Facts {
                 poll: poll.clone(),
                 seen: seen(snapshot),
@@ -360,7 +361,7 @@ impl Watch {
                 waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, number)),
                 is_round: self.pulls.wanted.contains_key(&number),
                 money_used_up: self.money_used_up.get(&number).copied(),
-                pause: self.state.pause.clone(),
+                pause,
                 disk,
                 now: frame.now,
                 issue,

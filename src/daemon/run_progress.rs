@@ -213,7 +213,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
             return None;
         }
         Event::EffectDone { effect, outcome } => format!("{}: {outcome}", effect.as_str()),
-        Event::EffectFailed { effect, message } => format!("{} failed: {message}", effect.as_str()),
+        Event::EffectFailed { effect, message, .. } => format!("{} failed: {message}", effect.as_str()),
         Event::RunEnded { stop } => {
             run.doing = ENDED.to_owned();
             format!("{} ({})", stop.reason(), stop.detail)

@@ -394,6 +394,7 @@ const RULES: &[Rule] = &[
     ("issue_has_money", has_money),
     ("day_has_money", |facts, _| not_paused(facts, PauseCause::Day, "no run met the end of the day's money")),
     ("model_answers", |facts, _| not_paused(facts, PauseCause::Model, "as far as the last run knows")),
+    ("remote_answers", |facts, _| not_paused(facts, PauseCause::Remote, "as far as the last run knows")),
     ("actor_may_trigger", admitted),
     ("waits_for_nothing", free_of_dependencies),
     ("disk_has_room", disk_has_room),

@@ -128,6 +128,8 @@ pub enum PauseCause {
     Day,
     /// A model that answers.
     Model,
+    /// A remote and a GitHub that take what is done.
+    Remote,
 }
 
 /// Why no run of a repository begins before a time.

@@ -49,6 +49,10 @@ pub type Approve =
 pub type Deny =
     Arc<dyn Fn(IssueRef, Principal) -> BoxFuture<'static, Result<Option<String>, String>> + Send + Sync>;
 
+/// Ends what a follow-up run left to a person, since its pull request is over. Gives the run, `None` where nothing waited. The command line
+/// provides it.
+pub type EndCalls = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, Result<Option<RunId>, String>> + Send + Sync>;
+
 /// Gives an issue more money. Gives what it may cost then, or why nothing was changed, both for people. The command line
 /// provides it.
 pub type Extend = Arc<dyn Fn(IssueRef, Gift) -> BoxFuture<'static, Result<MoneyGiven, String>> + Send + Sync>;

@@ -54,6 +54,8 @@ pub async fn gather(
         .flat_map(|status| &status.repositories)
         .find(|of| of.repo == repo)
         .and_then(|of| of.error.clone());
+    let pause = state.repositories.get(&repo).and_then(|of| of.pause.clone());
+    let pause = pause.filter(|pause| pause.is_for(&memory));
     let mut facts = Facts {
         issue: IssueRef { repo: repo.clone(), number },
         poll: failing.map_or(Poll::Fresh, Poll::Failed),
@@ -72,7 +74,7 @@ pub async fn gather(
         waits_for: around.waits_for,
         is_round: false,
         money_used_up: around.money_used_up,
-        pause: state.repositories.get(&repo).and_then(|of| of.pause.clone()),
+        pause,
         disk: around
             .watched
             .place

@@ -11,7 +11,7 @@ use super::run::{Principal, RunId};
 /// Version of [`Denial`].
 pub const DENIAL_SCHEMA: &str = "agentd.denial.v1";
 
-/// A person's decision against a proposal: it does not wait any more, and whoever makes it again is told so.
+/// A decision against a proposal: it does not wait any more, and whoever makes it again is told so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Denial {
@@ -27,10 +27,20 @@ pub struct Denial {
     pub issue: IssueKey,
     /// The run whose proposal waited.
     pub run_id: RunId,
-    /// Who decided.
+    /// Who decided; where nobody did, for whom the run worked.
     pub decided_by: Principal,
     /// When.
     pub decided_at: DateTime<Utc>,
+    /// Why nobody has to decide any more, such as the end of a pull request. The run's proposal is not approved after all then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+}
+
+impl Denial {
+    /// Whether nobody decides any more on what a run proposed.
+    pub fn ends(&self, run: RunId) -> bool {
+        self.over.is_some() && self.run_id == run
+    }
 }
 
 /// Version of [`Approval`].

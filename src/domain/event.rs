@@ -262,6 +262,9 @@ pub enum Event {
         effect: Effect,
         /// Public text.
         message: String,
+        /// Whether a later try may succeed without a person's help.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        transient: bool,
     },
     /// A budget passed its soft ratio.
     BudgetSoftLimit {

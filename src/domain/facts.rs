@@ -102,8 +102,13 @@ pub enum EffectState {
     Planned,
     /// There, with its outcome.
     Done(String),
-    /// Not done, with the public reason.
-    Failed(String),
+    /// Not done.
+    Failed {
+        /// The public reason.
+        message: String,
+        /// Whether a later try may succeed without a person's help.
+        transient: bool,
+    },
 }
 
 /// Whether an event tells what whoever ended a dead run found out: the run has ended with its last event before.
@@ -214,7 +219,9 @@ impl RunFacts {
             Event::Verified(command) => self.verification.push(command),
             Event::EffectPlanned { effect } => self.effect(effect, EffectState::Planned),
             Event::EffectDone { effect, outcome } => self.effect(effect, EffectState::Done(outcome)),
-            Event::EffectFailed { effect, message } => self.effect(effect, EffectState::Failed(message)),
+            Event::EffectFailed { effect, message, transient } => {
+                self.effect(effect, EffectState::Failed { message, transient });
+            }
             Event::RunEnded { stop } => self.end = Some(stop),
             Event::ItemRecorded { ref item, .. } => {
                 self.follow_handoff(item);
@@ -244,6 +251,23 @@ impl RunFacts {
     fn effect(&mut self, effect: Effect, state: EffectState) {
         self.effects.retain(|(known, _)| *known != effect);
         self.effects.push((effect, state));
+    }
+
+    /// Whether all the work was done and committed, and only publishing failed. Then the successor publishes, and no model
+    /// is asked again.
+    pub fn is_unpublished(&self) -> bool {
+        let refused = |end: &Stop| matches!(end.detail, StopDetail::GithubError | StopDetail::GitError);
+        self.committed.is_some()
+            && self.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
+            && self.end.as_ref().is_some_and(refused)
+    }
+
+    /// Whether it was not published because another service could not be reached then.
+    pub fn is_unpublished_for_now(&self) -> bool {
+        let publishes = |effect: Effect| !matches!(effect, Effect::Comment | Effect::Labels);
+        let passes = |state: &EffectState| matches!(state, EffectState::Failed { transient: true, .. });
+        self.is_unpublished()
+            && self.effects.iter().any(|(effect, state)| publishes(*effect) && passes(state))
     }
 
     /// Where an effect stands.

@@ -73,7 +73,7 @@ pub fn of(facts: &RunFacts) -> Vec<FailureRecord> {
         seen.note(&what, Severity::High, last_visit, "the pull request is a draft");
     }
     for (effect, state) in &facts.effects {
-        if let EffectState::Failed(message) = state {
+        if let EffectState::Failed { message, .. } = state {
             let what = format!("effect:{} {message}", effect.as_str());
             seen.note(&what, Severity::High, last_visit, "the work is kept on the local branch");
         }

@@ -21,6 +21,8 @@ pub struct Hardening {
     pub partial: bool,
     /// Whether agentd made the clone without the contents of files, and brings them itself.
     pub blobless: bool,
+    /// Whether commits are to be signed, whoever says so.
+    pub signs: bool,
     /// What the operator's own configuration rewrites addresses to.
     pub rewritten_to: Vec<String>,
 }
@@ -47,15 +49,19 @@ pub fn judge(listing: &[u8]) -> Hardening {
     let mut fields = text.split('\0');
     let mut own = Vec::new();
     let mut operators = Vec::new();
+    let mut signs = false;
     while let (Some(scope), Some(entry)) = (fields.next(), fields.next()) {
         let (key, value) = entry.split_once('\n').unwrap_or((entry, "true"));
+        if key == "commit.gpgsign" {
+            signs = !matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0" | "");
+        }
         match scope {
             "local" | "worktree" => own.push(key),
             "global" => operators.push((key, value)),
             _ => {}
         }
     }
-    let mut hardening = Hardening::default();
+    let mut hardening = Hardening { signs, ..Hardening::default() };
     for (key, _) in &operators {
         let parts = Key::of(key);
         if parts.section == "url" && matches!(parts.name, "insteadof" | "pushinsteadof") {

@@ -37,6 +37,8 @@ mod quick_snapshot;
 pub mod scratch;
 pub mod merge_base_in;
 pub mod commit;
+mod fold;
+mod signing;
 pub mod by_hand;
 pub mod outgoing;
 pub mod sandbox_git;

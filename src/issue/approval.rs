@@ -117,10 +117,15 @@ impl Decision {
             Self::Denied(denial) => Some(denial.decided_at),
         }
     }
+
+    /// Whether nobody decides any more on what a run proposed.
+    fn ends(&self, run: RunId) -> bool {
+        matches!(self, Self::Denied(denial) if denial.ends(run))
+    }
 }
 
 /// What a run left to a person, each proposal with what was decided on it since. Nothing, where the run reached its objective
-/// all the same. Blocks.
+/// all the same, and nothing that is over. Blocks.
 pub fn waiting<'a>(
     state: &StateDir,
     dir: &RunDir,
@@ -132,7 +137,8 @@ pub fn waiting<'a>(
     }
     let Some(whose) = principal(facts) else { return Vec::new() };
     let decided = |hash: &str| decision(state, &dir.repo, (hash, whose), now);
-    summary_text::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash))).collect()
+    let left = summary_text::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash)));
+    left.filter(|(_, decision)| !decision.ends(dir.run_id)).collect()
 }
 
 /// For whom a run works.
@@ -224,7 +230,7 @@ pub fn grant(
     approval: &NewApproval,
     now: DateTime<Utc>,
 ) -> Result<(Approval, SuspendedProposal), NotApproved> {
-    let (lease, proposal) = named(dir, facts, &approval.proposal)?;
+    let (lease, proposal) = named(state, dir, facts, &approval.proposal)?;
     let holds = TimeDelta::from_std(approval.holds).map_err(|_| NotApproved::TooLong)?;
     let grant = Approval {
         schema_version: APPROVAL_SCHEMA.to_owned(),
@@ -250,8 +256,19 @@ pub fn deny(
     (proposal, decided_by): (&str, Principal),
     now: DateTime<Utc>,
 ) -> Result<(Denial, SuspendedProposal), NotApproved> {
-    let (lease, proposal) = named(dir, facts, proposal)?;
-    let denial = Denial {
+    let (lease, proposal) = named(state, dir, facts, proposal)?;
+    let denial = denial((dir, lease), proposal, decided_by, now);
+    Approvals::new(state, &dir.repo).deny(&denial)?;
+    Ok((denial, proposal.clone()))
+}
+
+fn denial(
+    (dir, lease): (&RunDir, &LeaseTaken),
+    proposal: &SuspendedProposal,
+    decided_by: Principal,
+    now: DateTime<Utc>,
+) -> Denial {
+    Denial {
         schema_version: DENIAL_SCHEMA.to_owned(),
         proposal_hash: proposal.proposal_hash.clone(),
         resource: proposal.resource.clone(),
@@ -260,22 +277,25 @@ pub fn deny(
         run_id: dir.run_id,
         decided_by,
         decided_at: now,
-    };
-    Approvals::new(state, &dir.repo).deny(&denial)?;
-    Ok((denial, proposal.clone()))
+        over: None,
+    }
 }
 
-/// The one proposal of a run whose hash begins so, and the run's lease.
+/// The one proposal of a run whose hash begins so, and the run's lease. Blocks.
 ///
 /// # Errors
 /// It left nothing whose hash begins so, or several.
 pub fn named<'a>(
+    state: &StateDir,
     dir: &RunDir,
     facts: &'a RunFacts,
     asked: &str,
 ) -> Result<(&'a LeaseTaken, &'a SuspendedProposal), NotApproved> {
     let asked = asked.trim().to_ascii_lowercase();
-    let pending = summary_text::pending(facts);
+    let book = Approvals::new(state, &dir.repo);
+    let is_over = |hash: &str| book.denial(hash).is_some_and(|denial| denial.ends(dir.run_id));
+    let mut pending = summary_text::pending(facts);
+    pending.retain(|one| !is_over(&one.proposal_hash));
     let waiting = || {
         pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
     };
@@ -318,6 +338,30 @@ pub async fn deny_all_of_issue(
     match denied.await {
         Err(NotApproved::NoRun) => Ok(Vec::new()),
         denied => denied,
+    }
+}
+
+/// What the newest run of an issue left to a person is over with the pull request that it followed up: nobody decides on it any more. Gives
+/// that run; `None` = it is no follow-up run, or left nothing.
+pub async fn end_with_pull_request(
+    key: &IssueKey,
+    context: &RepositoryContext,
+) -> Result<Option<RunId>, NotApproved> {
+    let now = context.clock.now();
+    let ended = of_newest_run(key, context, move |state, dir, facts| {
+        let Some(lease) = facts.lease.as_ref().filter(|lease| lease.follow_up) else { return Ok(None) };
+        let left: Vec<SuspendedProposal> =
+            waiting(state, dir, facts, now).into_iter().map(|(one, _)| one.clone()).collect();
+        let book = Approvals::new(state, &dir.repo);
+        for one in &left {
+            let over = Some("the pull request was merged or closed".to_owned());
+            book.deny(&Denial { over, ..denial((dir, lease), one, lease.principal.clone(), now) })?;
+        }
+        Ok((!left.is_empty()).then_some(dir.run_id))
+    });
+    match ended.await {
+        Err(NotApproved::NoRun) => Ok(None),
+        ended => ended,
     }
 }
 

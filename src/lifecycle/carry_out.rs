@@ -329,7 +329,7 @@ fn undecided(
     }
     let dir = state.run(&request.repository, newest);
     let facts = run_facts::read_anywhere(&dir)?.ok_or(NotApproved::NoRun)?;
-    let (lease, call) = approval::named(&dir, &facts, proposal)?;
+    let (lease, call) = approval::named(state, &dir, &facts, proposal)?;
     let of = (call.proposal_hash.as_str(), lease.principal.id);
     let (approves, at, by) = match approval::decision(state, &request.repository, of, now) {
         Decision::Open => return Ok(Some((dir, facts))),

@@ -7,6 +7,7 @@ use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
 use crate::domain::flow::{Closure, StepKind};
 use crate::domain::stop::{Stop, StopDetail};
+use crate::github;
 
 /// The closure of a run that succeeded with a closing step. `None` = the agent may not change the issue, or nothing
 /// closed.
@@ -72,7 +73,7 @@ pub async fn carry_out(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> Re
             }
         }
         if let Err(error) = labelled {
-            return failed(run, Effect::ClosureLabels, &error.to_string());
+            return failed(run, Effect::ClosureLabels, &error);
         }
         let told = format!("+[{}] -[{}]", closure.add_labels.join(", "), closure.remove_labels.join(", "));
         run.journal.effect_done(Effect::ClosureLabels, &told)?;
@@ -80,18 +81,18 @@ pub async fn carry_out(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> Re
     if closes_now(run, facts, closure) {
         run.journal.plan_effect(Effect::Close).await?;
         if let Err(error) = github.close_issue(&run.context.repo, number).await {
-            return failed(run, Effect::Close, &error.to_string());
+            return failed(run, Effect::Close, &error);
         }
         run.journal.effect_done(Effect::Close, "closed")?;
     }
     Ok(())
 }
 
-fn failed(run: &Run<'_>, effect: Effect, message: &str) -> Result<(), StageError> {
-    run.journal.effect_failed(effect, message)?;
+fn failed(run: &Run<'_>, effect: Effect, error: &github::Error) -> Result<(), StageError> {
+    run.journal.effect_failed(effect, &error.to_string(), error.is_transient())?;
     Err(Stop::new(
         StopDetail::GithubError,
-        format!("The work is done, but the issue could not be settled ({}): {message}.", effect.as_str()),
+        format!("The work is done, but the issue could not be settled ({}): {error}.", effect.as_str()),
     )
     .into())
 }

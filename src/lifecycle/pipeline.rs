@@ -51,6 +51,8 @@ pub struct Finished {
     pub written_back: bool,
     /// Whether nobody read what it was to tell, for a cause that passes.
     pub untold: bool,
+    /// Whether its work is done and not published, because another service could not be reached.
+    pub unpublished: bool,
 }
 
 /// Takes one issue to its end.
@@ -93,7 +95,8 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         let written_back = facts.outcome(Effect::Labels).is_some();
         let given = facts.started.as_ref().map_or(Money::ZERO, |started| started.issue_given);
         let untold = facts.end.as_ref().is_some_and(|end| new_remarks::are_untold(&facts, end));
-        Finished { output, refusal: None, given, written_back, untold }
+        let unpublished = facts.is_unpublished_for_now();
+        Finished { output, refusal: None, given, written_back, untold, unpublished }
     }
     .instrument(span)
     .await;
@@ -142,6 +145,7 @@ pub async fn prepare(request: RunRequest, context: &RepositoryContext) -> Result
     issue_budget::check(&plan, context).await?;
     let resolved = origin::resolve(plan, context).await?;
     worktree::check(&resolved.plan, &resolved.origin, context).await?;
+    commit::check(context).await?;
     Ok(resolved)
 }
 
@@ -187,5 +191,12 @@ pub fn refused(
 ) -> Finished {
     let (principal, now) = (request.principal.clone(), context.clock.now_ms());
     let output = report::not_started(Uuid::now_v7(), objective, principal, &refusal.stop, now);
-    Finished { output, refusal: Some(refusal), given: Money::ZERO, written_back: false, untold: false }
+    Finished {
+        output,
+        refusal: Some(refusal),
+        given: Money::ZERO,
+        written_back: false,
+        untold: false,
+        unpublished: false,
+    }
 }

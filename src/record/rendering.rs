@@ -195,6 +195,11 @@ pub fn approval_over(run: &str) -> String {
     format!("No approval is needed any more: run `{run}` ended without a call that waits for one.\n")
 }
 
+/// What stands there once nobody is asked any more, and why.
+pub fn approval_dropped(why: &str) -> String {
+    format!("No approval is waited for any more: {why}.\n")
+}
+
 /// What happened, in a word and a sentence.
 pub fn headline(run: &RunOutput, facts: &RunFacts) -> (String, String) {
     if let Some(red) = red(run, facts) {

@@ -87,9 +87,11 @@ impl RunJournal {
     }
 
     /// Says that it could not be done, and why in public words.
-    pub fn effect_failed(&self, effect: Effect, message: &str) -> Result<(), JournalError> {
+    ///
+    /// `transient`: whether a later try may succeed without a person's help.
+    pub fn effect_failed(&self, effect: Effect, message: &str, transient: bool) -> Result<(), JournalError> {
         tracing::warn!(target: "agentd::note", "{} failed: {message}", effect.as_str());
-        self.record(Event::EffectFailed { effect, message: message.to_owned() })
+        self.record(Event::EffectFailed { effect, message: message.to_owned(), transient })
     }
 
     /// A defect of agentd in the middle of a stage, as the journal's error so that the pipeline ends in order.

@@ -297,8 +297,14 @@ fn after_red(run: &RunOutput, facts: &RunFacts) -> String {
 fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut steps = Vec::new();
     for (effect, state) in &facts.effects {
-        let EffectState::Failed(message) = state else { continue };
+        let EffectState::Failed { message, transient } = state else { continue };
         steps.push(format!("{} failed: {message}", capitalised(effect.as_str())));
+        if *transient && facts.is_unpublished_for_now() {
+            steps.push(
+                "A daemon that made this run tries that again by itself, without asking the model."
+                    .to_owned(),
+            );
+        }
         if *effect == Effect::Push
             && let Some(mapping) = &run.mapping
         {

@@ -141,6 +141,7 @@ impl Yard {
             find_left: Arc::new(|_| std::future::ready(Vec::new()).boxed()),
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             deny: Arc::new(|_, _| std::future::ready(Ok(None)).boxed()),
+            end_calls: Arc::new(|_| std::future::ready(Ok(None)).boxed()),
             others_runs: Arc::new(|_| std::future::ready(0).boxed()),
             approved: Arc::new(|_| std::future::ready(None).boxed()),
             questions: Default::default(),
@@ -613,7 +614,7 @@ async fn i51_why_gives_every_rules_answer_and_the_schedulers_own_reason() {
         (IssueRef { repo: yard.watched().name, number: 1 }, report.waiting[0].1.clone())
     );
     assert_eq!(report.waiting[0].1.code(), "blocked_by_open");
-    assert_eq!(verdicts.len(), 17, "all are asked");
+    assert_eq!(verdicts.len(), 18, "all are asked");
     let codes = why(2)
         .await
         .into_iter()

@@ -35,6 +35,24 @@ const QUESTION: &str = "Answer with the word ok.";
 /// Lines of a failed command's output that are shown.
 const LINES: usize = 10;
 
+/// A signature, where git's configuration has commits signed.
+pub async fn signing(site: &RepositoryContext) -> Option<Finding> {
+    const SIGNING: &str = "signing";
+    let tried = match site.identity().await {
+        Ok(who) => site.checkout.try_signing(&who).await,
+        Err(error) => Err(error),
+    };
+    match tried {
+        Ok(true) => Some(Finding::ok(SIGNING, "a commit can be signed (commit.gpgSign)")),
+        Ok(false) => None,
+        Err(error) => Some(Finding::problem(
+            SIGNING,
+            error.to_string(),
+            "agentd must find the key without asking for a password; or set commit.gpgSign=false",
+        )),
+    }
+}
+
 /// Set-up and verify commands, as a run has them, on the origin's commit.
 pub async fn verify(
     context: &Context,

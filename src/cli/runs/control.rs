@@ -296,7 +296,7 @@ pub fn decide(
     asked: &str,
     what: impl FnOnce(RunId, String, Option<DateTime<Utc>>) -> PersonAsks,
 ) -> Result<DecisionOutcome, CommandError> {
-    let (lease, call) = approval::named(dir, facts, asked).map_err(not_decided)?;
+    let (lease, call) = approval::named(state, dir, facts, asked).map_err(not_decided)?;
     let hash = call.proposal_hash.clone();
     let of = (hash.as_str(), lease.principal.id);
     let instead_of = approval::decision(state, &dir.repo, of, Clock::system().now()).at();

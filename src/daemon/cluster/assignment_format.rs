@@ -65,6 +65,8 @@ pub struct AssignmentEnd {
     pub labels_written: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed_before_work: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unpublished: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_definition: Option<RunId>,
 }
@@ -78,9 +80,19 @@ impl From<RunSummary> for AssignmentEnd {
             given,
             labels_written,
             failed_before_work,
+            unpublished,
             other_definition,
         } = summary;
-        Self { run_id, stop, pull_request, given, labels_written, failed_before_work, other_definition }
+        Self {
+            run_id,
+            stop,
+            pull_request,
+            given,
+            labels_written,
+            failed_before_work,
+            unpublished,
+            other_definition,
+        }
     }
 }
 
@@ -93,8 +105,18 @@ impl From<AssignmentEnd> for RunSummary {
             given,
             labels_written,
             failed_before_work,
+            unpublished,
             other_definition,
         } = end;
-        Self { run_id, stop, pull_request, given, labels_written, failed_before_work, other_definition }
+        Self {
+            run_id,
+            stop,
+            pull_request,
+            given,
+            labels_written,
+            failed_before_work,
+            unpublished,
+            other_definition,
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! Takes a run whose work is over. Leaves its commit on the branch, within the policy, the size caps and the scan
 //! for secrets. After a crash in it the next run finds the commit, or makes it.
 
+pub mod fold;
 pub mod given_up;
 pub mod new_files;
 pub mod others;
@@ -15,12 +16,14 @@ use super::run::Run;
 use super::stage::{StageError, Worked};
 use crate::domain::event::{Change, Event, FileChange};
 use crate::domain::outgoing::{commit_text, plain_line};
+use crate::domain::refusal::Refusal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::commit::CommitMessage;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
 use crate::record::report;
+use crate::repository::context::RepositoryContext;
 
 /// Longest subject line of a commit, in characters.
 const LONGEST_SUBJECT: usize = 72;
@@ -31,6 +34,14 @@ pub struct Committed<'a> {
     pub worked: Worked<'a>,
     /// Whether there is a tree of its own to verify and to judge.
     pub has_tree: bool,
+}
+
+/// Whether commits can be made as git's configuration wants them: signed.
+pub async fn check(context: &RepositoryContext) -> Result<(), Refusal> {
+    if context.replay.is_none() {
+        context.checkout.try_signing(&context.identity().await?).await?;
+    }
+    Ok(())
 }
 
 /// Commits what the flow left. What may not leave, or what git refuses, ends the run; the edits stay in the worktree.
@@ -72,7 +83,9 @@ pub(super) async fn keep(run: &Run<'_>, worktree: &Worktree, summary: &str) -> R
     let failed = |error: GitError| not_committed(worktree, &error);
     let mentions = run.file_mentions().await;
     let made = new_files::sort(run, (worktree, &mentions)).await.map_err(failed)?;
-    if let Some(refused) = review::of_worktree(run, (worktree, &mentions)).await.map_err(failed)? {
+    if let Some(refused) = review::of_worktree(run, (worktree, &mentions)).await.map_err(failed)?
+        && !fold::fold(run, (worktree, &mentions)).await.map_err(failed)?
+    {
         return Err(refused.into());
     }
     let event = committed(run, (worktree, &made), summary).await.map_err(failed)?;

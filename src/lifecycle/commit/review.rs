@@ -37,16 +37,35 @@ pub async fn of_worktree(
     run: &Run<'_>,
     (worktree, mentions): (&Worktree, &FileMentions),
 ) -> Result<Option<Stop>, GitError> {
+    let Some(head) = worktree.head().await? else {
+        return Err(GitError::Missing { what: format!("a commit on {}", worktree.branch()) });
+    };
+    let problems = on_commit(run, (worktree, mentions), &head).await?;
+    Ok(stop(run, worktree, problems, "committed"))
+}
+
+/// Whether all that stands in the worktree may leave as one commit on `base`, whatever the commits behind that brought.
+pub async fn may_leave(
+    run: &Run<'_>,
+    (worktree, mentions): (&Worktree, &FileMentions),
+    base: &CommitId,
+) -> Result<bool, GitError> {
+    Ok(on_commit(run, (worktree, mentions), base).await?.is_empty())
+}
+
+/// What may not leave of the commits up to `head`, and of what a commit of the worktree on that would bring.
+async fn on_commit(
+    run: &Run<'_>,
+    (worktree, mentions): (&Worktree, &FileMentions),
+    head: &CommitId,
+) -> Result<Vec<Problem>, GitError> {
     let left_out = worktree.left_out().await?;
     let mut problems: Vec<Problem> =
         left_out.into_iter().map(|(path, why)| Problem { path, why: why.to_string(), of: None }).collect();
     let tree = worktree.tree().await?;
     let mut known = vec![run.lease.mapping.origin.commit.clone()];
     known.extend(run.context.last_seen(worktree.branch()).await?);
-    let Some(head) = worktree.head().await? else {
-        return Err(GitError::Missing { what: format!("a commit on {}", worktree.branch()) });
-    };
-    let bringing = bringing(run, worktree, ((&head, Some(&tree)), &known)).await?;
+    let bringing = bringing(run, worktree, ((head, Some(&tree)), &known)).await?;
     problems.extend(self::problems(run, (worktree, mentions), &bringing).await?);
     for (path, files) in worktree.edited_submodules().await? {
         let why = format!(
@@ -55,7 +74,7 @@ pub async fn of_worktree(
         );
         problems.push(Problem { path, why, of: None });
     }
-    Ok(stop(run, worktree, problems, "committed"))
+    Ok(problems)
 }
 
 /// Checks what a push of `head` would bring to a remote that has the branch at `there`. `Some`: nothing may be pushed.
@@ -312,9 +331,16 @@ fn stop(run: &Run<'_>, worktree: &Worktree, mut problems: Vec<Problem>, done: &s
     let shown = shown.collect::<Vec<_>>().join(" · ");
     let more = by_path.len().saturating_sub(LONGEST_LIST);
     let more = if more > 0 { format!(" · and {more} more") } else { String::new() };
+    // A later commit that takes it away does not take it out of the history.
+    let in_history = match problems.iter().any(|problem| problem.of.is_some()) {
+        true => {
+            ", also out of the commits that are named (`git reset --soft` to the one before them makes them edits again)"
+        }
+        false => "",
+    };
     let message = format!(
         "The work is not {done}, and nothing was pushed: {shown}{more}. All of it is in {}, on {}. Take out what may not \
-         leave, or let the policy (rules of write_file) or [commit] allow it, and run again.",
+         leave{in_history}, or let the policy (rules of write_file) or [commit] allow it, and run again.",
         worktree.display(),
         worktree.branch(),
     );

@@ -238,7 +238,7 @@ fn is_whole(facts: &RunFacts, resumed: bool) -> bool {
     let parked = resumed && ended_as(Stop::parks);
     // Where the record could not be written, whatever cut the run off may be over.
     let unwritten = ended_as(|stop| stop.detail == StopDetail::OutputWriteFailed);
-    !parked && !unwritten && (facts.end.as_ref().is_none_or(cut_off) || is_unpublished(facts))
+    !parked && !unwritten && (facts.end.as_ref().is_none_or(cut_off) || facts.is_unpublished())
 }
 
 /// Whether the run ended because a person had to approve something, and that is approved now. A handoff is of what the model put out: the
@@ -251,15 +251,6 @@ fn is_approved(state: &StateDir, dir: &RunDir, facts: &RunFacts, now: DateTime<U
         counts && matches!(decision, Decision::Approved(_))
     };
     approval::waiting(state, dir, facts, now).iter().any(approved)
-}
-
-/// Whether all the work was done and committed, and only publishing failed. Then the successor publishes, and no model
-/// is asked again.
-fn is_unpublished(facts: &RunFacts) -> bool {
-    let refused = |end: &Stop| matches!(end.detail, StopDetail::GithubError | StopDetail::GitError);
-    facts.committed.is_some()
-        && facts.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
-        && facts.end.as_ref().is_some_and(refused)
 }
 
 /// Removes the end of a run that ended by itself. Visits that led to another visit, or wait to, stay.
@@ -332,7 +323,7 @@ pub async fn predecessor(
             // What it had spent that its end finds out.
             ledger = Some(run_facts::read(&dir)?.ledger);
         }
-        let goes_on = killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts));
+        let goes_on = killed || daemon && (ended_as(StopDetail::Shutdown) || facts.is_unpublished());
         if !goes_on && !is_approved(&state, &dir, &facts, clock.now()) {
             return Ok(None);
         }

@@ -216,15 +216,16 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
     let outcome = match pushed.await {
         Ok(outcome) => outcome,
         Err(refusal) if refusal.stop.detail == StopDetail::PolicyDenied => {
-            return Err(failed(run, Effect::Push, StopDetail::PolicyDenied, refusal.stop.message));
+            return Err(failed(run, Effect::Push, refusal.stop));
         }
         // Git was cancelled with everything else: that is why.
         Err(refusal) => {
             let stop = match run.aborted() {
                 Some(abort) => Stop { message: NOT_PUSHED.to_owned(), ..abort },
+                None if refusal.transient => return Err(failed_for_now(run, Effect::Push, refusal.stop)),
                 None => Stop::new(StopDetail::GitError, refusal.stop.message),
             };
-            return Err(failed(run, Effect::Push, stop.detail, stop.message));
+            return Err(failed(run, Effect::Push, stop));
         }
     };
     match outcome {
@@ -236,11 +237,11 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
         PushOutcome::NotFastForward { .. } | PushOutcome::Stale { actual: Some(_) } => {
             let why = format!("The push to {branch} was refused: {outcome}");
             let stop = others::displaced(run, &committed.head, &why).await;
-            Err(failed(run, Effect::Push, stop.detail, stop.message))
+            Err(failed(run, Effect::Push, stop))
         }
         refused => {
             let message = format!("The push was refused: {refused}.");
-            Err(failed(run, Effect::Push, StopDetail::GitError, message))
+            Err(failed(run, Effect::Push, Stop::new(StopDetail::GitError, message)))
         }
     }
 }
@@ -274,22 +275,28 @@ async fn pull_request(run: &Run<'_>, stop: &Stop, links: &mut Links) -> Result<(
                 "All of {} is in {} already: there is no pull request to open.",
                 spec.head, spec.base
             );
-            run.journal.effect_failed(Effect::PullRequest, &text)?;
+            run.journal.effect_failed(Effect::PullRequest, &text, false)?;
             run.journal.warn("already_merged", text);
             Ok(())
         }
         Err(error) => {
             tracing::info!(technical = error.technical(), "the pull request could not be settled");
-            Err(failed(run, Effect::PullRequest, StopDetail::GithubError, error.to_string()))
+            let stop = Stop::new(StopDetail::GithubError, error.to_string());
+            Err(match error.is_transient() {
+                true => failed_for_now(run, Effect::PullRequest, stop),
+                false => failed(run, Effect::PullRequest, stop),
+            })
         }
     }
 }
 
-fn failed(run: &Run<'_>, effect: Effect, detail: StopDetail, message: String) -> StageError {
-    match run.journal.effect_failed(effect, &message) {
-        Ok(()) => Stop::new(detail, message).into(),
-        Err(error) => error.into(),
-    }
+fn failed(run: &Run<'_>, effect: Effect, stop: Stop) -> StageError {
+    run.journal.effect_failed(effect, &stop.message, false).map_or_else(Into::into, |()| stop.into())
+}
+
+/// What failed because another service cannot be reached now.
+fn failed_for_now(run: &Run<'_>, effect: Effect, stop: Stop) -> StageError {
+    run.journal.effect_failed(effect, &stop.message, true).map_or_else(Into::into, |()| stop.into())
 }
 
 /// The status comment and the labels; best effort (C-10).
@@ -304,7 +311,7 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
     };
     match written {
         Ok(url) => run.journal.effect_done(Effect::Comment, &url)?,
-        Err(message) => run.journal.effect_failed(Effect::Comment, &message)?,
+        Err(message) => run.journal.effect_failed(Effect::Comment, &message, false)?,
     }
     let marker = rendering::request_marker(&run.plan.issue.key, "approval");
     // What a run that reached its objective was denied on the way waits for nobody.
@@ -331,7 +338,7 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
         Ok(set) => run.journal.effect_done(Effect::Labels, set)?,
         Err(error) => {
             run.note_locked(&error);
-            run.journal.effect_failed(Effect::Labels, &error.to_string())?;
+            run.journal.effect_failed(Effect::Labels, &error.to_string(), error.is_transient())?;
         }
     }
     if stop.is_taken() {

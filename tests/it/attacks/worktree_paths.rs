@@ -177,7 +177,33 @@ async fn i21_a_secret_is_never_published() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i21_a_secret_in_any_commit_of_the_branch_is_never_published() {
     for mode in ["bubblewrap", "off"] {
-        refused("secret history", mode, MORE).await;
+        refused("merged secret history", mode, MORE).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i21_what_an_agent_commits_and_takes_away_again_is_in_no_history_and_its_files_are_published() {
+    for mode in ["bubblewrap", "off"] {
+        let cases: Vec<Case> = cases().into_iter().filter(|case| case.group == "secret history").collect();
+        let scripts: Vec<&str> = cases.iter().map(|case| case.script.as_str()).collect();
+        let (world, code, output) = ran(&scripts, mode, MORE).await;
+        assert_eq!(code, Some(0), "{mode}: {output:#}\n{}", answers(&world));
+        let warnings = output["warnings"].to_string();
+        assert!(warnings.contains("commits_left") && warnings.contains("refs/agentd/refused/"), "{warnings}");
+        let head = pushed(&world).expect("its files are published");
+        let git_dir = world.sim.git_dir("demo/shop").unwrap();
+        let commits =
+            world.git(&git_dir, &["log", "-p", "--format=%an %B", &format!("develop..{head}")]).await;
+        assert!(commits.contains("t2.txt") && commits.contains("t3.txt"), "{commits}");
+        assert!(!commits.contains("Zq4Rt8Lm2Vx9") && !commits.contains("t1.txt"), "{commits}");
+        let count = world.git(&git_dir, &["rev-list", "--count", &format!("develop..{head}")]).await;
+        assert_eq!(count.trim(), "1");
+        // Nothing is lost: what was committed is kept here.
+        let kept =
+            world.git(&world.shop(), &["for-each-ref", "--format=%(refname)", "refs/agentd/refused"]).await;
+        let log = world.git(&world.shop(), &["log", "--all", "--format=%s", kept.trim()]).await;
+        assert!(kept.trim().ends_with("/commits") && log.contains("two"), "{kept} {log}");
+        world.finish().await;
     }
 }
 

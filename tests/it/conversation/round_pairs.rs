@@ -7,8 +7,9 @@ use super::pull_request::{
     REPO, admin, asked, comment, delivered, delivered_in, ended, inbox, is_settled, labelled, labelled_with,
     opened, replies, review, runs, said, ticks,
 };
+use crate::outside::approvals::{ASK, write};
 use crate::outside::daemons::{Running, until, until_or};
-use crate::outside::solo::{left, newest};
+use crate::outside::solo::{calls, left, newest};
 use crate::outside::world::{World, text};
 
 const AT_ONCE: &str = "[conversation]\nquiet_period = \"0s\"\n";
@@ -145,6 +146,62 @@ async fn a_pull_request_that_is_merged_and_its_branch_deleted_ends_its_follow_up
     world.sim.shutdown().await;
 }
 
+/// A call of a follow-up run waits for an approval when its pull request is merged or closed: `method`, `path` and `body` do that.
+async fn a_call_waits_when(method: &str, path: impl Fn(u64) -> String, body: serde_json::Value, label: &str) {
+    let mut asks = replies(2);
+    asks[1] = ReplyFile { when: asks[1].when.clone(), ..calls(&[write("release/notes.md")]) };
+    let world = labelled_with(asks, AT_ONCE).await;
+    world.write("shop/.agent/policy.toml", ASK);
+    let (world, daemon, pull) = delivered_in(world).await;
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Write the notes.", &[]);
+    let waits = || world.labels() == ["agentd:attention"];
+    until_or("attention", waits, || format!("{:?}", world.labels())).await;
+    let (_, listed) = world.json(&["approvals", "list"]).await;
+    let hash = listed[0]["proposal_hash"].as_str().unwrap_or_else(|| panic!("{listed:#}")).to_owned();
+    admin(&world, method, &path(pull), &body);
+    until_or("its label", || world.labels() == [label], || format!("{:?}", world.labels())).await;
+    until_or(
+        "the status comment",
+        || !said(&world, 7, "is no more:** the pull request was").is_empty(),
+        || format!("{:#?}", said(&world, 7, "")),
+    )
+    .await;
+    let comments = [said(&world, 7, ""), said(&world, pull, "")].concat();
+    let waiting =
+        |text: &String| text.contains("waits for an approval") || text.contains("approvals approve");
+    assert!(!comments.iter().any(waiting), "{comments:#?}");
+    let (_, listed) = world.json(&["approvals", "list"]).await;
+    assert_eq!(listed, json!([]));
+    for command in ["approve", "deny"] {
+        let refused = world.agentd(&["approvals", command, &hash]).await;
+        assert!(
+            refused.status.code() == Some(4) && text(&refused.stderr).contains("no call waits"),
+            "{refused:?}"
+        );
+    }
+    let why = text(&world.agentd(&["why", "7"]).await.stdout);
+    assert!(!why.contains("approval"), "{why}");
+    comment(&world, 7, "ada", &format!("/agentd approve {hash}"));
+    let answered = || !said(&world, 7, "nothing waits for an approval on this issue").is_empty();
+    until_or("an answer", answered, || format!("{:#?}", said(&world, 7, ""))).await;
+    ticks(&world, 2).await;
+    assert_eq!((runs(&world), world.labels()), (2, vec![label.to_owned()]));
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_follow_up_run_left_to_be_approved_is_over_when_its_pull_request_is_merged() {
+    a_call_waits_when("POST", |pull| format!("pulls/{pull}/merge"), json!({ "actor": "ada" }), "agentd:done")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_follow_up_run_left_to_be_approved_is_over_when_its_pull_request_is_closed() {
+    let closed = json!({ "state": "closed", "actor": "ada" });
+    a_call_waits_when("PATCH", |pull| format!("issues/{pull}"), closed, "agentd:failed").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_review_in_the_second_in_which_the_pull_request_was_opened_is_heard() {
     // Between two looks more time passes than a change counts as young.
@@ -198,8 +255,7 @@ async fn what_a_person_mends_after_a_commit_was_refused_is_gone_on_with() {
     let secret = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
     let mut replies = replies(1);
     let write = json!({ "path": "notes/1.md", "content": format!("pw {secret}\n") });
-    replies[0] =
-        ReplyFile { when: replies[0].when.clone(), ..crate::outside::solo::calls(&[("write_file", write)]) };
+    replies[0] = ReplyFile { when: replies[0].when.clone(), ..calls(&[("write_file", write)]) };
     let world = labelled_with(replies, "").await;
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
     assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("policy_denied")), "{output:#}");

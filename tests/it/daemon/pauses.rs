@@ -59,3 +59,10 @@ async fn the_money_of_the_day_holds_the_queue_back_until_midnight() {
     let end = RunSummary { run_id: Some(RunId(uuid::Uuid::nil())), ..end.into() };
     held_back_and_gone_on_with(&yard, end, "day_budget_spent", Duration::from_secs(16 * 3600)).await;
 }
+
+#[tokio::test]
+async fn a_remote_that_takes_nothing_holds_the_queue_back_for_a_while() {
+    let yard = two().await;
+    let end = RunSummary { unpublished: true, ..ended(StopDetail::GitError) };
+    held_back_and_gone_on_with(&yard, end, "remote_unavailable", Duration::from_secs(60)).await;
+}

@@ -425,6 +425,7 @@ async fn a_stop_while_a_call_waits_decides_against_the_call() {
     let told = answers().remove(0);
     assert!(told.contains("ada decided against") && told.contains("`write_file`"), "{told}");
     assert!(!told.contains("nothing waits"), "{told}");
+    assert!(!comments().iter().any(|body| body.contains("An approval is needed")), "{:#?}", comments());
     let (_, listed) = world.json(&["approvals", "list"]).await;
     assert_eq!(
         (&listed[0]["state"], &listed[0]["proposal_hash"]),
@@ -454,6 +455,12 @@ async fn what_was_denied_on_the_daemons_machine_is_said_and_an_approval_after_al
     let is_said = || std::fs::read_to_string(&state).is_ok_and(|state| state.contains("was decided against"));
     until("the daemon knows it", is_said).await;
     assert_eq!(world.sim.model_requests().len(), 1, "nothing goes on");
+    let told = |part: &str| {
+        let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+        comments.iter().any(|comment| comment.body.contains(part))
+    };
+    assert!(told("No approval is waited for any more: its call was decided against"));
+    assert!(!told("An approval is needed"));
     let (_, why, _) = said(&world, &["why", "7"]).await;
     assert!(why.contains("its call was denied"), "{why}");
     let (code, approved, _) = said(&world, &["approvals", "approve", &hash]).await;

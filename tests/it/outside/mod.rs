@@ -52,6 +52,7 @@ mod reading;
 pub mod reload;
 mod session_keys;
 mod several;
+mod signing;
 pub mod solo;
 pub mod started;
 mod sweeps;

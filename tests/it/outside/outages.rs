@@ -75,6 +75,8 @@ async fn work_that_github_did_not_take_is_published_later_and_no_model_is_asked_
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     let daemon = Running::start(&world, &[]);
     until("failed", || world.labels() == ["agentd:failed"]).await;
+    let remembered = || std::fs::read_to_string(world.dir.path().join("state/daemon/state.json"));
+    until("others wait", || remembered().is_ok_and(|state| state.contains("\"cause\":\"remote\""))).await;
     let asked = world.sim.model_requests().len();
     let clear = format!("{}/_sim/faults", world.sim.base_url());
     assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
@@ -92,6 +94,27 @@ async fn work_that_github_did_not_take_is_published_later_and_no_model_is_asked_
         "{output:#}"
     );
     assert_eq!(world.sim.pulls("demo/shop").len(), 1);
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_the_remote_did_not_take_is_published_after_a_pause_and_nobody_has_to_ask() {
+    let world = World::new(1).await;
+    let refuse = json!({ "kind": "status", "status": 503, "times": 0 });
+    trouble(&world, "/git/demo/shop.git/git-receive-pack", refuse);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("failed", || world.labels() == ["agentd:failed"]).await;
+    let asked = world.sim.model_requests().len();
+    let told =
+        || world.sim.issue("demo/shop", 7).unwrap().comments.pop().map_or_else(String::new, |told| told.body);
+    assert!(told().contains("tries that again by itself"), "{}", told());
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    until_or("done", || world.labels() == ["agentd:done"], || format!("{:#}", status(&world))).await;
+    assert_eq!(world.sim.model_requests().len(), asked, "no model is asked again");
+    world.assert_one_of_each();
     daemon.stop().await;
     world.finish().await;
 }

@@ -1,0 +1,34 @@
+//! Whether commits can be signed here, found out before anything is spent on them.
+
+use super::checkout::Checkout;
+use super::error::GitError;
+use super::program::{Call, Identity};
+
+impl Checkout {
+    /// Signs a commit that nobody sees, as `who`, where git's configuration has commits signed. Gives whether it has. Nothing of it stays.
+    ///
+    /// # Errors
+    /// [`GitError::Signing`]: the key is not to be had, or wants a password that nobody types.
+    pub async fn try_signing(&self, who: &Identity) -> Result<bool, GitError> {
+        if !self.hardening(self.common_dir()).await?.signs {
+            return Ok(false);
+        }
+        // What was read before may be older than the operator's configuration.
+        let asked = self.call(["config", "--type=bool", "--get", "commit.gpgSign"]).await?.exit().await?;
+        if asked.stdout.text().trim() != "true" {
+            return Ok(false);
+        }
+        let made = tokio::task::spawn_blocking(tempfile::tempdir).await;
+        let place = made
+            .map_err(|panic| GitError::Lost(panic.to_string()))?
+            .map_err(|error| GitError::Lost(format!("no temporary folder can be made: {error}")))?;
+        let objects = |call: Call| call.env("GIT_OBJECT_DIRECTORY", place.path());
+        // Git takes the empty tree as known and writes it nowhere.
+        let empty = objects(self.call(["mktree"]).await?).text().await?;
+        let entry = format!("040000 tree {empty}\tagentd\n");
+        let tree = objects(self.call(["mktree"]).await?).stdin(entry).text().await?;
+        let sign = ["commit-tree", "-S", tree.as_str(), "-m", "agentd tries to sign"];
+        objects(self.call(sign).await?).identity(who, who).text().await?;
+        Ok(true)
+    }
+}

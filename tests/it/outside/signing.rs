@@ -1,0 +1,71 @@
+//! `commit.gpgSign`: a key that is not to be had is found out before a model is asked, and one that is there signs.
+
+use serde_json::json;
+
+use super::solo::{calls, reports, solo};
+use super::world::{World, text};
+
+async fn signs(more: &[(&str, &str)]) -> World {
+    let write = json!({ "path": "lib/one.sh", "content": "echo new\n" });
+    let replies = vec![calls(&[("write_file", write)]), reports("Written.", json!([]))];
+    let world = solo(replies, None, "").await;
+    for (key, value) in [("commit.gpgSign", "true")].iter().chain(more) {
+        world.git(&world.shop(), &["config", "--global", key, value]).await;
+    }
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_cannot_be_signed_is_found_out_before_anything_is_paid_for() {
+    let world = signs(&[("gpg.program", "/bin/false")]).await;
+    for args in [
+        &["run", "--issue", "7", "--agent", "solo", "--dry-run"][..],
+        &["run", "--issue", "7", "--agent", "solo"],
+    ] {
+        let (code, output) = world.json(args).await;
+        let told = output.to_string();
+        assert!(code == Some(1) && told.contains("could not be signed"), "{args:?}: {output:#}");
+    }
+    assert!(world.sim.model_requests().is_empty(), "no model was asked");
+    assert!(!world.shop().join(".worktrees/issue-7").exists(), "nothing was begun");
+    let (code, told) = world.json(&["doctor"]).await;
+    assert!(code == Some(1) && told.to_string().contains("could not be signed"), "{told:#}");
+    world.git(&world.shop(), &["config", "--global", "commit.gpgSign", "false"]).await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_there_signs_what_is_pushed_and_its_trial_leaves_nothing() {
+    let world = signs(&[("gpg.format", "ssh")]).await;
+    let key = world.dir.path().join("signing");
+    let mut keygen = std::process::Command::new("ssh-keygen");
+    keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key);
+    if !keygen.status().is_ok_and(|made| made.success()) {
+        eprintln!("skipped: there is no ssh-keygen");
+        return;
+    }
+    let public = key.with_extension("pub");
+    world.git(&world.shop(), &["config", "--global", "user.signingKey", &public.display().to_string()]).await;
+    let (_, told) = world.json(&["doctor"]).await;
+    assert!(told.to_string().contains("a commit can be signed"), "{told:#}");
+    let loose = || {
+        text(
+            &std::process::Command::new("git")
+                .args(["count-objects"])
+                .current_dir(world.shop())
+                .output()
+                .unwrap()
+                .stdout,
+        )
+    };
+    let before = loose();
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo", "--dry-run"]).await;
+    assert_eq!((code, loose()), (Some(0), before), "{output:#}");
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let commit = world.git(&world.shop(), &["cat-file", "commit", "feature/issue-7"]).await;
+    assert!(commit.contains("gpgsig -----BEGIN SSH SIGNATURE-----"), "{commit}");
+    world.finish().await;
+}
