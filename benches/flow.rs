@@ -175,6 +175,7 @@ async fn run(
             sandbox: None,
             upstream: None,
             touched: Touched::default(),
+            recorded: None,
         },
         agents: BTreeMap::new(),
         gates_plans: false,

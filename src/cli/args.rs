@@ -342,7 +342,7 @@ pub enum RunsCommand {
         /// What is taken from the record.
         #[arg(long, value_parser = ["strict", "hybrid", "live"], default_value = "strict")]
         mode: String,
-        /// Definitions to use instead of the recorded ones.
+        /// Folder of agents to use instead of the checkout's own (`.agent`). The record has what was asked and answered, no definitions.
         #[arg(long, value_name = "DIR")]
         with_agents: Option<PathBuf>,
     },

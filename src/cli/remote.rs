@@ -23,12 +23,22 @@ pub struct Remote {
 impl Remote {
     /// The remote `origin`, else the only one. It does not use the network. Without git there is none.
     pub async fn find(checkout: &AbsPath, env: &Env) -> Option<Self> {
-        let names = git(checkout, env, &["remote"]).await?;
-        let names: Vec<&str> = names.lines().collect();
+        let names = Self::names(checkout, env).await;
         let name = match names.as_slice() {
-            [only] => *only,
-            several => several.iter().copied().find(|name| *name == "origin")?,
+            [only] => only,
+            several => several.iter().find(|name| *name == "origin")?,
         };
+        Self::named(checkout, env, name).await
+    }
+
+    /// The names of all remotes of a checkout.
+    pub async fn names(checkout: &AbsPath, env: &Env) -> Vec<String> {
+        let names = git(checkout, env, &["remote"]).await.unwrap_or_default();
+        names.lines().map(str::to_owned).collect()
+    }
+
+    /// The remote of this name.
+    pub async fn named(checkout: &AbsPath, env: &Env, name: &str) -> Option<Self> {
         let url = git(checkout, env, &["remote", "get-url", name]).await?;
         let default_branch = default_branch(checkout, env, name).await;
         Some(Self { name: name.to_owned(), repo: RepoName::from_remote_url(&url), url, default_branch })

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 use std::str::FromStr as _;
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::config_file::{
@@ -246,6 +247,13 @@ impl Checker<'_> {
                 error.is_none() && fields == 5,
                 &at("sweep"),
                 format!("\"{cron}\" is not a cron expression of five fields ({message})"),
+            );
+            let comes =
+                |cron: croner::Cron| cron.find_next_occurrence(&DateTime::<Utc>::UNIX_EPOCH, false).is_ok();
+            self.require(
+                croner::Cron::from_str(cron).map_or(true, comes),
+                &at("sweep"),
+                format!("\"{cron}\" never comes: no month has that day"),
             );
         }
         // An entry without name is about a checkout, too.

@@ -36,13 +36,6 @@ pub struct Denial {
     pub over: Option<String>,
 }
 
-impl Denial {
-    /// Whether nobody decides any more on what a run proposed.
-    pub fn ends(&self, run: RunId) -> bool {
-        self.over.is_some() && self.run_id == run
-    }
-}
-
 /// Version of [`Approval`].
 pub const APPROVAL_SCHEMA: &str = "agentd.grant.v1";
 

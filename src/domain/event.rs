@@ -30,7 +30,7 @@ use super::stop::Stop;
 use super::taken::{GivenBack, TakenOver};
 use super::text_revision::TextRevision;
 use super::trace::{
-    ChecksRun, ContextGuardEvaluated, GuardrailDecision, Item, PromptSnapshot, ReportCaptured,
+    ChecksRun, ContextGuardEvaluated, GuardrailDecision, Item, ProgramRan, PromptSnapshot, ReportCaptured,
     RequestPrepared, SessionClosed, SessionOpened, SuspendedProposal, ToolsChanged,
 };
 pub use super::verify_command::VerifyCommand;
@@ -97,6 +97,8 @@ pub enum Event {
     },
     /// Checks before a flow may close (E12, E13).
     ChecksRun(Box<ChecksRun>),
+    /// A program of a step, a check or a completion condition ended; a replay does not run it again.
+    ProgramRan(Box<ProgramRan>),
     /// A session begins.
     SessionOpened(Box<SessionOpened>),
     /// MCP servers changed their tools between two turns of a session.
@@ -422,6 +424,7 @@ impl Event {
             Self::ThreadOutcome(..) => &[Record],
             Self::PromptResolved { .. } => &[],
             Self::ChecksRun(..) => &[Progress],
+            Self::ProgramRan(..) => &[RecordedRun],
             Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedRun, RecordedModel],
             Self::ToolsChanged(..) => &[Summary, RecordedRun, HostLog],
             Self::PromptSnapshotTaken(..) => &[Record],

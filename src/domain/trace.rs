@@ -438,6 +438,33 @@ pub struct ChecksRun {
     pub retry_prompts: Vec<String>,
 }
 
+/// How a program of a step, a check or a completion condition ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramRan {
+    /// 1-based visit.
+    pub visit: u32,
+    /// SHA-256 over program, arguments and input; places of the worktree and of the agent's folder are left out.
+    pub program: String,
+    /// What it wrote, without secrets.
+    pub stdout: String,
+    /// What it wrote to its error output, without secrets.
+    pub stderr: String,
+    /// Exit code; absent = it did not end by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Why there is no exit code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// It could not run at all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub could_not_run: bool,
+    /// Milliseconds from start to end.
+    pub duration_ms: u64,
+    /// What it wrote is longer than what is recorded, and left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub too_long: bool,
+}
+
 /// When checks were asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

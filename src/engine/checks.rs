@@ -183,7 +183,7 @@ impl FlowWorld {
         let run = |git_dir| {
             let (program, args, stdin) = (program.clone(), args.clone(), stdin.clone());
             let request = Program { program, args, stdin, time_limit: workplace.time_limit, git_dir };
-            Box::pin(async move { workplace.run(request, &self.interrupts()).await })
+            Box::pin(self.ran(plan, work.visit, request))
         };
         let answer = program_answer(name, validator, run(None).await?, record);
         let upstream = match &validator.kind {

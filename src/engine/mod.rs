@@ -50,6 +50,7 @@ pub mod single_call;
 pub mod task_text;
 pub mod variables;
 pub mod workplace;
+pub mod program_runs;
 pub mod agent_output;
 pub mod agent_tools;
 pub mod agent_task;

@@ -165,9 +165,10 @@ impl Policy {
             return builtin(denial);
         }
         if let Some(denial) = self.rules.deny(input, &scope) {
-            return denial;
+            return self.explained(denial, input, &scope);
         }
-        let by_rule = self.rules.covers(input.kind).then(|| self.rules.decide(input, &scope));
+        let decide = || self.explained(self.rules.decide(input, &scope), input, &scope);
+        let by_rule = self.rules.covers(input.kind).then(decide);
         match (by_rule, &self.program) {
             // Admission is decided before; rules and program may only narrow it (D71).
             (None, None) if input.kind == ProposalKind::Run => builtin(PolicyResult::allow("admitted")),
@@ -179,6 +180,20 @@ impl Policy {
                 compose(by_rule, by_program)
             }
         }
+    }
+
+    /// A rule's denial with its true reason: a path may be refused because nobody can say where it leads, and not for what the rule protects.
+    fn explained(&self, mut verdict: RuleVerdict, input: &PolicyInput, scope: &CallScope) -> RuleVerdict {
+        if verdict.result.decision != Decision::Deny || !scope.paths.contains(&ScopePath::Unclear) {
+            return verdict;
+        }
+        let mut clear = scope.clone();
+        clear.paths.retain(|path| *path != ScopePath::Unclear);
+        let without = self.rules.deny(input, &clear).unwrap_or_else(|| self.rules.decide(input, &clear));
+        if without.rule_id != verdict.rule_id {
+            verdict.result.public_reason = Some(UNCLEAR.to_owned());
+        }
+        verdict
     }
 
     async fn scope(&self, input: &PolicyInput) -> CallScope {
@@ -223,6 +238,10 @@ impl Policy {
         })
     }
 }
+
+/// Why a path is refused that leads nowhere in the repository.
+const UNCLEAR: &str = "Where this path leads is not clear: out of the repository, to nothing, or by a name that cannot be read. It is \
+     refused like what a rule protects.";
 
 fn is_protocol_tool(input: &PolicyInput) -> bool {
     input.kind == ProposalKind::Tool && PROTOCOL_TOOLS.contains(&input.resource_name())

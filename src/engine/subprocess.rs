@@ -78,7 +78,10 @@ impl FlowWorld {
         }
         let request =
             Program { program: file, args, stdin: Vec::new(), time_limit: program.timeout, git_dir: None };
-        let ran = plan.workplace.run(request, &self.interrupts()).await?;
+        let ran = match self.ran(plan, work.visit, request).await {
+            Ok(ran) => ran,
+            Err(error) => return Err(error.ended()?.into()),
+        };
         let record = self.record_of(plan, work.step, work.visit);
         if let Some(end) = &ran.end {
             return failed(
@@ -159,7 +162,7 @@ impl FlowWorld {
                     time_limit: plan.workplace.time_limit,
                     git_dir: None,
                 };
-                let ran = Box::pin(plan.workplace.run(request, &self.interrupts())).await?;
+                let ran = Box::pin(self.ran(plan, visit, request)).await?;
                 answer = completion_answer(&ran);
                 if answer.is_ok() {
                     break;

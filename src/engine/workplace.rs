@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 
 use super::abort::Abort;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
+use super::program_runs::RecordedPrograms;
 use super::touched::Touched;
 use crate::domain::check_output::CheckOutput;
 use crate::domain::executed::executed;
@@ -55,6 +56,8 @@ pub struct Workplace {
     pub upstream: Option<Arc<dyn Upstream>>,
     /// Learns of each program that runs.
     pub touched: Touched,
+    /// What a recorded run knows of them; `None` = they run.
+    pub recorded: Option<Arc<dyn RecordedPrograms>>,
 }
 
 /// One program to run.

@@ -271,6 +271,15 @@ impl Checkout {
         })
     }
 
+    /// The names of all remotes.
+    pub async fn remote_names(&self) -> Result<Vec<String>, GitError> {
+        self.library(|repository| {
+            let names = repository.remotes()?;
+            Ok(names.iter().flatten().flatten().map(str::to_owned).collect())
+        })
+        .await
+    }
+
     /// The URL of a remote; `None` where there is no such remote.
     pub async fn remote_url(&self, name: &str) -> Result<Option<String>, GitError> {
         let name = name.to_owned();
@@ -314,6 +323,17 @@ impl Checkout {
             let head = repository.find_reference("HEAD")?;
             let target = head.symbolic_target().ok().flatten().map(str::to_owned);
             Ok(target.and_then(|full| full.strip_prefix("refs/heads/").map(str::to_owned)))
+        })
+        .await
+    }
+
+    /// The ref that a branch stands for, where it is but another name of one.
+    pub(super) async fn symbolic_target(&self, branch: &BranchName) -> Result<Option<String>, GitError> {
+        let full = branch.full();
+        self.library(move |repository| match repository.find_reference(&full) {
+            Ok(reference) => Ok(reference.symbolic_target().ok().flatten().map(str::to_owned)),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
         })
         .await
     }

@@ -113,6 +113,16 @@ pub enum WorktreeError {
         /// The last commit of it that is known here.
         commit: Option<CommitId>,
     },
+    /// The branch is another name of a branch, so that what is committed on it moves that one.
+    #[error(
+        "{branch} is a symbolic ref to {target}, and commits would move that; remove it: git symbolic-ref --delete refs/heads/{branch}"
+    )]
+    SymbolicBranch {
+        /// The branch.
+        branch: String,
+        /// What it stands for.
+        target: String,
+    },
     /// Worktrees cannot be kept out of git where they are to be.
     #[error(
         "worktree.root is {root}, {what}; name a directory for nothing but worktrees, such as \".worktrees\""
@@ -237,6 +247,9 @@ impl Checkout {
     /// What is to be done, or what stands in the way; only looks.
     async fn judge(&self, plan: &WorktreePlan, path: &AbsPath, all: &[Entry]) -> Result<Way, WorktreeError> {
         self.check_root(&resolved(&plan.root)).await?;
+        if let Some(target) = self.symbolic_target(&plan.branch).await? {
+            return Err(WorktreeError::SymbolicBranch { branch: plan.branch.to_string(), target });
+        }
         let way = self.way(path, all)?;
         match &way {
             Way::Reuse(entry, _) => {

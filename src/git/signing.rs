@@ -23,12 +23,9 @@ impl Checkout {
             .map_err(|panic| GitError::Lost(panic.to_string()))?
             .map_err(|error| GitError::Lost(format!("no temporary folder can be made: {error}")))?;
         let objects = |call: Call| call.env("GIT_OBJECT_DIRECTORY", place.path());
-        // Git takes the empty tree as known and writes it nowhere.
-        let empty = objects(self.call(["mktree"]).await?).text().await?;
-        let entry = format!("040000 tree {empty}\tagentd\n");
-        let tree = objects(self.call(["mktree"]).await?).stdin(entry).text().await?;
-        let sign = ["commit-tree", "-S", tree.as_str(), "-m", "agentd tries to sign"];
-        objects(self.call(sign).await?).identity(who, who).text().await?;
+        let tree = objects(self.call(["mktree"]).await?).text().await?;
+        let sign = ["commit-tree", "-S", tree.trim(), "-m", "agentd tries to sign"];
+        objects(self.call(sign).await?).identity(who, who).done().await?;
         Ok(true)
     }
 }

@@ -125,10 +125,24 @@ pub(super) fn found_at(checkout: &Checkout, path: &AbsPath) -> io::Result<Found>
     let entries = checkout.common_dir().join("worktrees");
     let entries = entries.canonical().unwrap_or(entries);
     if target.parent().is_some_and(|parent| parent == entries) {
-        Ok(Found::Ours(target))
-    } else {
-        Ok(Found::OtherRepository(target.to_string()))
+        return Ok(Found::Ours(target));
     }
+    match moved_along(checkout, path, &target) {
+        Some(entry) => Ok(Found::Ours(entry)),
+        None => Ok(Found::OtherRepository(target.to_string())),
+    }
+}
+
+/// The repository's entry of a worktree that was moved together with it: link and entry both name the old place, which is gone.
+fn moved_along(checkout: &Checkout, path: &AbsPath, target: &AbsPath) -> Option<AbsPath> {
+    if target.as_path().exists() {
+        return None;
+    }
+    let entry = checkout.common_dir().join("worktrees").join(target.as_path().file_name()?);
+    let old_root = target.parent()?.parent()?.parent()?;
+    let inside = path.as_path().strip_prefix(checkout.root().as_path()).ok()?;
+    let named = read(entry.clone()).path?;
+    (entry.as_path().is_dir() && named == old_root.join(inside)).then_some(entry)
 }
 
 /// Whether it is a file without a byte.

@@ -117,11 +117,6 @@ impl Decision {
             Self::Denied(denial) => Some(denial.decided_at),
         }
     }
-
-    /// Whether nobody decides any more on what a run proposed.
-    fn ends(&self, run: RunId) -> bool {
-        matches!(self, Self::Denied(denial) if denial.ends(run))
-    }
 }
 
 /// What a run left to a person, each proposal with what was decided on it since. Nothing, where the run reached its objective
@@ -137,8 +132,10 @@ pub fn waiting<'a>(
     }
     let Some(whose) = principal(facts) else { return Vec::new() };
     let decided = |hash: &str| decision(state, &dir.repo, (hash, whose), now);
-    let left = summary_text::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash)));
-    left.filter(|(_, decision)| !decision.ends(dir.run_id)).collect()
+    let book = Approvals::new(state, &dir.repo);
+    let left = summary_text::pending(facts).into_iter();
+    let left = left.filter(|one| !book.is_over(&one.proposal_hash, dir.run_id));
+    left.map(|one| (one, decided(&one.proposal_hash))).collect()
 }
 
 /// For whom a run works.
@@ -293,9 +290,8 @@ pub fn named<'a>(
 ) -> Result<(&'a LeaseTaken, &'a SuspendedProposal), NotApproved> {
     let asked = asked.trim().to_ascii_lowercase();
     let book = Approvals::new(state, &dir.repo);
-    let is_over = |hash: &str| book.denial(hash).is_some_and(|denial| denial.ends(dir.run_id));
     let mut pending = summary_text::pending(facts);
-    pending.retain(|one| !is_over(&one.proposal_hash));
+    pending.retain(|one| !book.is_over(&one.proposal_hash, dir.run_id));
     let waiting = || {
         pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
     };

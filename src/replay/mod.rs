@@ -3,4 +3,5 @@
 pub mod changing_tools;
 pub mod offered_tools_format;
 pub mod recorded_model;
+mod recorded_programs;
 pub mod recorded_run;

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
 use super::recorded_model::{self, Answer, Given, kept, whole};
+use super::recorded_programs::{RecordedPlace, RecordedPrograms};
 use crate::domain::artifact::Artifact;
 use crate::domain::briefing::{BRIEFING_FILE, Briefing};
 use crate::domain::budget::Budgets;
@@ -27,6 +28,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
 use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
 use crate::engine::new_remarks::NewRemark;
+use crate::engine::program_runs;
 use crate::engine::stop::StopHandle;
 use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::store::run_dir::RunDir;
@@ -78,6 +80,7 @@ pub struct RecordedRun {
     missing: Mutex<Option<String>>,
     tools_run: AtomicU64,
     models_asked: AtomicU64,
+    programs: RecordedPrograms,
 }
 
 /// The answers that one session got, and the handles of its stored outputs in the order they were given out.
@@ -183,6 +186,7 @@ impl RecordedRun {
             missing: Mutex::new(None),
             tools_run: AtomicU64::new(0),
             models_asked: AtomicU64::new(0),
+            programs: RecordedPrograms::of(facts),
         })
     }
 
@@ -210,6 +214,24 @@ impl RecordedRun {
     /// Tools that really ran, and model requests that were really made.
     pub fn effects(&self) -> (u64, u64) {
         (self.tools_run.load(Ordering::Relaxed), self.models_asked.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn mode(&self) -> ReplayMode {
+        self.mode
+    }
+
+    pub(super) fn recorded_programs(&self) -> &RecordedPrograms {
+        &self.programs
+    }
+
+    /// Programs of steps, checks and completion conditions that really ran.
+    pub fn programs_run(&self) -> u64 {
+        self.programs.run()
+    }
+
+    /// The record as the place where programs run.
+    pub fn programs(self: &Arc<Self>) -> Arc<dyn program_runs::RecordedPrograms> {
+        Arc::new(RecordedPlace(Arc::clone(self)))
     }
 
     /// The state of the worktree after a recorded visit, for a replay that does not make the edits itself.
@@ -297,7 +319,7 @@ impl RecordedRun {
     }
 
     /// The record is at its end. If the run was ended from outside here, the replay ends too, and this never returns.
-    async fn end_as_recorded(&self) {
+    pub(super) async fn end_as_recorded(&self) {
         if let (ReplayMode::Strict, Some(end), Some(stop)) = (self.mode, &self.cut_short, self.stopper.get())
         {
             stop.abort(end.clone());
@@ -313,7 +335,7 @@ impl RecordedRun {
         real.iter().map(recorded).collect()
     }
 
-    fn lacks(&self, what: String) -> String {
+    pub(super) fn lacks(&self, what: String) -> String {
         lock(&self.missing).get_or_insert(what).clone()
     }
 

@@ -57,14 +57,7 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
     let spelled = [&repository.name, &of_remote].into_iter().flatten().find(|name| Some(*name) == named);
     let repo = match spelled.or(named).or(of_remote.as_ref()).cloned() {
         Some(repo) => repo,
-        None if opening.needs_github => {
-            return Err(Refusal::new(
-                StopDetail::ConfigInvalid,
-                "The repository's name is not known: it has no remote that names it.",
-            )
-            .hint("name = \"owner/name\" under [[repositories]] in agentd.toml")
-            .hint("or --repo OWNER/NAME"));
-        }
+        None if opening.needs_github => return Err(nameless(&checkout, &repository.remote).await?),
         None => local_name(&checkout)?,
     };
     let github = match opening.github {
@@ -117,6 +110,26 @@ fn no_checkout(error: GitError) -> Refusal {
         }
         _ => refusal,
     }
+}
+
+/// Nothing says what the repository is called on GitHub.
+async fn nameless(checkout: &Checkout, remote: &str) -> Result<Refusal, GitError> {
+    let names = checkout.remote_names().await?;
+    let others: Vec<&str> = names.iter().map(String::as_str).filter(|name| *name != remote).collect();
+    let refusal = Refusal::new(
+        StopDetail::ConfigInvalid,
+        "The repository's name is not known: it has no remote that names it.",
+    );
+    let refusal = match others.first() {
+        Some(first) if !names.iter().any(|name| name == remote) => refusal.hint(format!(
+            "remote = \"{first}\" under [[repositories]] in agentd.toml: there is no remote \"{remote}\", but {}",
+            others.join(", ")
+        )),
+        _ => refusal,
+    };
+    Ok(refusal
+        .hint("name = \"owner/name\" under [[repositories]] in agentd.toml")
+        .hint("or --repo OWNER/NAME"))
 }
 
 /// A repository without a remote is known by its folder (D30).

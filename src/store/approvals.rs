@@ -10,6 +10,7 @@ use super::port::{Cell, CellChange, CommitOutcome, Store, StoreError};
 use super::run_dir::StateDir;
 use crate::domain::approval::{Approval, ApprovalsOfProposal, DENIAL_SCHEMA, Denial};
 use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
 
 /// The approvals of one repository.
 #[derive(Debug, Clone)]
@@ -43,8 +44,17 @@ impl Approvals {
         ApprovalsOfProposal::read(&value?).holding(principal, now).cloned()
     }
 
-    /// The decision against a proposal. Blocks.
+    /// A person's decision against a proposal. Blocks.
     pub fn denial(&self, proposal_hash: &str) -> Option<Denial> {
+        self.kept_denial(proposal_hash).filter(|denial| denial.over.is_none())
+    }
+
+    /// Whether nobody decides any more on a proposal of a run. Blocks.
+    pub fn is_over(&self, proposal_hash: &str, run: RunId) -> bool {
+        self.kept_denial(proposal_hash).is_some_and(|denial| denial.over.is_some() && denial.run_id == run)
+    }
+
+    fn kept_denial(&self, proposal_hash: &str) -> Option<Denial> {
         let (_, value) = self.store.get(&self.denial_cell(proposal_hash)).ok()?;
         let denial: Denial = serde_json::from_str(&value?).ok()?;
         (denial.schema_version == DENIAL_SCHEMA).then_some(denial)

@@ -17,7 +17,7 @@ use crate::domain::cluster::configuration::others;
 use crate::domain::cluster::names::{BESIDE, StreamKind, node_of};
 use crate::domain::cluster::rights::{Role, rights};
 use crate::store::nats::streams::{self, LESS, Wanted};
-use crate::store::nats::{NatsStore, NodeSeen};
+use crate::store::nats::{AccountSeen, NatsStore, NodeSeen};
 use crate::store::port::StoreError;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
@@ -30,6 +30,7 @@ const OLDEST_SERVER: (u64, u64) = (2, 12);
 const SHORT_LEASE: Duration = Duration::from_secs(15);
 /// A longer way to the servers and back is warned of: each flush of a journal takes it.
 const LONG_WAY: Duration = Duration::from_millis(100);
+const OWN_KEY: &str = "give this node the key that was made for its name, or write that name in cluster.node";
 /// Longest wait for a monitoring address.
 const MONITOR: Duration = Duration::from_secs(5);
 
@@ -45,8 +46,14 @@ pub fn run(context: &Context, create: bool) -> Result<u8, CommandError> {
             "see that a server listens there, with JetStream, and knows these credentials",
         )),
         Ok(store) => {
+            let seen = store.account();
+            if let Some(error) = seen.as_ref().err().filter(|_| store.is_deaf()) {
+                // Nothing else can be found out.
+                findings.push(Finding::problem("key", error.to_string(), OWN_KEY));
+                return told(context, &findings);
+            }
             findings.extend(server(&store));
-            findings.extend(account(&store));
+            findings.extend(seen.map_or_else(|_| Vec::new(), |seen| account(&seen)));
             findings.extend(streams_of(&config, &store, create));
             findings.push(clock(&config, &store));
             // Who makes streams has a keeper's key, which is no node's.
@@ -60,14 +67,18 @@ pub fn run(context: &Context, create: bool) -> Result<u8, CommandError> {
         }
     }
     findings.extend(context.block_on(disks(&config))?);
-    let (problems, warnings) = counted_states(&findings);
+    told(context, &findings)
+}
+
+fn told(context: &Context, findings: &[Finding]) -> Result<u8, CommandError> {
+    let (problems, warnings) = counted_states(findings);
     if context.output.json() {
         let documents: Vec<Value> = findings.iter().map(Finding::document).collect();
         context.output.document(
             &json!({ "ok": problems == 0, "problems": problems, "warnings": warnings, "findings": documents }),
         )?;
     } else {
-        tell(context.output, &findings, problems, warnings)?;
+        tell(context.output, findings, problems, warnings)?;
     }
     Ok(u8::from(problems > 0))
 }
@@ -136,8 +147,7 @@ fn server(store: &NatsStore) -> Vec<Finding> {
     findings
 }
 
-fn account(store: &NatsStore) -> Vec<Finding> {
-    let Ok(seen) = store.account() else { return Vec::new() };
+fn account(seen: &AccountSeen) -> Vec<Finding> {
     let mut findings = Vec::new();
     let needed = StreamKind::ALL.len() as u64;
     if let Some(most) = seen.most_streams.filter(|most| *most < needed) {

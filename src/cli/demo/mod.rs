@@ -146,7 +146,14 @@ async fn prepare(context: &Context, folder: &Folder, simulator: &Simulator) -> R
     let verify = vec![vec!["sh".to_owned(), "tests/run.sh".to_owned()]];
     init::write(
         &folder.checkout(),
-        &Found { remote: Some(remote), setup: Vec::new(), verify, ignore: Vec::new(), backend: None },
+        &Found {
+            remote: Some(remote),
+            remotes: Vec::new(),
+            setup: Vec::new(),
+            verify,
+            ignore: Vec::new(),
+            backend: None,
+        },
     )?;
     let overlay = format!(
         "# The demo's own layer, above the files that `agentd init` wrote: it points at the simulator.\n\

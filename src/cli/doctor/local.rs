@@ -64,11 +64,28 @@ pub async fn repository(context: &Context) -> Finding {
             remedy,
         );
     };
-    let remote = match context.base_path() {
-        Ok(base) => Remote::find(&base, &context.env).await,
-        Err(_) => None,
-    };
+    let (mut remote, mut names) = (None, Vec::new());
+    if let Ok(base) = context.base_path() {
+        let configured = context.config().ok().map(|config| config.repository(None, Some(&root)).remote);
+        remote = match configured {
+            Some(name) => Remote::named(&base, &context.env, &name).await,
+            None => None,
+        };
+        if remote.is_none() {
+            remote = Remote::find(&base, &context.env).await;
+        }
+        names = Remote::names(&base, &context.env).await;
+    }
     match remote {
+        None if !names.is_empty() => Finding::warning(
+            what,
+            format!(
+                "{} has the remotes {}, and none of them is called origin",
+                root.display(),
+                names.join(", ")
+            ),
+            "write which one counts under [[repositories]] in agentd.toml: remote = \"NAME\"",
+        ),
         Some(remote) => Finding::ok(
             what,
             format!("{}, remote {} = {}", root.display(), remote.name, without_user(&remote.url)),

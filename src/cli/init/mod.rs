@@ -32,6 +32,8 @@ macro_rules! template {
 pub(super) struct Found {
     /// Its remote.
     pub remote: Option<Remote>,
+    /// All that there are.
+    pub remotes: Vec<String>,
     /// What makes a new worktree ready.
     pub setup: Vec<Vec<String>>,
     /// Its verify commands.
@@ -49,6 +51,7 @@ impl Found {
         };
         Self {
             remote,
+            remotes: Vec::new(),
             setup: kind.map(|kind| argvs(kind.setup)).unwrap_or_default(),
             verify: kind.map(|kind| argvs(kind.verify)).unwrap_or_default(),
             ignore: kind
@@ -101,7 +104,8 @@ pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
     let fitting = kinds::fitting(&root);
     let kind = chosen(context, &fitting)?;
     let remote = context.block_on(Remote::find(&context.base_path()?, &context.env))?;
-    let found = Found::new(remote, kind, args.backend);
+    let remotes = context.block_on(Remote::names(&context.base_path()?, &context.env))?;
+    let found = Found { remotes, ..Found::new(remote, kind, args.backend) };
     let done = write(&root, &found)?;
     tell(context, &root, &found, &done, (kind, &fitting))
 }
@@ -274,7 +278,14 @@ fn tell(
         next.push(format!("`{program}` is not installed here: what was written for it could not be tried."));
     }
     if found.remote.is_none() {
-        next.push("There is no remote: add one, or use `agentd run --issue-file FILE.md`.".to_owned());
+        next.push(match found.remotes.first() {
+            None => "There is no remote: add one, or use `agentd run --issue-file FILE.md`.".to_owned(),
+            Some(first) => format!(
+                "None of the remotes ({}) is called origin: write which one counts into .agent/agentd.toml, under [[repositories]]: \
+                 remote = \"{first}\".",
+                found.remotes.join(", ")
+            ),
+        });
     }
     next.extend(missing(context, root)?);
     if !written.is_empty() || !added.is_empty() {

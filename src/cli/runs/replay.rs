@@ -1,5 +1,6 @@
 //! `agentd runs replay`: a recorded run again, in a scratch repository of its own that cannot publish anything.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use crate::git::checkout::Checkout;
 use crate::git::error::GitError;
 use crate::issue::reference::IssueSource;
 use crate::lifecycle::request::RunRequest;
+use crate::record::summary_text;
 use crate::replay::recorded_run::{RecordedRun, ReplayMode};
 use crate::repository::context::RepositoryContext;
 use crate::repository::open::{Opening, open};
@@ -104,6 +106,14 @@ pub(super) fn replay(
         || site.checkout.root().as_path().join(".agent"),
         |dir| context.env.working_dir().join(dir),
     );
+    let agent = started.asked.agent.as_deref().unwrap_or(&started.agent);
+    if let Some(dir) = with_agents
+        && !agents.join(agent).is_dir()
+    {
+        let words = format!("there is no agent \"{agent}\" in {}", dir.display());
+        return Err(CommandError::invalid(words)
+            .hint("name the folder that holds the agents' folders, such as .agent"));
+    }
     let place = site.checkout.root().to_string();
     let ended = context.block_on(async {
         let checkout = open_checkout(context, &place).await.map_err(CommandError::failed)?;
@@ -204,6 +214,7 @@ fn tell(
     let found = comparison::compare((&recorded.0, &recorded.1), (&replayed.0, &replayed.1), 20);
     let missing = recorded_run.missing();
     let (tools, models) = recorded_run.effects();
+    let programs = recorded_run.programs_run();
     let equal = found.is_empty() && missing.is_none();
     let end = &replayed.1;
     let why = end.error.as_ref().map(|error| error.message.as_str());
@@ -211,7 +222,7 @@ fn tell(
         context.output.document(&json!({
             "equal": equal, "run_id": recorded.1.run_id, "missing": missing,
             "stop_reason": end.stop_reason, "stop_detail": end.stop_detail, "error": why,
-            "tools_run": tools, "model_requests": models, "differences": differences(&found),
+            "tools_run": tools, "programs_run": programs, "model_requests": models, "differences": differences(&found),
         }))?;
         return Ok(u8::from(!equal));
     }
@@ -224,8 +235,14 @@ fn tell(
     if let Some(why) = why.filter(|_| !equal) {
         context.output.line(format!("the replay ends with: {why}"))?;
     }
+    // Programs of steps and checks; a run of an earlier version did not record them.
+    let ran = if programs > 0 {
+        format!(", {} of the agent run", summary_text::counted(programs as usize, "program"))
+    } else {
+        String::new()
+    };
     context.output.line(format!(
-        "{} ({} / {}; {tools} tools run, {models} model requests made)",
+        "{} ({} / {}; {tools} tools run{ran}, {models} model requests made)",
         if equal { "equal" } else { "different" },
         end.stop_reason,
         end.stop_detail
@@ -245,6 +262,10 @@ fn copy_tree(from: &Path, to: &Path) -> Result<(), CommandError> {
         } else if kind.is_file() {
             files::copy_with_time(&entry.path(), &target)
                 .map_err(|error| CommandError::failed(error.to_string()))?;
+            // Programs stay programs, for this user alone.
+            let mode = entry.metadata().map_err(failed)?.permissions().mode();
+            let own = std::fs::Permissions::from_mode(mode & 0o700 | 0o600);
+            std::fs::set_permissions(&target, own).map_err(failed)?;
         }
     }
     Ok(())

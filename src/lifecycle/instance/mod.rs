@@ -178,6 +178,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
                 sandbox,
             })),
             touched,
+            recorded: run.context.replay.as_ref().map(|recorded_run| recorded_run.programs()),
         },
         agents,
         gates_plans: run.plan.gates_plans,

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use super::access::{Access, Credentials};
 use super::answer_wire::Answer;
@@ -49,7 +49,17 @@ const STORE_FAILED: u32 = 10077;
 pub(super) struct Link {
     pub client: Client,
     pub context: Context,
-    denied: broadcast::Sender<String>,
+    denied: Denied,
+}
+
+/// What the server said that this user may not, beside the requests that it does not answer then.
+#[derive(Debug, Clone)]
+struct Denied {
+    /// The subjects, as they are refused.
+    subjects: broadcast::Sender<String>,
+    /// The inbox to which every answer comes, and whether this user may not hear it: then no request is ever answered.
+    deaf: watch::Sender<bool>,
+    inbox: String,
 }
 
 /// The connection of one node, with the thread of the store.
@@ -82,7 +92,11 @@ impl Connection {
             .enable_all()
             .build()
             .map_err(|error| failed(error.to_string()))?;
-        let (denied, _) = broadcast::channel(64);
+        let denied = Denied {
+            subjects: broadcast::Sender::new(64),
+            deaf: watch::Sender::new(false),
+            inbox: inbox(&access.node),
+        };
         let (access, said) = (access.clone(), denied.clone());
         let opened = waited(&runtime, async move { connected(&access, said).await });
         let client = opened?.map_err(failed)?;
@@ -152,7 +166,7 @@ fn stopped() -> StoreError {
     StoreError::Failed { action: "use", place: "the store".into(), words: "its thread has ended".into() }
 }
 
-async fn connected(access: &Access, denied: broadcast::Sender<String>) -> Result<Client, String> {
+async fn connected(access: &Access, denied: Denied) -> Result<Client, String> {
     let mut options = ConnectOptions::new()
         .name(format!("agentd {}", access.node))
         .custom_inbox_prefix(inbox(&access.node))
@@ -199,19 +213,25 @@ fn with_key(words: String) -> String {
 }
 
 /// A server does not answer a request without rights. It says so apart, and the request would only time out.
-fn heard(event: &Event, denied: &broadcast::Sender<String>) {
+fn heard(event: &Event, denied: &Denied) {
     match event {
         Event::ServerError(ServerError::Other(words)) => {
             if let Some(subject) = denied_subject(words) {
+                if subject.starts_with(&denied.inbox.to_ascii_lowercase()) {
+                    denied.deaf.send_replace(true);
+                }
                 // Nobody may wait for it.
-                let _unheard = denied.send(subject);
+                let _unheard = denied.subjects.send(subject);
             } else {
                 tracing::warn!("the store's server says: {words}");
             }
         }
         Event::ServerError(error) => tracing::warn!("the store's server says: {error}"),
         Event::Disconnected => tracing::warn!("the connection to the store is lost"),
-        Event::Connected => tracing::debug!("connected to the store"),
+        Event::Connected => {
+            denied.deaf.send_replace(false);
+            tracing::debug!("connected to the store");
+        }
         _ => {}
     }
 }
@@ -226,13 +246,19 @@ fn denied_subject(words: &str) -> Option<String> {
 }
 
 impl Link {
+    /// Whether this user may not hear the answers to what it asks.
+    pub(super) fn is_deaf(&self) -> bool {
+        *self.denied.deaf.borrow()
+    }
+
     /// Waits for an answer, or for the server's word that this subject, or one below it, is not permitted.
     pub(super) async fn permitted<T>(
         &self,
         subject: &str,
         answer: impl Future<Output = T>,
     ) -> Result<T, String> {
-        let mut denied = self.denied.subscribe();
+        let mut denied = self.denied.subjects.subscribe();
+        let mut deaf = self.denied.deaf.subscribe();
         let lower = subject.to_ascii_lowercase();
         let below = format!("{lower}.");
         let refused = async {
@@ -246,6 +272,12 @@ impl Link {
         };
         tokio::select! {
             answer = answer => Ok(answer),
+            // The sender is in the link.
+            Ok(_) = deaf.wait_for(|deaf| *deaf) => Err(format!(
+                "not permitted: to hear {}.>, where answers to `cluster.node` come; this key is another user's: take the key of that node, or \
+                 name the key's own user in `cluster.node`",
+                self.denied.inbox
+            )),
             () = refused => Err(format!(
                 "not permitted: {subject}; add it to what this user may publish, or take a key that may (`agentd cluster account` writes the rights)"
             )),

@@ -78,6 +78,11 @@ impl NatsStore {
         Ok(ServerSeen { name: info.server_name, version: info.version, round_trip })
     }
 
+    /// Whether the key is another user's than `cluster.node`, so that no answer is heard. Known once something was asked.
+    pub fn is_deaf(&self) -> bool {
+        self.shared.connection.link().is_deaf()
+    }
+
     /// What the account may keep. Blocks.
     ///
     /// # Errors

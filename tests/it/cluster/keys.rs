@@ -60,6 +60,34 @@ async fn k_013_what_a_node_does_is_refused_with_another_key_and_the_right_that_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn k_013_the_key_of_another_node_is_named_as_such_and_nothing_waits_for_answers_that_never_come() {
+    if !is_there("k_013_another_nodes_key") {
+        return;
+    }
+    let world = World::new(1).await;
+    let _server = with_keys(&world).await;
+    let keys = world.shop().join("keys");
+    std::fs::copy(keys.join("a.nkey"), keys.join("b.nkey")).unwrap();
+    let own = "where answers to `cluster.node` come; this key is another user's";
+    for args in [&["run", "7"][..], &["sweep"], &["daemon", "--once"], &["status"], &["runs", "list"]] {
+        let refused = in_checkout(&world, "b", args).await;
+        let words = text(&refused.stderr);
+        assert!(
+            refused.status.code() == Some(4) && words.contains(own),
+            "{args:?} {:?} {words}",
+            refused.status
+        );
+    }
+    let doctor = in_checkout(&world, "b", &["--json", "cluster", "doctor"]).await;
+    let told: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let is_problem = |found: &&Value| found["state"] == "problem";
+    let problems: Vec<&Value> = told["findings"].as_array().unwrap().iter().filter(is_problem).collect();
+    assert!(problems.len() == 1 && problems[0]["what"] == "key", "{told:#}");
+    assert!(problems[0]["told"].as_str().unwrap().contains(own), "{told:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn k_013_a_keepers_key_is_told_what_it_may_and_what_it_may_not() {
     if !is_there("k_013_keeper") {
         return;

@@ -148,8 +148,10 @@ async fn a_pull_request_that_is_merged_and_its_branch_deleted_ends_its_follow_up
 
 /// A call of a follow-up run waits for an approval when its pull request is merged or closed: `method`, `path` and `body` do that.
 async fn a_call_waits_when(method: &str, path: impl Fn(u64) -> String, body: serde_json::Value, label: &str) {
-    let mut asks = replies(2);
-    asks[1] = ReplyFile { when: asks[1].when.clone(), ..calls(&[write("release/notes.md")]) };
+    let mut asks = replies(3);
+    for ask in &mut asks[1..=2] {
+        *ask = ReplyFile { when: ask.when.clone(), ..calls(&[write("release/notes.md")]) };
+    }
     let world = labelled_with(asks, AT_ONCE).await;
     world.write("shop/.agent/policy.toml", ASK);
     let (world, daemon, pull) = delivered_in(world).await;
@@ -186,6 +188,15 @@ async fn a_call_waits_when(method: &str, path: impl Fn(u64) -> String, body: ser
     until_or("an answer", answered, || format!("{:#?}", said(&world, 7, ""))).await;
     ticks(&world, 2).await;
     assert_eq!((runs(&world), world.labels()), (2, vec![label.to_owned()]));
+    // Another run that wants the same asks for it anew.
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    until_or("attention", waits, || format!("{:?}", world.labels())).await;
+    let (_, listed) = world.json(&["approvals", "list"]).await;
+    assert_eq!(
+        (&listed[0]["state"], &listed[0]["proposal_hash"]),
+        (&json!("waiting"), &json!(hash)),
+        "{listed:#}"
+    );
     daemon.stop().await;
     world.sim.shutdown().await;
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use agentd::daemon::RunSummary;
+use agentd::config::config_file::SweepSelect;
+use agentd::daemon::{Daemon, RunSummary};
 use agentd::domain::run::RunId;
 use agentd::domain::stop::{Stop, StopDetail};
 
@@ -65,4 +66,18 @@ async fn a_remote_that_takes_nothing_holds_the_queue_back_for_a_while() {
     let yard = two().await;
     let end = RunSummary { unpublished: true, ..ended(StopDetail::GitError) };
     held_back_and_gone_on_with(&yard, end, "remote_unavailable", Duration::from_secs(60)).await;
+}
+
+#[tokio::test]
+async fn a_sweep_by_hand_begins_no_other_run_where_one_met_what_would_meet_all() {
+    let unpublished = RunSummary { unpublished: true, ..ended(StopDetail::GitError) };
+    let all = [(ended(StopDetail::LlmUnavailable), "model_unavailable"), (unpublished, "remote_unavailable")];
+    for (end, code) in all {
+        let mut yard = Yard::new(&(issue("One", "") + &issue("Two", ""))).await;
+        yard.sweep.select = SweepSelect::All;
+        yard.limits.all = 1;
+        let parts = yard.parts(move |_| std::future::ready(end.clone()));
+        let report = Daemon::sweep_now(parts).await.unwrap();
+        assert_eq!((yard.started().len(), codes(&report)), (1, vec![(2, code)]));
+    }
 }

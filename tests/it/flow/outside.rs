@@ -261,6 +261,8 @@ async fn e12_a_check_before_closing_reaches_the_model_through_the_binary() {
     assert_eq!(code, Some(0), "{output:#}");
     let asked = world.sim.model_requests()[2].body.to_string();
     assert!(asked.contains("Commit first: README.md"), "{asked}");
+    let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+    assert_eq!((code, &replayed["programs_run"]), (Some(0), &json!(0)), "{replayed:#}");
     world.finish().await;
 }
 
@@ -299,8 +301,8 @@ async fn e26_commands_of_an_agent_find_no_credentials() {
     world.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn e19_an_agent_of_one_program_runs_without_a_model() {
+/// An agent of one step, which a program works on.
+async fn of_one_program(script: &str) -> (World, Project) {
     let (world, project) = shop(vec![]).await;
     one_shot(&project);
     project.agent_json(|agent| {
@@ -313,7 +315,46 @@ async fn e19_an_agent_of_one_program_runs_without_a_model() {
         registry["steps"] = json!({"closure.a": {"stepId": "closure.a", "stepKind": "closure", "c2": "closure", "c3": "a",
             "runner": {"command": "merge.sh", "args": ["--pr", "${context.issue}", "${context.verdictPath}"]}}});
     });
-    project.program("merge.sh", "#!/bin/sh\nprintf '{\"ok\": true, \"args\": \"%s\"}' \"$*\"\n");
+    project.program("merge.sh", script);
+    (world, project)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_040_a_replay_runs_no_program_of_a_step_again_unless_all_is_to_be_done_anew() {
+    let once =
+        "#!/bin/sh\nprintf '{\"ok\": true, \"args\": \"%s\"}' \"$(cat /proc/sys/kernel/random/uuid)\"\n";
+    let (world, project) = of_one_program(once).await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    for mode in ["strict", "hybrid"] {
+        let (code, replayed) = world.json(&["runs", "replay", "latest", "--mode", mode]).await;
+        assert_eq!((code, &replayed["programs_run"]), (Some(0), &json!(0)), "{mode}: {replayed:#}");
+    }
+    let (code, replayed) = world.json(&["runs", "replay", "latest", "--mode", "live"]).await;
+    assert_eq!((code, &replayed["programs_run"]), (Some(1), &json!(1)), "{replayed:#}");
+    let mut live = world.command_in(&["runs", "replay", "latest", "--mode", "live"]);
+    let shown = tokio::task::spawn_blocking(move || live.output().unwrap()).await.unwrap();
+    assert!(text(&shown.stdout).contains("1 program of the agent run"), "{}", text(&shown.stdout));
+    // What failed fails again; what is too long to be recorded is named.
+    project.program("merge.sh", "#!/bin/sh\nexit 2\n");
+    let (code, output) = run(&world).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("agent_cli_failed")), "{output:#}");
+    let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+    assert_eq!((code, &replayed["programs_run"]), (Some(0), &json!(0)), "{replayed:#}");
+    project.program("merge.sh", "#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' 'a'\n");
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+    assert!(code == Some(1) && replayed["missing"].as_str().unwrap().contains("too long"), "{replayed:#}");
+    let (code, replayed) = world.json(&["runs", "replay", "latest", "--mode", "hybrid"]).await;
+    assert_eq!((code, &replayed["programs_run"]), (Some(0), &json!(1)), "{replayed:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e19_an_agent_of_one_program_runs_without_a_model() {
+    let (world, project) =
+        of_one_program("#!/bin/sh\nprintf '{\"ok\": true, \"args\": \"%s\"}' \"$*\"\n").await;
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
     assert_eq!(output["final_report"]["content_json"]["args"], "--pr 7 v.json", "{output:#}");

@@ -144,6 +144,7 @@ impl Flow {
                 sandbox: None,
                 upstream: None,
                 touched: Touched::default(),
+                recorded: None,
             },
             loaded: Arc::new(loaded),
             values,

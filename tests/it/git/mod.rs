@@ -71,6 +71,11 @@ impl Ground {
         ground
     }
 
+    /// The same, with the checkout in another place.
+    pub fn at_place(self, repo: AbsPath) -> Self {
+        Self { repo, ..self }
+    }
+
     /// A path: from the home with `~/`, else from the checkout.
     pub fn at(&self, path: &str) -> AbsPath {
         match path.strip_prefix("~/") {

@@ -93,6 +93,40 @@ async fn g09_a_foreign_thing_in_the_place_is_named_and_left_alone() {
 }
 
 #[tokio::test]
+async fn a_worktree_that_was_moved_with_its_repository_is_its_own_and_is_repaired() {
+    let ground = Ground::named("before").await;
+    ground.prepare(7).await.unwrap();
+    ground.write(".worktrees/issue-7/mine.txt", "mine\n");
+    let old = ground.repo.clone();
+    let new = old.parent().unwrap().join("after");
+    std::fs::rename(old.as_path(), new.as_path()).unwrap();
+    let ground = ground.at_place(new);
+    let again = ground.prepare(7).await.unwrap();
+    assert!(again.state == WorktreeState::Reused && again.warnings[0].contains("was repaired"), "{again:?}");
+    let changes = again.worktree.status().await.unwrap();
+    assert_eq!(changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>(), ["mine.txt"]);
+    // A copy beside the original is the original's.
+    std::fs::remove_dir_all(ground.at(".worktrees/issue-7").as_path()).unwrap();
+    let ready = ground.prepare(7).await.unwrap();
+    assert_ne!(ready.state, WorktreeState::Reused);
+    let copied = ground.repo.parent().unwrap().join("copy");
+    let mut copy = std::process::Command::new("cp");
+    copy.arg("-a").arg(ground.repo.as_path()).arg(copied.as_path());
+    assert!(copy.status().unwrap().success());
+    let error = ground.at_place(copied).prepare(7).await.unwrap_err();
+    assert!(error.to_string().contains("a worktree of another repository"), "{error}");
+}
+
+#[tokio::test]
+async fn a_branch_that_is_another_name_of_one_is_not_committed_on() {
+    let ground = Ground::new().await;
+    ground.git(&["symbolic-ref", "refs/heads/feature/issue-7", "refs/heads/main"]).await;
+    let error = ground.prepare(7).await.unwrap_err();
+    assert!(error.is_conflict() && error.to_string().contains("git symbolic-ref --delete"), "{error}");
+    assert_eq!(ground.prepare(8).await.unwrap().state, WorktreeState::Created);
+}
+
+#[tokio::test]
 async fn g09_a_worktree_on_something_else_is_not_reused() {
     let ground = Ground::new().await;
     let path = ground.prepare(7).await.unwrap().worktree.path().clone();

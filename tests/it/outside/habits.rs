@@ -273,3 +273,30 @@ async fn another_machine_is_reached_through_the_proxy() {
     let asked = text(&first[..read.expect("nothing came to the proxy")]);
     assert!(asked.starts_with("CONNECT github.invalid:443 "), "{asked}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_remotes_that_are_not_called_origin_it_is_said_how_one_is_named() {
+    let world = world().await;
+    world.git(&world.shop(), &["remote", "rename", "origin", "fork"]).await;
+    world.git(&world.shop(), &["remote", "add", "upstream", "https://github.com/others/shop.git"]).await;
+    let overlay = world.dir.path().join("overlay.toml");
+    let configured = std::fs::read_to_string(&overlay).unwrap();
+    let told = |output: std::process::Output| text(&output.stdout) + &text(&output.stderr);
+    let init = told(world.agentd(&["init"]).await);
+    assert!(
+        init.contains("None of the remotes (fork, upstream)") && init.contains("remote = \"fork\""),
+        "{init}"
+    );
+    let doctor = told(world.agentd(&["doctor"]).await);
+    assert!(doctor.contains("has the remotes fork, upstream, and none of them is called origin"), "{doctor}");
+    assert!(!configured.contains("[[repositories]]"), "{configured}");
+    let refused = told(world.agentd(&["run", "7"]).await);
+    assert!(refused.contains("there is no remote \"origin\", but fork, upstream"), "{refused}");
+    world
+        .write("overlay.toml", &format!("{configured}\n[[repositories]]\npath = \".\"\nremote = \"fork\"\n"));
+    let (_, found) = world.json(&["doctor"]).await;
+    let findings = found["findings"].as_array().unwrap();
+    let ok = findings.iter().any(|one| one["what"] == "repository" && one["state"] == "ok");
+    assert!(ok, "{found:#}");
+    world.finish().await;
+}
