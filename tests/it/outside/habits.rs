@@ -279,8 +279,11 @@ async fn of_several_remotes_that_are_not_called_origin_it_is_said_how_one_is_nam
     let world = world().await;
     world.git(&world.shop(), &["remote", "rename", "origin", "fork"]).await;
     world.git(&world.shop(), &["remote", "add", "upstream", "https://github.com/others/shop.git"]).await;
-    let overlay = world.dir.path().join("overlay.toml");
-    let configured = std::fs::read_to_string(&overlay).unwrap();
+    // As init writes it where no remote is called origin.
+    let file = world.shop().join(".agent/agentd.toml");
+    let configured = std::fs::read_to_string(&file).unwrap();
+    let nameless: Vec<&str> = configured.lines().filter(|line| !line.starts_with("name = ")).collect();
+    std::fs::write(&file, nameless.join("\n")).unwrap();
     let told = |output: std::process::Output| text(&output.stdout) + &text(&output.stderr);
     let init = told(world.agentd(&["init"]).await);
     assert!(
@@ -289,11 +292,9 @@ async fn of_several_remotes_that_are_not_called_origin_it_is_said_how_one_is_nam
     );
     let doctor = told(world.agentd(&["doctor"]).await);
     assert!(doctor.contains("has the remotes fork, upstream, and none of them is called origin"), "{doctor}");
-    assert!(!configured.contains("[[repositories]]"), "{configured}");
     let refused = told(world.agentd(&["run", "7"]).await);
     assert!(refused.contains("there is no remote \"origin\", but fork, upstream"), "{refused}");
-    world
-        .write("overlay.toml", &format!("{configured}\n[[repositories]]\npath = \".\"\nremote = \"fork\"\n"));
+    world.configure(&["remote = \"fork\""]);
     let (_, found) = world.json(&["doctor"]).await;
     let findings = found["findings"].as_array().unwrap();
     let ok = findings.iter().any(|one| one["what"] == "repository" && one["state"] == "ok");
