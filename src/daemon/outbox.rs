@@ -3,6 +3,7 @@
 use super::main_loop::Daemon;
 use super::outbox_writer::write_outcome;
 use super::outcome::{Afterwards, RunSummary, afterwards};
+use super::pause::WorksFor;
 use super::snapshot::{IssueRef, Selection};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, OutOfMoney, ParkedLabel, PauseCause, PendingOutcome};
@@ -26,6 +27,7 @@ impl Daemon {
         self.deps.progress.forget(&issue);
         self.waiting.retain(|(waiting, _)| *waiting != issue);
         let now = self.deps.clock.now();
+        let is_swept = self.watch_of(&issue.repo).is_some_and(|watch| watch.sweeps(issue.number));
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
         let refused = matches!(afterwards(&summary), Afterwards::Write { .. });
         let mut is_told_again = false;
@@ -47,7 +49,12 @@ impl Daemon {
             watch.state.attend.insert(issue.number);
         }
         // What people wrote waits, and starts another follow-up run: then nobody has to ask for it.
-        self.heed_end(&issue, &summary, requester.as_ref().filter(|_| !is_told_again));
+        let whom = match &requester {
+            _ if is_told_again => None,
+            Some(by) => Some(WorksFor::Person(by)),
+            None => is_swept.then_some(WorksFor::Sweep),
+        };
+        self.heed_end(&issue, &summary, whom);
         if let (Some(by), Some(run_id), StopDetail::MaxCost) = (&requester, summary.run_id, detail)
             && let Some(watch) = self.watch_of(&issue.repo)
         {

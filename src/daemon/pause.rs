@@ -8,6 +8,7 @@ use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause};
 use crate::engine::shared_cap::is_of_the_day;
+use crate::github::Error;
 
 /// The first pause after an end for which a service did not answer, and the longest.
 const FIRST: TimeDelta = TimeDelta::minutes(1);
@@ -79,9 +80,27 @@ fn next_day(now: DateTime<Utc>) -> DateTime<Utc> {
     day.and_time(NaiveTime::MIN).and_utc()
 }
 
+/// For whom a run is gone on with.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum WorksFor<'a> {
+    /// For who asked for it.
+    Person(&'a AskedBy),
+    /// For a sweep.
+    Sweep,
+}
+
+impl WorksFor<'_> {
+    fn asked_by(self) -> Option<AskedBy> {
+        match self {
+            Self::Person(by) => Some(by.clone()),
+            Self::Sweep => None,
+        }
+    }
+}
+
 impl Daemon {
-    /// Notes what the end of a run says of all others. `by`: who asked for it.
-    pub(super) fn heed_end(&mut self, issue: &IssueRef, summary: &RunSummary, by: Option<&AskedBy>) {
+    /// Notes what the end of a run says of all others. `whom`: for whom it is gone on with; `None` = something else begins it again.
+    pub(super) fn heed_end(&mut self, issue: &IssueRef, summary: &RunSummary, whom: Option<WorksFor<'_>>) {
         let (Some(run_id), now) = (summary.run_id, self.deps.clock.now()) else { return };
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let memory = watch.state.issues.entry(issue.number).or_default();
@@ -98,9 +117,9 @@ impl Daemon {
             return;
         };
         let pause = Pause::after(watch.state.pause.as_ref(), cause, &summary.stop.message, now);
-        if let Some(by) = by.filter(|_| cause == PauseCause::Day || tries < MOST) {
-            memory.goes_on =
-                Some(GoesOn { run_id, at: pause.until, by: by.clone(), tries: tries + 1, is_queued: false });
+        if let Some(whom) = whom.filter(|_| cause == PauseCause::Day || tries < MOST) {
+            let by = whom.asked_by();
+            memory.goes_on = Some(GoesOn { run_id, at: pause.until, by, tries: tries + 1, is_queued: false });
         }
         tracing::warn!(repo = %issue.repo, until = %pause.until, why = pause.text, "no run begins before then");
         watch.state.pause = Some(pause);
@@ -122,7 +141,11 @@ impl Daemon {
             if self.supervisor.get(&issue).is_some() {
                 continue;
             }
-            let queued = match self.queue(&issue, ended.by.clone()).await {
+            let queued = match ended.by.clone() {
+                Some(by) => self.queue(&issue, by).await,
+                None => self.sweep_again(&issue).await,
+            };
+            let queued = match queued {
                 Ok(queued) => queued,
                 Err(error) if error.is_absent() => false,
                 Err(error) => {
@@ -138,6 +161,23 @@ impl Daemon {
             }
             self.save();
         }
+    }
+
+    /// Has an issue of a sweep worked on again. False = it is closed, or people have changed its label since.
+    async fn sweep_again(&mut self, issue: &IssueRef) -> Result<bool, Error> {
+        let (client, failed) = (self.quick_client(), self.deps.labels.failed.clone());
+        let seen = client.issue(&issue.repo, issue.number).await?;
+        if !seen.issue.open || !seen.has_label(&failed) {
+            return Ok(false);
+        }
+        client.remove_label(&issue.repo, issue.number, &failed).await?;
+        let fresh = client.issue(&issue.repo, issue.number).await?;
+        if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.state.issues.entry(issue.number).or_default().parked = None;
+            watch.go_on_sweeping(fresh);
+        }
+        self.hints.look_now();
+        Ok(true)
     }
 }
 

@@ -303,6 +303,11 @@ impl Watch {
         list(&mut self.state.sweeping, issue);
     }
 
+    /// Whether a sweep has begun to work on an issue.
+    pub fn sweeps(&self, wanted: u64) -> bool {
+        self.state.sweeping.iter().any(|issue| number(issue) == Some(wanted))
+    }
+
     /// Everything that is asked for: the labelled issues, those of a killed run, and those that a sweep listed.
     pub fn candidates(&self) -> impl Iterator<Item = (&IssueSnapshot, Selection)> {
         let among = |issues: &[IssueSnapshot], id: u64| issues.iter().any(|other| other.id == id);

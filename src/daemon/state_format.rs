@@ -152,8 +152,9 @@ pub struct GoesOn {
     pub run_id: RunId,
     /// Not before this time.
     pub at: DateTime<Utc>,
-    /// For whom it is gone on with.
-    pub by: AskedBy,
+    /// For whom it is gone on with; absent = for the sweep that began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<AskedBy>,
     /// Runs of it that ended so.
     pub tries: u32,
     /// Whether the next one is asked for.

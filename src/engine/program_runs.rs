@@ -1,9 +1,7 @@
 //! Programs of a definition as the flow runs them: what they leave behind is recorded, and a replay takes it from the record.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use serde_json::json;
 
 use super::not_done::NotDone;
@@ -18,15 +16,6 @@ use crate::domain::trace::ProgramRan;
 
 /// The bytes that an output may take in the journal.
 const LONGEST: usize = 128 * 1024;
-
-/// What a recorded run knows of the programs that it ran.
-pub trait RecordedPrograms: Send + Sync + Debug {
-    /// How the next run of this program in a visit ended; `None` = it is to run.
-    ///
-    /// # Errors
-    /// The record lacks it, and nothing else may be taken.
-    fn ran<'a>(&'a self, visit: u32, program: &'a str) -> BoxFuture<'a, Result<Option<ProgramRan>, Stop>>;
-}
 
 impl FlowWorld {
     /// Runs a program of a visit to its end, or takes from the record how it ended. Where it is not done, the run was stopped meanwhile.

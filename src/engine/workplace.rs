@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 
 use super::abort::Abort;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
-use super::program_runs::RecordedPrograms;
+use super::recorded_programs::RecordedPrograms;
 use super::touched::Touched;
 use crate::domain::check_output::CheckOutput;
 use crate::domain::executed::executed;

@@ -5,19 +5,21 @@ use super::error::GitError;
 use super::program::{Call, Identity};
 
 impl Checkout {
-    /// Signs a commit that nobody sees, as `who`, where git's configuration has commits signed. Gives whether it has. Nothing of it stays.
-    ///
-    /// # Errors
-    /// [`GitError::Signing`]: the key is not to be had, or wants a password that nobody types.
-    pub async fn try_signing(&self, who: &Identity) -> Result<bool, GitError> {
+    /// Whether git's configuration has commits signed.
+    pub async fn signs_commits(&self) -> Result<bool, GitError> {
         if !self.hardening(self.common_dir()).await?.signs {
             return Ok(false);
         }
         // What was read before may be older than the operator's configuration.
         let asked = self.call(["config", "--type=bool", "--get", "commit.gpgSign"]).await?.exit().await?;
-        if asked.stdout.text().trim() != "true" {
-            return Ok(false);
-        }
+        Ok(asked.stdout.text().trim() == "true")
+    }
+
+    /// Signs a commit that nobody sees, as `who`. Nothing of it stays.
+    ///
+    /// # Errors
+    /// [`GitError::Signing`]: the key is not to be had, or wants a password that nobody types.
+    pub async fn try_signing(&self, who: &Identity) -> Result<(), GitError> {
         let made = tokio::task::spawn_blocking(tempfile::tempdir).await;
         let place = made
             .map_err(|panic| GitError::Lost(panic.to_string()))?
@@ -25,7 +27,6 @@ impl Checkout {
         let objects = |call: Call| call.env("GIT_OBJECT_DIRECTORY", place.path());
         let tree = objects(self.call(["mktree"]).await?).text().await?;
         let sign = ["commit-tree", "-S", tree.trim(), "-m", "agentd tries to sign"];
-        objects(self.call(sign).await?).identity(who, who).done().await?;
-        Ok(true)
+        objects(self.call(sign).await?).identity(who, who).done().await
     }
 }

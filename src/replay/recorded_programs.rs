@@ -8,11 +8,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use super::recorded_run::{RecordedRun, ReplayMode};
-use crate::domain::event::Event;
-use crate::domain::facts::RunFacts;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::ProgramRan;
-use crate::engine::program_runs;
+use crate::engine::recorded_programs;
 
 /// How the programs of a run ended, in their order: by visit and program.
 #[derive(Debug, Default)]
@@ -23,12 +21,10 @@ pub(super) struct RecordedPrograms {
 }
 
 impl RecordedPrograms {
-    pub(super) fn of(facts: &RunFacts) -> Self {
+    pub(super) fn new(recorded: impl Iterator<Item = ProgramRan>) -> Self {
         let mut ended: BTreeMap<_, VecDeque<ProgramRan>> = BTreeMap::new();
-        for (_, event) in &facts.other {
-            if let Event::ProgramRan(ran) = event {
-                ended.entry((ran.visit, ran.program.clone())).or_default().push_back((**ran).clone());
-            }
+        for ran in recorded {
+            ended.entry((ran.visit, ran.program.clone())).or_default().push_back(ran);
         }
         Self { ended: (!ended.is_empty()).then(|| Mutex::new(ended)), run: AtomicU64::new(0) }
     }
@@ -52,7 +48,7 @@ impl std::fmt::Debug for RecordedPlace {
     }
 }
 
-impl program_runs::RecordedPrograms for RecordedPlace {
+impl recorded_programs::RecordedPrograms for RecordedPlace {
     fn ran<'a>(&'a self, visit: u32, program: &'a str) -> BoxFuture<'a, Result<Option<ProgramRan>, Stop>> {
         async move {
             let (recorded_run, mode) = (&self.0, self.0.mode());

@@ -25,10 +25,10 @@ use crate::domain::name::CommitId;
 use crate::domain::others_merged::OthersMerged;
 use crate::domain::policy::{EnvelopeStatus, Risk};
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::trace::Item;
+use crate::domain::trace::{Item, ProgramRan};
 use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
 use crate::engine::new_remarks::NewRemark;
-use crate::engine::program_runs;
+use crate::engine::recorded_programs;
 use crate::engine::stop::StopHandle;
 use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::store::run_dir::RunDir;
@@ -92,6 +92,13 @@ struct RecordedSession {
 }
 
 type Recorded = Result<ToolOutput, ToolError>;
+
+fn programs_ran(facts: &RunFacts) -> impl Iterator<Item = ProgramRan> {
+    facts.other.iter().filter_map(|(_, event)| match event {
+        Event::ProgramRan(ran) => Some((**ran).clone()),
+        _ => None,
+    })
+}
 
 /// The briefing of a run, if it has one.
 fn briefing(dir: &RunDir) -> Result<Option<Briefing>, String> {
@@ -186,7 +193,7 @@ impl RecordedRun {
             missing: Mutex::new(None),
             tools_run: AtomicU64::new(0),
             models_asked: AtomicU64::new(0),
-            programs: RecordedPrograms::of(facts),
+            programs: RecordedPrograms::new(programs_ran(facts)),
         })
     }
 
@@ -230,7 +237,7 @@ impl RecordedRun {
     }
 
     /// The record as the place where programs run.
-    pub fn programs(self: &Arc<Self>) -> Arc<dyn program_runs::RecordedPrograms> {
+    pub fn programs(self: &Arc<Self>) -> Arc<dyn recorded_programs::RecordedPrograms> {
         Arc::new(RecordedPlace(Arc::clone(self)))
     }
 

@@ -38,13 +38,15 @@ const LINES: usize = 10;
 /// A signature, where git's configuration has commits signed.
 pub async fn signing(site: &RepositoryContext) -> Option<Finding> {
     const SIGNING: &str = "signing";
-    let tried = match site.identity().await {
-        Ok(who) => site.checkout.try_signing(&who).await,
-        Err(error) => Err(error),
+    let tried = async {
+        match site.checkout.signs_commits().await? {
+            true => site.checkout.try_signing(&site.identity().await?).await.map(Some),
+            false => Ok(None),
+        }
     };
-    match tried {
-        Ok(true) => Some(Finding::ok(SIGNING, "a commit can be signed (commit.gpgSign)")),
-        Ok(false) => None,
+    match tried.await {
+        Ok(Some(())) => Some(Finding::ok(SIGNING, "a commit can be signed (commit.gpgSign)")),
+        Ok(None) => None,
         Err(error) => Some(Finding::problem(
             SIGNING,
             error.to_string(),

@@ -38,7 +38,7 @@ pub struct Committed<'a> {
 
 /// Whether commits can be made as git's configuration wants them: signed.
 pub async fn check(context: &RepositoryContext) -> Result<(), Refusal> {
-    if context.replay.is_none() {
+    if context.replay.is_none() && context.checkout.signs_commits().await? {
         context.checkout.try_signing(&context.identity().await?).await?;
     }
     Ok(())

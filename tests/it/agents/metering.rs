@@ -10,7 +10,7 @@ use crate::outside::world::World;
 
 /// Why these tests cannot run here.
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
-fn skipped() -> bool {
+pub fn skipped() -> bool {
     let curl = agentd::sys::sandbox::which("curl".as_ref(), &std::env::var_os("PATH").unwrap_or_default());
     let why = no_sandbox().or_else(|| curl.is_none().then(|| "curl is not installed".to_owned()));
     if let Some(why) = &why {
@@ -20,7 +20,7 @@ fn skipped() -> bool {
 }
 
 /// A world whose model gives the same answer to everything: 100 tokens in, 200 000 out, 3.0003 dollars.
-async fn world() -> World {
+pub async fn world() -> World {
     World::of(1, |scenario| {
         scenario.model.names = Vec::new();
         scenario.model.replies = serde_json::from_value(json!([
@@ -32,11 +32,11 @@ async fn world() -> World {
 }
 
 /// A program that asks the model four times, whole and as events in turn, and says after each answer that it has one.
-fn asking(world: &World, further: &str) -> Value {
+pub fn asking(world: &World, further: &str) -> Value {
     asking_for(world, "recorded-model", further)
 }
 
-fn asking_for(world: &World, model: &str, further: &str) -> Value {
+pub fn asking_for(world: &World, model: &str, further: &str) -> Value {
     let text = format!(
         "#!/bin/bash\ncat >/dev/null\n\
          ask() {{ curl -sS -H 'anthropic-version: 2023-06-01' -H 'accept-encoding: gzip' -H 'content-type: application/json' \

@@ -12,6 +12,6 @@ pub mod sandbox;
 mod command;
 mod egress;
 mod limits;
-mod metering;
+pub mod metering;
 mod programs;
 mod tools;

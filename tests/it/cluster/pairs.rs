@@ -9,11 +9,12 @@ use super::assignments::{label, node, third_visit};
 use super::daemons::Daemon;
 use super::definitions::{killed, told};
 use super::left_unpushed::world_with_pointer;
-use super::moving::{clustered, document, with_client};
+use super::moving::{clustered, document, run_ids, with_client};
 use super::running::world;
 use super::server::{Server, is_there, make_streams};
 use super::taking_over::{Node, asked_for, shared};
 use crate::agents::bench::{fixer, no_sandbox};
+use crate::agents::metering;
 use crate::flow::outside::says;
 use crate::git::Ground;
 use crate::outside::daemons::{slow_model, until, until_or};
@@ -465,4 +466,58 @@ async fn p_036_a_handoff_whose_node_died_is_made_by_another_once_it_is_approved_
     assert_eq!(world.sim.model_requests().len(), 2, "{}", b.said());
     second.stop().await;
     world.finish().await;
+}
+
+/// Two nodes, and an agent whose program is this.
+async fn metered(model: &str, further: &str, more: &str) -> (World, Server, [Node; 2]) {
+    let world = metering::world().await;
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    clustered(&world, &server.url());
+    let file = world.dir.path().join("cluster.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{text}\n{more}")).unwrap();
+    fixer(&world, "command", &metering::asking_for(&world, model, further));
+    let nodes = [Node::of(&world, "a").await, Node::of(&world, "b").await];
+    (world, server, nodes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d61_what_a_program_spent_on_a_node_that_died_is_under_the_cap_of_the_run_that_goes_on_elsewhere() {
+    if !is_there("d61_spent") || metering::skipped() {
+        return;
+    }
+    let (world, server, [a, b]) = metered("recorded-model", "ask false; sleep 600", "").await;
+    let more = ["--agent", "fixer", "--max-cost", "3.5"];
+    let first = a.start_with(&world, &more);
+    until("a run", || a.began() == 1).await;
+    // Where the others read it: what a node had not sent yet when it died is on its disk alone.
+    let run = run_ids(&a.state).pop().unwrap();
+    let noted = || shared(&server, &run).iter().any(|line| line["kind"] == json!("agent_spent"));
+    until_or("it is noted", noted, || format!("{:#?}", a.journal())).await;
+    first.kill();
+    let (code, output, said) = b.start_with(&world, &more).ended().await;
+    let told = || format!("{said}\n{output:#}\n{:#?}", b.journal());
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("max_cost")), "{}", told());
+    let runs = b.command(&world, &["runs", "list"]).output().unwrap();
+    let runs: Value = serde_json::from_slice(&runs.stdout).unwrap();
+    let cost = |run: &Value| (run["cost_usd"].as_f64().unwrap_or_default() * 10_000.0).round();
+    let costs: Vec<f64> = runs.as_array().unwrap().iter().map(cost).collect();
+    assert_eq!(costs, [30_003.0, 30_003.0], "{runs:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d87_a_model_without_a_price_counts_against_the_day_of_all_nodes() {
+    if !is_there("d87_day") || metering::skipped() {
+        return;
+    }
+    let day = "[budgets]\nmax_cost_per_day = 4.0\n";
+    let (world, _server, [a, b]) = metered("other-model", "ask false; ask true; sleep 600", day).await;
+    for (node, spent) in [(&a, 400_000), (&b, 0)] {
+        let (code, output, said) = node.start_with(&world, &["--agent", "fixer"]).ended().await;
+        assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("max_cost")), "{said}\n{output:#}");
+        assert_eq!(output["totals"]["tokens_out"], json!(spent), "{said}\n{output:#}");
+    }
+    world.sim.shutdown().await;
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentd::config::config_file::SweepSelect;
 use agentd::daemon::{Daemon, RunSummary};
+use agentd::domain::issue::ObjectiveSource;
 use agentd::domain::run::RunId;
 use agentd::domain::stop::{Stop, StopDetail};
 
@@ -79,5 +80,40 @@ async fn a_sweep_by_hand_begins_no_other_run_where_one_met_what_would_meet_all()
         let parts = yard.parts(move |_| std::future::ready(end.clone()));
         let report = Daemon::sweep_now(parts).await.unwrap();
         assert_eq!((yard.started().len(), codes(&report)), (1, vec![(2, code)]));
+    }
+}
+
+#[tokio::test]
+async fn a_swept_issue_whose_run_met_what_would_meet_all_is_swept_again_after_the_pause() {
+    let unpublished = RunSummary { unpublished: true, ..ended(StopDetail::GitError) };
+    for end in [ended(StopDetail::LlmUnavailable), unpublished] {
+        let mut yard = Yard::new(&(issue("One", "") + &issue("Two", ""))).await;
+        yard.sweep.select = SweepSelect::All;
+        yard.sweep.schedule = Some("0 3 * * *".to_owned());
+        yard.limits.all = 1;
+        yard.once(ended(StopDetail::Completed)).await;
+        yard.clock.advance(Duration::from_secs(24 * 3600));
+        let mut report = yard.once(end.clone()).await;
+        if report.waiting.is_empty() {
+            report = yard.once(end.clone()).await;
+        }
+        assert_eq!((yard.started().len(), report.waiting.len()), (1, 1), "{:?}", codes(&report));
+        let met = yard.started()[0];
+        assert_eq!(yard.labels(met), ["agentd:failed"]);
+        yard.clock.advance(Duration::from_secs(70));
+        for _ in 0..4 {
+            yard.once(ended(StopDetail::Completed)).await;
+        }
+        let mut started = yard.started();
+        started.sort_unstable();
+        assert_eq!(started, if met == 1 { [1, 1, 2] } else { [1, 2, 2] });
+        assert_eq!(
+            (yard.labels(1), yard.labels(2)),
+            (vec!["agentd:done".to_owned()], vec!["agentd:done".to_owned()])
+        );
+        let asked = yard.asked.lock().unwrap().clone();
+        assert!(asked.iter().all(|request| request.source == ObjectiveSource::Sweep));
+        assert_eq!(asked.iter().filter(|request| request.resume.is_some()).count(), 1);
+        yard.violations();
     }
 }
