@@ -30,14 +30,11 @@ impl FlowWorld {
             Some(recorded) => recorded.ran(visit, &key).await?,
             None => None,
         };
-        let kept = match recorded {
-            Some(recorded) => recorded,
-            None => {
-                let ran = plan.workplace.run(program, &self.interrupts()).await?;
-                let kept = self.kept((visit, key), &ran);
-                self.record(Event::ProgramRan(Box::new(kept)))?;
-                return Ok(ran);
-            }
+        let Some(kept) = recorded else {
+            let ran = plan.workplace.run(program, &self.interrupts()).await?;
+            let kept = self.kept((visit, key), &ran);
+            self.record(Event::ProgramRan(Box::new(kept)))?;
+            return Ok(ran);
         };
         let ran = Ran {
             output: CheckOutput {

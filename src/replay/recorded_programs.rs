@@ -12,17 +12,20 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::ProgramRan;
 use crate::engine::recorded_programs;
 
-/// How the programs of a run ended, in their order: by visit and program.
+/// By visit and program, in their order.
+type Ended = BTreeMap<(u32, String), VecDeque<ProgramRan>>;
+
+/// How the programs of a run ended.
 #[derive(Debug, Default)]
 pub(super) struct RecordedPrograms {
     /// `None` = the run is of a version that did not record them; they run again then.
-    ended: Option<Mutex<BTreeMap<(u32, String), VecDeque<ProgramRan>>>>,
+    ended: Option<Mutex<Ended>>,
     run: AtomicU64,
 }
 
 impl RecordedPrograms {
     pub(super) fn new(recorded: impl Iterator<Item = ProgramRan>) -> Self {
-        let mut ended: BTreeMap<_, VecDeque<ProgramRan>> = BTreeMap::new();
+        let mut ended = Ended::new();
         for ran in recorded {
             ended.entry((ran.visit, ran.program.clone())).or_default().push_back(ran);
         }

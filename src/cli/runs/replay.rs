@@ -1,7 +1,7 @@
 //! `agentd runs replay`: a recorded run again, in a scratch repository of its own that cannot publish anything.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -102,18 +102,11 @@ pub(super) fn replay(
     let head = facts.first_head.as_ref().filter(|head| **head != lease.origin.commit);
     begins.extend(head.map(|head| (&lease.branch, head)));
     let refs: Vec<_> = begins.iter().map(|(branch, commit)| (branch.full(), (*commit).clone())).collect();
-    let agents = with_agents.map_or_else(
-        || site.checkout.root().as_path().join(".agent"),
-        |dir| context.env.working_dir().join(dir),
-    );
     let agent = started.asked.agent.as_deref().unwrap_or(&started.agent);
-    if let Some(dir) = with_agents
-        && !agents.join(agent).is_dir()
-    {
-        let words = format!("there is no agent \"{agent}\" in {}", dir.display());
-        return Err(CommandError::invalid(words)
-            .hint("name the folder that holds the agents' folders, such as .agent"));
-    }
+    let agents = match with_agents {
+        Some(dir) => agents_in(&context.env.working_dir().join(dir), agent)?,
+        None => site.checkout.root().as_path().join(".agent"),
+    };
     let place = site.checkout.root().to_string();
     let ended = context.block_on(async {
         let checkout = open_checkout(context, &place).await.map_err(CommandError::failed)?;
@@ -145,6 +138,15 @@ pub(super) fn replay(
     let replayed = state.run(&dir.repo, crate::domain::run::RunId(ended.run_id));
     let replayed = (read::<RunRecord>(&replayed.record())?, ended);
     tell(context, &recorded, &replayed, &recorded_run)
+}
+
+/// A folder of agents that has this one.
+fn agents_in(dir: &Path, agent: &str) -> Result<PathBuf, CommandError> {
+    if dir.join(agent).is_dir() {
+        return Ok(dir.to_owned());
+    }
+    let words = format!("there is no agent \"{agent}\" in {}", dir.display());
+    Err(CommandError::invalid(words).hint("name the folder that holds the agents' folders, such as .agent"))
 }
 
 fn git_failed(error: GitError) -> CommandError {

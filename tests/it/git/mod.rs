@@ -122,6 +122,14 @@ impl Ground {
         run(spec, &CancellationToken::new()).await.unwrap()
     }
 
+    /// Another program of the system, such as `mv`, beside the checkout. Must succeed.
+    pub async fn beside(&self, program: &str, args: &[&str]) {
+        let dir = self.repo.parent().unwrap();
+        let spec = ProcessSpec::new(program, &dir).args(args).envs(self.environment());
+        let exit = run(spec, &CancellationToken::new()).await.unwrap();
+        assert!(exit.success(), "{program} {args:?}: {}", exit.stderr.text());
+    }
+
     pub async fn head(&self, of: &str) -> CommitId {
         CommitId::parse(&self.git(&["rev-parse", of]).await).unwrap()
     }

@@ -97,22 +97,19 @@ async fn a_worktree_that_was_moved_with_its_repository_is_its_own_and_is_repaire
     let ground = Ground::named("before").await;
     ground.prepare(7).await.unwrap();
     ground.write(".worktrees/issue-7/mine.txt", "mine\n");
-    let old = ground.repo.clone();
-    let new = old.parent().unwrap().join("after");
-    std::fs::rename(old.as_path(), new.as_path()).unwrap();
+    ground.beside("mv", &["before", "after"]).await;
+    let new = ground.repo.parent().unwrap().join("after");
     let ground = ground.at_place(new);
     let again = ground.prepare(7).await.unwrap();
     assert!(again.state == WorktreeState::Reused && again.warnings[0].contains("was repaired"), "{again:?}");
     let changes = again.worktree.status().await.unwrap();
     assert_eq!(changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>(), ["mine.txt"]);
     // A copy beside the original is the original's.
-    std::fs::remove_dir_all(ground.at(".worktrees/issue-7").as_path()).unwrap();
+    ground.beside("rm", &["-r", "after/.worktrees/issue-7"]).await;
     let ready = ground.prepare(7).await.unwrap();
     assert_ne!(ready.state, WorktreeState::Reused);
+    ground.beside("cp", &["-a", "after", "copy"]).await;
     let copied = ground.repo.parent().unwrap().join("copy");
-    let mut copy = std::process::Command::new("cp");
-    copy.arg("-a").arg(ground.repo.as_path()).arg(copied.as_path());
-    assert!(copy.status().unwrap().success());
     let error = ground.at_place(copied).prepare(7).await.unwrap_err();
     assert!(error.to_string().contains("a worktree of another repository"), "{error}");
 }
