@@ -151,6 +151,7 @@ impl Checkout {
         let worktree = Worktree::new(self, place.clone(), git_dir.clone(), branch, lfs);
         worktree.narrow(&plan.population.sparse).await?;
         worktree.call(["reset", "--hard", "--quiet"]).await?.done().await?;
+        worktree.note_pointers().await?;
         if place.join(".gitmodules").as_path().exists() {
             self.remove_member(&plan.root, &place).await?;
             return Ok(false);

@@ -196,6 +196,7 @@ impl Checkout {
         if let Some(tip) = &tip {
             worktree.follow(plan, tip, &mut warnings).await?;
         }
+        warnings.extend(worktree.fill_pointers(&plan.population).await?);
         let missing = || GitError::Missing { what: format!("a commit on {}", plan.branch) };
         let head = worktree.head().await?.ok_or_else(missing)?;
         Ok(PreparedWorktree { worktree, state, head, warnings })

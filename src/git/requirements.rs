@@ -1,13 +1,46 @@
 //! What a checkout needs besides the files of commits: submodules, Git LFS, the operator's filters.
 
-use git2::{TreeWalkMode, TreeWalkResult};
+use std::collections::BTreeMap;
+
+use git2::{ObjectType, Oid, TreeWalkMode, TreeWalkResult};
 
 use super::blob::bounded_blob;
 use super::checkout::{Checkout, oid};
 use super::error::GitError;
 use super::remote::Remote;
+use super::uncarried::{LARGEST_POINTER, POINTER};
 use super::worktree::{Worktree, lfs_driver};
 use crate::domain::name::CommitId;
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
+
+/// The pointers among listed files that stand there as the index has them, taken away so that git checks them out anew. Blocks.
+fn take_pointers(root: &AbsPath, listing: &str) -> Result<BTreeMap<String, Vec<u8>>, GitError> {
+    let mut taken = BTreeMap::new();
+    for entry in listing.split('\0').filter(|entry| !entry.is_empty()) {
+        let Some((id, path)) =
+            entry.split_once('\t').and_then(|(stage, path)| Some((stage.split(' ').nth(1)?, path)))
+        else {
+            continue;
+        };
+        let place = root.join(path);
+        let small = place
+            .as_path()
+            .symlink_metadata()
+            .is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST_POINTER);
+        if !small {
+            continue;
+        }
+        let pointer = std::fs::read(place.as_path()).unwrap_or_default();
+        let is_its_own =
+            Oid::hash_object(ObjectType::Blob, &pointer).is_ok_and(|found| found.to_string() == id);
+        if pointer.starts_with(POINTER) && is_its_own {
+            files::remove_file(place.as_path())?;
+            taken.insert(path.to_owned(), pointer);
+        }
+    }
+    Ok(taken)
+}
 
 /// What to do about it (`worktree.submodules`, `worktree.lfs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +103,60 @@ impl Checkout {
     }
 }
 
+/// Marks a worktree, in its git directory, whose files under Git LFS were left as pointers.
+const POINTERS: &str = "agentd-lfs-pointers";
+
 impl Worktree {
+    /// Notes whether files under Git LFS are left as pointers here. True = they are.
+    pub(super) async fn note_pointers(&self) -> Result<bool, GitError> {
+        let stay = !self.lfs() && self.checkout().uses_lfs(self).await?;
+        if stay {
+            files::write_private(self.git_dir().join(POINTERS).as_path(), b"")?;
+        }
+        Ok(stay)
+    }
+
+    /// Fills in files under Git LFS that were left as pointers, once its program is there. Gives a warning where they stay so.
+    pub(super) async fn fill_pointers(&self, wants: &Population) -> Result<Option<String>, GitError> {
+        let marker = self.git_dir().join(POINTERS);
+        if !marker.as_path().exists() {
+            return Ok(None);
+        }
+        let stay = |why: &str| Ok(Some(format!("files under Git LFS stay pointers ({why})")));
+        if !self.lfs() {
+            return if wants.lfs { stay("git-lfs is not installed") } else { Ok(None) };
+        }
+        let listing =
+            self.call(["ls-files", "--stage", "-z", "--", ":(attr:filter=lfs)"]).await?.text().await?;
+        let root = self.path().clone();
+        let taken = move || take_pointers(&root, &listing);
+        let taken =
+            tokio::task::spawn_blocking(taken).await.map_err(|error| GitError::Lost(error.to_string()))??;
+        if !taken.is_empty() {
+            let paths: String = taken.keys().map(|path| format!("{path}\0")).collect();
+            let fill = ["checkout-index", "--force", "--index", "-z", "--stdin"];
+            let filled = self.call(fill).await?.stdin(paths).may_take_long().done().await;
+            if let Err(error) = filled {
+                self.stand_again(taken)?;
+                return stay(&error.to_string());
+            }
+            self.something_ran();
+        }
+        files::remove_file(marker.as_path())?;
+        Ok(None)
+    }
+
+    /// Pointers that nothing was filled in for stand there as before.
+    fn stand_again(&self, taken: BTreeMap<String, Vec<u8>>) -> Result<(), GitError> {
+        for (path, pointer) in taken {
+            let place = self.path().join(&path);
+            if place.as_path().symlink_metadata().is_err() {
+                files::write_public(place.as_path(), &pointer)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Fills submodules, and gives a warning for each that stays incomplete.
     pub(super) async fn populate(
         &self,
@@ -85,12 +171,8 @@ impl Worktree {
                 warnings.push("submodules are left empty (worktree.submodules)".to_owned());
             }
         }
-        if self.checkout().uses_lfs(self).await? {
-            let smudged = wants.lfs && self.checkout().has_lfs().await?;
-            if !smudged {
-                let why = if wants.lfs { "git-lfs is not installed" } else { "worktree.lfs" };
-                warnings.push(format!("files under Git LFS stay pointers ({why})"));
-            }
+        if self.note_pointers().await? && !wants.lfs {
+            warnings.push("files under Git LFS stay pointers (worktree.lfs)".to_owned());
         }
         for filter in &self.checkout().hardening(self.git_dir()).await?.disarmed_filters {
             if filter != "lfs" {

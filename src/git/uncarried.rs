@@ -17,9 +17,9 @@ use crate::domain::name::CommitId;
 use crate::sys::files;
 
 /// How a file begins that stands for one under Git LFS.
-const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+pub(super) const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 /// Largest such file, in bytes.
-const LARGEST_POINTER: u64 = 1024;
+pub(super) const LARGEST_POINTER: u64 = 1024;
 /// Deepest folder among the submodules' own repositories.
 const DEEPEST: usize = 8;
 /// Paths that are named.

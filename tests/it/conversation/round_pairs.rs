@@ -278,3 +278,26 @@ async fn what_a_person_mends_after_a_commit_was_refused_is_gone_on_with() {
     assert!(!output["warnings"].to_string().contains("edits_rescued"), "{output:#}");
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_follow_up_run_could_not_push_is_pushed_after_a_pause_and_its_reviewer_is_answered() {
+    let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+    let refuse =
+        json!({ "path": "/git/demo/shop.git/git-receive-pack", "kind": "status", "status": 503, "times": 0 });
+    world.sim.inject(&serde_json::from_value(refuse).unwrap()).unwrap();
+    let before = branch(&world);
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Write more.", &[]);
+    let failed = || world.labels() == ["agentd:failed"];
+    until_or("failed", failed, || format!("{:?} {:#?}", world.labels(), said(&world, 7, ""))).await;
+    let requests = asked(&world);
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    let done = || world.labels() == ["agentd:done"];
+    until_or("done", done, || format!("{:?} {:#}", world.labels(), inbox(&world))).await;
+    assert_ne!(branch(&world), before);
+    assert_eq!((asked(&world), world.sim.pulls(REPO).len()), (requests, 1), "no model is asked again");
+    let answers = said(&world, pull, "");
+    assert!(!answers.iter().any(|text| text.contains("Declined")), "{answers:#?}");
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}

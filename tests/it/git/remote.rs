@@ -1,6 +1,8 @@
 //! Remotes: asking, bringing, pushing with a lease, and what goes wrong on the way.
 
-use agentd::git::{CommitMessage, GitError, Identity, PushOutcome, Remote, RemoteAuth, Worktree};
+use agentd::git::{
+    CommitMessage, GitError, Identity, PoolPlan, Population, PushOutcome, Remote, RemoteAuth, Worktree,
+};
 use agentd::sys::files;
 use secrecy::SecretString;
 
@@ -172,6 +174,74 @@ async fn the_users_own_credentials_are_used_where_no_token_is_given() {
     let error = ground.checkout().await.remote_branch(&remote, &branch("main")).await.unwrap_err();
     assert!(matches!(error, GitError::Auth { .. }), "{error}");
     assert!(seen.lock().await.iter().any(|request| request.contains("Authorization: Basic dTpw")));
+}
+
+/// Git's side of a filter that runs on: what stands for whole files becomes the pointer, and the pointer the whole file.
+const LFS: &str = r#"#!/usr/bin/env python3
+import sys
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 6\n"
+if sys.argv[1:] != ["filter-process"]:
+    sys.exit(0)
+read, write = sys.stdin.buffer, sys.stdout.buffer
+def packets():
+    found = []
+    while True:
+        size = read.read(4)
+        if not size:
+            sys.exit(0)
+        if size == b"0000":
+            return found
+        found.append(read.read(int(size, 16) - 4))
+def send(*lines):
+    for line in lines:
+        write.write(b"%04x" % (len(line) + 4) + line)
+    write.write(b"0000")
+    write.flush()
+packets()
+send(b"git-filter-server\n", b"version=2\n")
+packets()
+send(b"capability=clean\n", b"capability=smudge\n")
+while True:
+    command, content = packets()[0], b"".join(packets())
+    send(b"status=success\n")
+    smudges = command == b"command=smudge\n"
+    send(b"whole\n" if smudges and content == POINTER else POINTER if content == b"whole\n" else content)
+    send()
+"#;
+
+#[tokio::test]
+async fn d91_files_that_were_left_as_pointers_are_filled_in_once_git_lfs_is_there() {
+    let ground = Ground::new().await;
+    let remote = ground.origin().await;
+    ground.write(".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 6\n";
+    for file in ["old.bin", "changed.bin"] {
+        ground.write(file, pointer);
+    }
+    ground.git(&["add", "-A"]).await;
+    ground.git(&["commit", "-qm", "lfs"]).await;
+    let stays = ["files under Git LFS stay pointers (git-lfs is not installed)"];
+    let ready = ground.prepare_with(7, &remote).await.unwrap();
+    assert_eq!(ready.warnings, stays);
+    ground.write(".worktrees/issue-7/changed.bin", "mine\n");
+    // It is said each time.
+    assert_eq!(ground.prepare_with(7, &remote).await.unwrap().warnings, stays);
+    let root = ground.repo.join(".worktrees");
+    let pool = PoolPlan { root, members: 1, population: Population::default() };
+    assert_eq!(ground.checkout().await.fill_pool(&pool).await.unwrap().made, 1);
+    ground.write("~/bin/git-lfs", LFS);
+    let program = ground.at("~/bin/git-lfs");
+    std::fs::set_permissions(program.as_path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let ready = ground.prepare_with(7, &remote).await.unwrap();
+    assert_eq!(ready.warnings, [""; 0]);
+    let read = |file: &str| ground.read(&format!(".worktrees/issue-7/{file}"));
+    assert_eq!((read("old.bin"), read("changed.bin")), ("whole\n".to_owned(), "mine\n".to_owned()));
+    let changes = ready.worktree.status().await.unwrap();
+    assert_eq!(changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>(), ["changed.bin"]);
+    // The same with a worktree that was made before.
+    ground.prepare_with(8, &remote).await.unwrap();
+    assert_eq!(ground.checkout().await.fill_pool(&pool).await.unwrap().made, 1, "it was taken");
+    assert_eq!(ground.read(".worktrees/issue-8/old.bin"), "whole\n");
 }
 
 #[tokio::test]
