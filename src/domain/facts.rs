@@ -256,17 +256,20 @@ impl RunFacts {
     /// Whether all the work was done and committed, and only publishing failed. Then the successor publishes, and no model
     /// is asked again.
     pub fn is_unpublished(&self) -> bool {
-        let refused = |end: &Stop| matches!(end.detail, StopDetail::GithubError | StopDetail::GitError);
-        self.committed.is_some()
-            && self.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
-            && self.end.as_ref().is_some_and(refused)
+        self.end.as_ref().is_some_and(|end| self.is_unpublished_by(end))
     }
 
-    /// Whether it was not published because another service could not be reached then.
-    pub fn is_unpublished_for_now(&self) -> bool {
+    fn is_unpublished_by(&self, end: &Stop) -> bool {
+        self.committed.is_some()
+            && self.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
+            && matches!(end.detail, StopDetail::GithubError | StopDetail::GitError)
+    }
+
+    /// Whether it was not published because another service could not be reached then; `end`: how the run ends.
+    pub fn is_unpublished_for_now(&self, end: &Stop) -> bool {
         let publishes = |effect: Effect| !matches!(effect, Effect::Comment | Effect::Labels);
         let passes = |state: &EffectState| matches!(state, EffectState::Failed { transient: true, .. });
-        self.is_unpublished()
+        self.is_unpublished_by(end)
             && self.effects.iter().any(|(effect, state)| publishes(*effect) && passes(state))
     }
 

@@ -95,7 +95,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         let written_back = facts.outcome(Effect::Labels).is_some();
         let given = facts.started.as_ref().map_or(Money::ZERO, |started| started.issue_given);
         let untold = facts.end.as_ref().is_some_and(|end| new_remarks::are_untold(&facts, end));
-        let unpublished = facts.is_unpublished_for_now();
+        let unpublished = facts.end.as_ref().is_some_and(|end| facts.is_unpublished_for_now(end));
         Finished { output, refusal: None, given, written_back, untold, unpublished }
     }
     .instrument(span)

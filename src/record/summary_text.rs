@@ -296,10 +296,11 @@ fn after_red(run: &RunOutput, facts: &RunFacts) -> String {
 
 fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut steps = Vec::new();
+    let goes_on = facts.end.as_ref().is_some_and(|end| facts.is_unpublished_for_now(end));
     for (effect, state) in &facts.effects {
         let EffectState::Failed { message, transient } = state else { continue };
         steps.push(format!("{} failed: {message}", capitalised(effect.as_str())));
-        if *transient && facts.is_unpublished_for_now() {
+        if *transient && goes_on {
             steps.push(
                 "A daemon that made this run tries that again by itself, without asking the model."
                     .to_owned(),

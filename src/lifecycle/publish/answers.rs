@@ -62,9 +62,11 @@ pub async fn prove(
 
 /// Whether this run has the last word. One that is to be continued leaves it to the one that goes on.
 fn is_over(run: &Run<'_>, stop: &Stop) -> bool {
+    let facts = run.journal.facts();
     let goes_on = stop.parks()
         || matches!(stop.detail, StopDetail::Shutdown | StopDetail::ApprovalPending)
-        || new_remarks::are_untold(&run.journal.facts(), stop);
+        || new_remarks::are_untold(&facts, stop)
+        || facts.is_unpublished_for_now(stop);
     run.plan.publish != Publish::None && !goes_on
 }
 

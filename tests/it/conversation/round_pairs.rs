@@ -9,7 +9,7 @@ use super::pull_request::{
 };
 use crate::outside::approvals::{ASK, write};
 use crate::outside::daemons::{Running, until, until_or};
-use crate::outside::solo::{calls, left, newest};
+use crate::outside::solo::{calls, left, newest, reports};
 use crate::outside::world::{World, text};
 
 const AT_ONCE: &str = "[conversation]\nquiet_period = \"0s\"\n";
@@ -280,15 +280,31 @@ async fn what_a_person_mends_after_a_commit_was_refused_is_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_follow_up_run_could_not_push_is_pushed_after_a_pause_and_its_reviewer_is_answered() {
-    let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+async fn what_a_follow_up_run_could_not_push_is_pushed_after_a_pause_and_its_reviewer_is_answered_then() {
+    let note = |run: u32| json!({ "path": format!("notes/{run}.md"), "content": format!("Note {run}.\n") });
+    let threads = json!([{ "thread": "${t}", "outcome": "changed", "text": "See notes/2.md." }]);
+    let report = json!({ "report_format": "markdown", "content": "Done.", "threads": threads });
+    let says = json!({ "final_report": report, "capture": { "t": "Thread (PRRT_[0-9]+) about" } });
+    let script = vec![
+        calls(&[("write_file", note(1))]),
+        reports("Done.", json!([])),
+        calls(&[("write_file", note(2))]),
+        serde_json::from_value(says).unwrap(),
+    ];
+    let (world, daemon, pull) = delivered_in(labelled_with(script, AT_ONCE).await).await;
     let refuse =
         json!({ "path": "/git/demo/shop.git/git-receive-pack", "kind": "status", "status": 503, "times": 0 });
     world.sim.inject(&serde_json::from_value(refuse).unwrap()).unwrap();
     let before = branch(&world);
-    review(&world, pull, "ada", "CHANGES_REQUESTED", "Write more.", &[]);
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "", &["Why this?"]);
     let failed = || world.labels() == ["agentd:failed"];
     until_or("failed", failed, || format!("{:?} {:#?}", world.labels(), said(&world, 7, ""))).await;
+    let replies = || -> Vec<String> {
+        let threads = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
+        let all = threads.into_iter().flat_map(|thread| thread.comments);
+        all.filter(|one| one.comment.author == "agentd-demo").map(|one| one.comment.body).collect()
+    };
+    assert_eq!(replies(), Vec::<String>::new(), "nothing is pushed yet");
     let requests = asked(&world);
     let clear = format!("{}/_sim/faults", world.sim.base_url());
     assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
@@ -296,8 +312,12 @@ async fn what_a_follow_up_run_could_not_push_is_pushed_after_a_pause_and_its_rev
     until_or("done", done, || format!("{:?} {:#}", world.labels(), inbox(&world))).await;
     assert_ne!(branch(&world), before);
     assert_eq!((asked(&world), world.sim.pulls(REPO).len()), (requests, 1), "no model is asked again");
-    let answers = said(&world, pull, "");
-    assert!(!answers.iter().any(|text| text.contains("Declined")), "{answers:#?}");
+    until_or("an answer", || replies().len() == 1, || format!("{:#?}", replies())).await;
+    assert!(
+        replies()[0].contains("See notes/2.md.") && !replies()[0].contains("Declined"),
+        "{:#?}",
+        replies()
+    );
     daemon.stop().await;
     world.sim.shutdown().await;
 }
