@@ -1,11 +1,11 @@
 //! Approvals on this machine: an issue whose call was approved there is worked on again, for whoever asked for it.
 
 use super::main_loop::Daemon;
-use super::parked::PULL_REQUEST_OVER;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, ParkedLabel};
 use crate::domain::issue::IssueKey;
 use crate::github::Error;
+use crate::issue::approval::PULL_REQUEST_OVER;
 use crate::record::rendering;
 
 /// What is said of a call that was denied.
@@ -82,11 +82,7 @@ impl Daemon {
     pub(super) async fn end_round_calls(&mut self, issue: &IssueRef) -> Result<(), String> {
         let Some(run) = (self.deps.end_calls)(issue.clone()).await? else { return Ok(()) };
         tracing::info!(%issue, %run, "what waited for an approval is over with the pull request");
-        if let Some(memory) =
-            self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
-        {
-            memory.wait_no_more();
-        }
+        self.leave_parked(issue);
         let told = async {
             self.tell_dropped(issue, PULL_REQUEST_OVER).await?;
             let status = rendering::marker(&IssueKey::Number(issue.number));
@@ -99,7 +95,7 @@ impl Daemon {
         told.await.map_err(|error| error.to_string())
     }
 
-    /// The issue is closed or gone: nothing goes on with it by itself.
+    /// Nothing goes on with the issue by itself: it is closed or gone, or nobody decides any more.
     fn leave_parked(&mut self, issue: &IssueRef) {
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
         if let Some(memory) = memory {

@@ -21,12 +21,10 @@ use crate::domain::remark::{Remark, Standing};
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::github::{Error, Fetched};
+use crate::issue::approval::PULL_REQUEST_OVER;
 use crate::issue::{shown_lease, status_comment};
 use crate::record::rendering;
 use crate::store::port::StoreError;
-
-/// Why nobody is waited for any more, where what a follow-up run is about is over.
-pub(super) const PULL_REQUEST_OVER: &str = "the pull request was merged or closed";
 
 /// Why a parked issue could not be looked after now.
 #[derive(Debug, thiserror::Error)]

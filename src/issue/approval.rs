@@ -24,6 +24,8 @@ use crate::store::approvals::Approvals;
 use crate::store::port::StoreError;
 use crate::store::run_dir::{RunDir, StateDir};
 
+/// Why nobody is waited for any more, where what a follow-up run is about is over.
+pub const PULL_REQUEST_OVER: &str = "the pull request was merged or closed";
 /// How long an approval holds that says nothing else.
 pub const HOLDS: Duration = Duration::from_secs(24 * 3600);
 /// Fewest digits of a hash that name a proposal.
@@ -350,7 +352,7 @@ pub async fn end_with_pull_request(
             waiting(state, dir, facts, now).into_iter().map(|(one, _)| one.clone()).collect();
         let book = Approvals::new(state, &dir.repo);
         for one in &left {
-            let over = Some("the pull request was merged or closed".to_owned());
+            let over = Some(PULL_REQUEST_OVER.to_owned());
             book.deny(&Denial { over, ..denial((dir, lease), one, lease.principal.clone(), now) })?;
         }
         Ok((!left.is_empty()).then_some(dir.run_id))

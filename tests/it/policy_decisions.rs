@@ -241,6 +241,21 @@ async fn s_055_a_link_does_not_carry_a_call_out_of_what_a_rule_allows() {
         let verdict = policy.decide(&call("write_file", &json!({ "path": path }))).await;
         assert_eq!(verdict.result.decision, decision, "{path}");
     }
+    // What leads out is refused like what a rule protects, and is not said to be that.
+    let guard = "public_reason = \"It governs automation.\"\nwhen.path = \".github/**\"";
+    let guards = rule("guard", "tool", "write_file", "deny", guard)
+        + &rule("rest", "tool", "write_file", "allow", "when.path = \"**\"");
+    let policy = Policy::new(rules(&guards), None).in_worktree(root.clone());
+    for (path, says) in [
+        (".github/x.yml", "It governs automation."),
+        ("src/ci/x.yml", "It governs automation."),
+        ("src/etc/passwd", "Where this path leads is not clear"),
+    ] {
+        let verdict = policy.decide(&call("write_file", &json!({ "path": path }))).await;
+        assert_eq!(verdict.result.decision, Decision::Deny, "{path}");
+        let reason = verdict.result.public_reason.unwrap_or_default();
+        assert!(reason.contains(says), "{path}: {reason}");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,4 @@
-//! Commits that an agent made itself and that may not leave, although what stands there now may: they are taken as one, without what a later
-//! one took away again.
+//! Commits that an agent made itself and that may not leave, although the files as they stand now may: one commit of these takes their place.
 
 use super::review;
 use crate::git::error::GitError;
@@ -20,7 +19,7 @@ pub async fn fold(run: &Run<'_>, (worktree, mentions): (&Worktree, &FileMentions
     }
     let kept = format!("refs/agentd/refused/{}/commits", run.lease.run_id);
     worktree.fold(&base, &kept).await?;
-    let why = "one of them brings what may not leave, and a later one takes it away again";
+    let why = "one of them brings what may not leave, and the files as they are now do not";
     run.journal.warn(
         "commits_left",
         format!(
