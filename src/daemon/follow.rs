@@ -9,7 +9,8 @@ use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
 use tokio::time::Instant;
 
-use super::main_loop::{Daemon, POLLED_AT_ONCE};
+use super::look::POLLED_AT_ONCE;
+use super::main_loop::Daemon;
 use super::poll::Watch;
 use super::pulls::{Cause, PullLook, Wanted, issue_of};
 use super::rounds::{NEEDS_WORK, base_changed};
@@ -51,14 +52,14 @@ impl Watch {
             return;
         }
         let whole = self.pulls.whole_at.is_none_or(|at| at.elapsed() >= WHOLE_LIST);
-        self.requests += 1;
+        self.activity.requests += 1;
         match client.list_pulls(&self.watched.name, &mut self.pulls.listed, whole).await {
             Ok(changed) => {
                 if changed || whole {
                     self.pulls.whole_at = Some(Instant::now());
                 }
                 if changed {
-                    self.changed();
+                    self.activity.changed();
                     self.take_pulls();
                 }
             }

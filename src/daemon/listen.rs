@@ -65,7 +65,7 @@ impl Watch {
             None => {
                 // By GitHub's own ids and times: this machine's clock may be another.
                 let newest = ears.client.newest_written(&repo, list).await?;
-                self.requests += 1;
+                self.activity.requests += 1;
                 let read = CommentsRead {
                     since: newest.as_ref().map_or(ears.now - TimeDelta::days(1), |one| one.updated),
                     last_id: newest.map_or(0, |one| one.remark.id.number()),
@@ -79,11 +79,11 @@ impl Watch {
         let (mut next, mut newest, mut news, mut pages) = (String::new(), read.since, false, 0);
         let mut unkept: Option<DateTime<Utc>> = None;
         let etag = loop {
-            self.requests += 1;
+            self.activity.requests += 1;
             let Fetched::Fresh(page, etag) = ears.client.written(&repo, list, from).await? else {
                 return Ok(());
             };
-            self.changed();
+            self.activity.changed();
             pages += 1;
             newest = page.remarks.iter().map(|one| one.updated).max().unwrap_or(newest).max(newest);
             let kept = self.keep(ears, page.remarks, read.last_id).await?;

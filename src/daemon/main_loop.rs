@@ -6,18 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
 use super::dependencies::Dependencies;
 use super::draining::Draining;
-use super::hints::{Hinted, Hints};
-use super::listen::Ears;
+use super::hints::Hints;
 use super::loading::{DaemonError, DaemonFiles, StateError};
 use super::outcome::RunSummary;
-use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
+use super::poll::{Frame, Watch};
 use super::published_status::{PublishedStatus, watch_store};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
@@ -27,7 +25,6 @@ use super::state_format::{BackOff, DaemonState};
 use super::status_format::Status;
 use super::supervise::{Supervisor, UnfinishedRun};
 use super::troubles::Troubles;
-use crate::conversation::inbox::Inboxes;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
@@ -36,8 +33,6 @@ use crate::repository::shared_limits;
 use crate::store::port::HeldLease;
 use crate::sys::memory;
 
-/// Repositories polled at the same time.
-pub(super) const POLLED_AT_ONCE: usize = 8;
 /// However often it is woken, there is this much between two ticks.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
 /// Before a shorter pause memory is kept: what comes next would read it again.
@@ -67,7 +62,7 @@ pub struct Daemon {
     pub(super) started_at: DateTime<Utc>,
     pub(super) waiting: Vec<(IssueRef, Reason)>,
     /// Running issues that were closed or lost their label.
-    gone: BTreeMap<IssueRef, StopDetail>,
+    pub(super) gone: BTreeMap<IssueRef, StopDetail>,
     pub(super) ended: Vec<(IssueRef, RunSummary)>,
     /// What earlier processes left and was not looked at yet.
     pub(super) unfinished: Vec<UnfinishedRun>,
@@ -81,7 +76,7 @@ pub struct Daemon {
     pub(super) name: String,
     /// Issues whose inboxes were freed of what a run of an earlier daemon had taken.
     pub(super) freed: BTreeSet<IssueRef>,
-    began: Instant,
+    pub(super) began: Instant,
     published: Arc<PublishedStatus>,
     pub(super) saved: DaemonState,
     pub(super) hints: Arc<Hints>,
@@ -92,11 +87,6 @@ pub struct Daemon {
     pub(super) cluster: Cluster,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
     lease: Option<Box<dyn HeldLease>>,
-}
-
-/// How many times `part` goes into `all`, rounded up.
-fn parts(all: usize, part: usize) -> u32 {
-    u32::try_from(all.div_ceil(part.max(1))).unwrap_or(u32::MAX)
 }
 
 async fn until(time: Option<Instant>) {
@@ -314,105 +304,6 @@ impl Daemon {
         }
     }
 
-    /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
-    async fn tick(&mut self) {
-        let requests: u32 =
-            self.watches.iter().filter(|watch| watch.is_idle()).map(|watch| watch.requests).sum();
-        // All nodes together look as often as one would that polls all repositories.
-        let all = self.watches.len() + self.cluster.resting.len();
-        let pause = idle_pause(requests.saturating_mul(parts(all, self.watches.len())));
-        let new = is_new(all, self.began.elapsed());
-        let (busy, quiet) = (self.busy(), self.quiet());
-        self.look(|watch| {
-            new || watch.is_rung(quiet)
-                || !watch.is_idle()
-                || busy.contains_key(&watch.watched.name)
-                || watch.has_rested(pause)
-        })
-        .await;
-    }
-
-    async fn look(&mut self, at: impl Fn(&Watch) -> bool) {
-        if !self.may_poll() {
-            return;
-        }
-        self.open_rest().await;
-        self.empty_outbox().await;
-        self.leave_repositories();
-        let now = self.deps.clock.now();
-        let (client, interval) = (self.quick_client(), self.deps.poll_interval);
-        let trigger = self.deps.labels.trigger.clone();
-        self.recover().await;
-        let wanted = |watch: &&Watch| at(watch) && self.is_configured(watch);
-        let looked: BTreeSet<RepoName> =
-            self.watches.iter().filter(wanted).map(|watch| watch.watched.name.clone()).collect();
-        let at = |watch: &Watch| looked.contains(&watch.watched.name);
-        self.learn_name(&client).await;
-        let (busy, nobody) = (self.busy(), BTreeMap::new());
-        let (state, table) = (&self.deps.state, &self.deps.conversation);
-        let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
-            if std::mem::take(&mut watch.hinted) {
-                watch.looked_at = Some(Instant::now());
-                watch.pulls.ring();
-            }
-            watch.poll(&client, &trigger, interval, now).await;
-            watch.read_pulls(&client).await;
-            let inboxes = Inboxes::new(state, &watch.watched.name);
-            let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
-            watch.hear(Ears { client: &client, table, inboxes: &inboxes, busy, now }).await;
-            watch.seen_at = Some(Instant::now());
-        });
-        futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
-        self.attend(&looked).await;
-        self.heed_requests().await;
-        self.heed_approvals().await;
-        self.heed_money().await;
-        self.go_on_after_pauses().await;
-        self.heed_parked().await;
-        self.unqueue().await;
-        self.start_due_sweeps(now).await;
-        self.gone = self.find_gone(&looked).await;
-        self.dispatch().await;
-        // After what was asked for: nobody waits for these.
-        let follows = self.follow_pulls(now, &looked).await;
-        if self.start_rounds(&looked).await || follows {
-            self.dispatch().await;
-        }
-    }
-
-    /// Who agentd is, for mentions.
-    async fn learn_name(&mut self, client: &Client) {
-        if !self.name.is_empty() || !self.deps.conversation.mention.trim().is_empty() {
-            return;
-        }
-        match client.viewer().await {
-            Ok(viewer) => self.name.clone_from(&viewer.actor.login),
-            Err(error) => tracing::debug!(%error, "GitHub does not say who agentd is"),
-        }
-    }
-
-    /// Repositories that deliveries name are looked at soon, and those that people name at once.
-    fn note(&mut self, hinted: &Hinted) {
-        for watch in &mut self.watches {
-            let name = watch.watched.name.to_string().to_ascii_lowercase();
-            if hinted.names(&name) {
-                watch.hint(hinted.wants_now(&name));
-            }
-        }
-        self.wake_pollers(hinted);
-    }
-
-    /// A tick that looks only where a delivery says that something happened, and where it is time to heed that.
-    async fn tick_where_rung(&mut self) {
-        let quiet = self.quiet();
-        self.look(|watch| watch.is_rung(quiet)).await;
-    }
-
-    /// How long a repository is left alone after a delivery was looked_at.
-    fn quiet(&self) -> Duration {
-        quiet(self.watches.iter().filter(|watch| watch.is_named()).count())
-    }
-
     async fn after_end(&mut self) {
         self.empty_outbox().await;
         self.dispatch().await;
@@ -425,7 +316,7 @@ impl Daemon {
 
     /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41). What a
     /// sweep started is in no list: it is read conditionally, which costs nothing while it is as it was (D76).
-    async fn find_gone(&mut self, looked: &BTreeSet<RepoName>) -> BTreeMap<IssueRef, StopDetail> {
+    pub(super) async fn find_gone(&mut self, looked: &BTreeSet<RepoName>) -> BTreeMap<IssueRef, StopDetail> {
         let mut gone = BTreeMap::new();
         let client = self.quick_client();
         for (issue, live) in self.supervisor.runs_mut() {

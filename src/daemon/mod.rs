@@ -11,6 +11,8 @@ mod troubles;
 pub mod state_format;
 pub mod status_format;
 // One look: what is there, what is decided, what starts.
+mod look;
+mod activity;
 mod hints;
 mod poll;
 mod admission;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
+use super::activity::{Activity, MINUTE};
 use super::admission::Admission;
 use super::cluster::polling::Polling;
 use super::dependencies::Watched;
@@ -64,12 +65,8 @@ pub(super) struct Watch {
     pub unlisted: BTreeMap<u64, String>,
     /// Issues whose budget is used up: spent, and the budget.
     pub money_used_up: BTreeMap<u64, (Money, Money)>,
-    /// Requests for lists that the last look made.
-    pub requests: u32,
-    /// When it was last looked at, whyever.
-    pub seen_at: Option<Instant>,
-    /// When one of its lists was last seen to change, after the first look.
-    pub changed_at: Option<Instant>,
+    /// Whether anything happens there.
+    pub activity: Activity,
     /// In a cluster: that this node polls it, and what the other nodes know of its state.
     pub polling: Option<Polling>,
     known: BTreeMap<u64, Known>,
@@ -78,16 +75,8 @@ pub(super) struct Watch {
 /// Looks in a minute that deliveries cause, at all repositories together. One reads four lists (issues, comments, comments of
 /// reviews, pull requests), so that deliveries cost at most 40 requests a minute while nothing is new, however many there are.
 const LOOKS_A_MINUTE: u32 = 10;
-/// Requests in a minute that looks at repositories cost where nothing changes, at all of them together: with more of them each
-/// one is looked at less often. A delivery makes one be looked at all the same.
-const IDLE_A_MINUTE: u32 = 45;
-/// So long after a change a repository is looked at in each poll.
-const LIVELY: Duration = Duration::from_secs(300);
-/// So few repositories are looked at in each poll in the first minute.
-const FEW: usize = 5;
 /// However few repositories deliveries name, one is looked at because of them once in so long.
 const LEAST_QUIET: Duration = Duration::from_secs(10);
-pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// How long a repository is left alone after a look, where deliveries name so many: in each minute all of them together have
 /// their looks.
@@ -98,16 +87,6 @@ pub(super) fn quiet(named: usize) -> Duration {
         looks => MINUTE / looks,
     };
     quiet.max(LEAST_QUIET)
-}
-
-/// How long each idle repository is left alone, where one look at all of them makes so many requests.
-pub(super) fn idle_pause(requests: u32) -> Duration {
-    MINUTE * requests / IDLE_A_MINUTE
-}
-
-/// Whether all repositories are looked at in each poll: a daemon of a few that has just begun.
-pub(super) fn is_new(repositories: usize, began: Duration) -> bool {
-    repositories <= FEW && began < MINUTE
 }
 
 /// When what is delivered `now` is looked_at; `last` = when a delivery was last.
@@ -171,9 +150,7 @@ impl Watch {
             plan_reactions: KnownReactions::new(),
             unlisted: BTreeMap::new(),
             money_used_up: BTreeMap::new(),
-            requests: 0,
-            seen_at: None,
-            changed_at: None,
+            activity: Activity::default(),
             polling: None,
             known: BTreeMap::new(),
         }
@@ -202,23 +179,27 @@ impl Watch {
         self.hinted || self.looked_at.is_some_and(|looked_at| looked_at.elapsed() < MINUTE)
     }
 
-    /// Something is not as it was at the last look.
-    pub fn changed(&mut self) {
-        if self.seen_at.is_some() {
-            self.changed_at = Some(Instant::now());
-        }
-    }
-
-    /// Whether nothing has happened there for a while, and nothing is to be made of what was heard.
+    /// Whether nothing has happened there for a while, and nothing is to be made of what was heard. One that cannot be polled has
+    /// pauses of its own.
     pub fn is_idle(&self) -> bool {
-        self.state.attend.is_empty()
-            && self.seen_at.is_some()
-            && self.changed_at.is_none_or(|at| at.elapsed() >= LIVELY)
+        self.state.attend.is_empty() && self.health.failing_since.is_none() && self.activity.is_idle()
     }
 
-    /// Whether the pause after the last look is over.
-    pub fn has_rested(&self, pause: Duration) -> bool {
-        self.seen_at.is_none_or(|at| at.elapsed() >= pause)
+    /// Asks whether anything changed there. True = it is to be looked at: something did, or it does not answer.
+    pub async fn has_news(&mut self, client: &Client, now: DateTime<Utc>) -> bool {
+        match self.activity.ask(client, &self.watched.name).await {
+            Ok(changed) => {
+                if !changed {
+                    // Its lists are as they were.
+                    self.health.polled_at = Some(now);
+                }
+                changed
+            }
+            Err(error) => {
+                tracing::debug!(repo = %self.watched.name, %error, "it could not be asked whether anything changed");
+                true
+            }
+        }
     }
 
     /// Polls once, unless failures or a limit make it too early. True = the list is fresh.
@@ -238,11 +219,11 @@ impl Watch {
         }
         // Before the first poll: what an earlier daemon saw last.
         let earlier = self.health.polled_at.is_none().then(|| self.state.pages.issues().cloned().collect());
-        self.requests = 1;
+        self.activity.requests = 1;
         match client.list_labelled(&self.watched.name, trigger, &mut self.state.pages).await {
             Ok(listing) => {
                 if listing.changed {
-                    self.changed();
+                    self.activity.changed();
                     tracing::debug!(repo = %self.watched.name, issues = listing.issues.len(), "the list changed");
                 }
                 let before = std::mem::replace(&mut self.listing, listing.issues);

@@ -264,6 +264,11 @@ impl Client {
         self.run(ask, Some(jwt)).await
     }
 
+    /// How many requests a minute may be sent with the credential, by all who share it.
+    pub fn requests_per_minute(&self) -> u32 {
+        self.shared.pace.in_a_minute()
+    }
+
     /// So many processes share the credential's requests a minute from now on, this one among them. For all clones.
     pub fn share_pace(&self, among: usize) {
         self.shared.pace.share(u32::try_from(among).unwrap_or(u32::MAX));

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::error::Error;
-use super::issues::snapshot;
+use super::issues::{Fetched, snapshot};
 use super::listing_format::{IssueSnapshot, Page, PageCache};
 use super::request::Ask;
 use super::rest_wire::IssueWire;
@@ -67,6 +67,17 @@ impl Client {
         cache.forget(&first);
         cache.pages.extend(fresh.pages);
         Ok(listing)
+    }
+
+    /// Whether anything is new in a repository since `etag`: its issues and pull requests by their last change, the first alone.
+    /// Labels, comments, reviews and pushes make one the last changed; what is only edited may not.
+    pub async fn newest_change(&self, repo: &RepoName, etag: Option<&str>) -> Result<Fetched<()>, Error> {
+        let doing = format!("asking whether anything changed in {repo}");
+        let query = "state=all&sort=updated&direction=desc&per_page=1";
+        let url = self.url(&format!("/repos/{repo}/issues?{query}"));
+        let reply =
+            self.send(Ask::get(url, doing, "issues: read").etag(etag.filter(|tag| !tag.is_empty()))).await?;
+        Ok(if reply.unchanged() { Fetched::Unchanged } else { Fetched::Fresh((), reply.etag()) })
     }
 
     async fn page(

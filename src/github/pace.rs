@@ -33,6 +33,11 @@ impl Pace {
         pace
     }
 
+    /// How many may go in any minute, those of all who share the credential together.
+    pub fn in_a_minute(&self) -> u32 {
+        self.in_a_minute
+    }
+
     /// So many share it from now on; each has its part, and one request a minute at least.
     pub fn share(&self, among: u32) {
         let own = (self.in_a_minute / among.max(1)).max(1);

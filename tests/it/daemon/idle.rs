@@ -1,6 +1,10 @@
 //! What a daemon asks GitHub for while nothing, or little, happens.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agentd::daemon::status_format::Status;
+use serde_json::json;
 
 use super::*;
 
@@ -26,9 +30,12 @@ async fn an_idle_tick_costs_no_counted_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes, most of them the first look at the usual pace: .ci/campaigns/idle"]
-async fn c_i30_fifty_idle_repositories_cost_sixty_requests_a_minute_and_never_more_than_three_hundred() {
+async fn c_i30_looks_at_fifty_idle_repositories_cost_sixty_requests_a_minute_and_each_is_asked_beside_that() {
     let (asked, busiest) = idle(50, Duration::from_secs(60)).await;
-    assert!((10..=60).contains(&asked.values().sum::<usize>()), "it goes on looking: {asked:#?}");
+    let (whether, looks): (Vec<_>, Vec<_>) = asked.iter().partition(|(kind, _)| kind.starts_with("whether"));
+    let sum = |of: &[(&String, &usize)]| of.iter().map(|(_, count)| **count).sum::<usize>();
+    assert!((10..=60).contains(&sum(&looks)), "it goes on looking: {asked:#?}");
+    assert!((50..=110).contains(&sum(&whether)), "and asks each one each half minute: {asked:#?}");
     assert!(busiest <= 300, "{busiest} for one credential");
 }
 
@@ -94,13 +101,19 @@ async fn idle(count: usize, time: Duration) -> (BTreeMap<String, usize>, usize) 
     for one in &asked {
         let path = one.target.split('?').next().unwrap_or_default();
         let kind: Vec<&str> = path.split('/').filter(|part| part.parse::<u64>().is_err()).skip(4).collect();
-        *kinds.entry(format!("{} {}", kind.join("/"), one.status)).or_default() += 1;
+        let whether = if asks_whether(&one.target) { "whether " } else { "" };
+        *kinds.entry(format!("{whether}{} {}", kind.join("/"), one.status)).or_default() += 1;
     }
     let all = yard.sim.requests();
     let minute = |from: Duration| {
         all.iter().filter(|one| one.at >= from && one.at < from + Duration::from_secs(60)).count()
     };
     (kinds, all.iter().map(|one| minute(one.at)).max().unwrap_or_default())
+}
+
+/// Whether a request asks if anything changed in a repository, between two looks at it.
+fn asks_whether(target: &str) -> bool {
+    target.ends_with("/issues?state=all&sort=updated&direction=desc&per_page=1")
 }
 
 /// Goes on when nothing was asked for a little while. It never parks, so that time stands still meanwhile.
@@ -154,6 +167,67 @@ async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
         let looks = yard.sim.requests().iter().filter(|asked| asked.target.starts_with(&path)).count();
         assert!(looks >= 2, "{name} was looked at when it polled and when it was delivered: {looks}");
     }
+    yard.violations();
+}
+
+/// Twelve repositories, each of which is looked at once a minute and more while nothing happens.
+#[tokio::test]
+async fn what_happens_in_one_of_many_idle_repositories_is_seen_by_the_next_poll() {
+    let names: Vec<String> = (0..12).map(|n| format!("octo/many-{n}")).collect();
+    let entry = |name: &String| {
+        format!(
+            "[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\", ada = \"write\" }}\n\
+             [[repositories.issues]]\ntitle = \"One\"\n[[repositories.issues]]\ntitle = \"Two\"\n"
+        )
+    };
+    let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
+    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
+    parts.poll_interval = Duration::from_secs(30);
+    parts.repositories =
+        names.iter().map(|name| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() }).collect();
+    let mut daemon = Daemon::open(parts).unwrap();
+    let asked = || yard.sim.requests().len();
+    let looks = |name: &str| {
+        let path = format!("/repos/{name}/pulls?");
+        yard.sim.requests().iter().filter(|asked| asked.target.starts_with(&path)).count()
+    };
+    let (shutdown, sim, statuses) = (yard.shutdown.clone(), &yard.sim, daemon.statuses());
+    let happen = async {
+        while names.iter().any(|name| looks(name) == 0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        at_rest(asked).await;
+        tokio::time::pause();
+        let poll = async || {
+            tokio::time::advance(Duration::from_secs(30)).await;
+            // A pause of no length ends with the next step of the clock.
+            for _ in 0..20 {
+                at_rest(asked).await;
+                tokio::time::advance(Duration::from_millis(5)).await;
+            }
+        };
+        poll().await;
+        assert!(names.iter().all(|name| looks(name) == 1), "nothing happened");
+        let before = sim.requests().len();
+        assert_eq!(sim.requests().iter().filter(|one| one.counted).count(), before - names.len());
+        sim.add_label("octo/many-3", 1, "agentd", "ada");
+        sim.add_comment("octo/many-5", 2, "ada", "Words.");
+        sim.close_issue("octo/many-7", 2, "ada");
+        let fault = json!({ "path": "**/many-9/issues", "kind": "status", "status": 502, "times": 2 });
+        sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
+        poll().await;
+        let looked = || -> Vec<&String> { names.iter().filter(|name| looks(name) > 1).collect() };
+        assert_eq!(looked(), ["octo/many-3", "octo/many-5", "octo/many-7"]);
+        assert_eq!(yard.started(), [1], "who labelled it does not wait");
+        let fails = |status: Arc<Status>| status.repositories.iter().any(|of| of.failing_since.is_some());
+        assert!(statuses.borrow().clone().is_some_and(fails), "what does not answer was looked at, too");
+        poll().await;
+        assert!(looked().contains(&&names[9]), "and is looked at until it answers");
+        assert!(!statuses.borrow().clone().is_some_and(fails));
+        tokio::time::resume();
+        shutdown.request_stop();
+    };
+    futures::future::join(daemon.run(), happen).await;
     yard.violations();
 }
 
