@@ -1,5 +1,5 @@
 //! The tools of a run where MCP servers change theirs: kept beside the record before they are offered, and taken from there by
-//! a strict replay.
+//! a replay: a strict one starts no server, a hybrid one offers what servers have once the record is at its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,10 +28,10 @@ pub struct LiveTools {
 
 /// What was last offered.
 struct Offered {
-    /// What it was made of.
-    current: Arc<ToolList>,
+    /// What it was made of; `None` = nothing was offered yet of what these servers have.
+    current: Option<Arc<ToolList>>,
     list: Arc<ToolList>,
-    /// Changes so far.
+    /// Changes so far, the record's too.
     changes: usize,
 }
 
@@ -45,8 +45,22 @@ impl LiveTools {
     ) -> Self {
         let known = current.known();
         let list = Arc::new(recorded(recorded_run.as_ref(), ToolList::clone(&known)));
-        let offered = tokio::sync::Mutex::new(Offered { current: known, list, changes: 0 });
+        let offered = tokio::sync::Mutex::new(Offered { current: Some(known), list, changes: 0 });
         Self { current, journal, redactor, recorded_run, offered }
+    }
+
+    /// Takes over from the record, whose changes were so many: what it offers first is one more.
+    fn after(self, changes: usize) -> Self {
+        Self {
+            offered: tokio::sync::Mutex::new(Offered { current: None, list: Arc::default(), changes }),
+            ..self
+        }
+    }
+
+    /// Whether it took over, or has to, since it does not offer what was recorded.
+    async fn takes_over(&self, recorded: &ToolList) -> bool {
+        self.offered.lock().await.current.is_some()
+            || OfferedTools::of(&self.current.now().await.served) != OfferedTools::of(&recorded.served)
     }
 }
 
@@ -55,13 +69,13 @@ impl ToolSource for LiveTools {
         async move {
             let current = self.current.now().await;
             let mut offered = self.offered.lock().await;
-            if !Arc::ptr_eq(&current, &offered.current) {
+            if !offered.current.as_ref().is_some_and(|before| Arc::ptr_eq(&current, before)) {
                 offered.changes += 1;
                 let path = format!("artifacts/mcp-tools-{}.json", offered.changes);
                 let file = keep(&path, &current.served, self.journal.as_ref(), &self.redactor).await?;
                 let list = ToolList { file: file.then_some(path), ..ToolList::clone(&current) };
                 offered.list = Arc::new(recorded(self.recorded_run.as_ref(), list));
-                offered.current = current;
+                offered.current = Some(current);
             }
             Ok(Arc::clone(&offered.list))
         }
@@ -102,7 +116,7 @@ pub fn recorded(recorded_run: Option<&Arc<RecordedRun>>, list: ToolList) -> Tool
     }
 }
 
-/// The lists of a recorded run, each at its place; a strict replay starts no server.
+/// The lists of a recorded run, each at its place.
 pub struct RecordedTools {
     first: Arc<ToolList>,
     /// By number of the session, counted from its beginning, and turn.
@@ -112,15 +126,17 @@ pub struct RecordedTools {
 
 impl RecordedTools {
     /// The lists of `recorded_run` after `first`, which is what the recorded run began with. They are kept as the run kept them.
+    /// `live` are the tools of servers that run now.
     pub async fn open(
         first: ToolList,
+        live: &[Arc<dyn Tool>],
         recorded_run: &Arc<RecordedRun>,
         journal: &dyn Journal,
         redactor: &Redactor,
     ) -> Result<Self, JournalError> {
         let mut changes = BTreeMap::new();
         let mut last = first.clone();
-        for change in recorded_run.tool_changes() {
+        for change in recorded_run.tool_changes(live) {
             let served = recorded(Some(recorded_run), ToolList::fixed(change.tools)).first;
             keep(&change.file, &served, journal, redactor).await?;
             let (file, problems) = (Some(change.file), change.problems);
@@ -140,5 +156,33 @@ impl ToolSource for RecordedTools {
         });
         let list = self.changes.range(..=(number, turn)).next_back().map_or(&self.first, |(_, list)| list);
         std::future::ready(Ok(Arc::clone(list))).boxed()
+    }
+}
+
+/// The lists of a recorded run for as long as it answers; what servers have from the first turn on that it did not answer.
+pub struct HybridTools {
+    recorded_run: Arc<RecordedRun>,
+    recorded: RecordedTools,
+    live: LiveTools,
+}
+
+impl HybridTools {
+    /// The servers' tools behind the record's.
+    pub fn new(recorded_run: Arc<RecordedRun>, recorded: RecordedTools, live: LiveTools) -> Self {
+        let live = live.after(recorded.changes.len());
+        Self { recorded_run, recorded, live }
+    }
+}
+
+impl ToolSource for HybridTools {
+    fn list(&self, session: Uuid, turn: u32) -> BoxFuture<'_, Result<Arc<ToolList>, JournalError>> {
+        async move {
+            let recorded = self.recorded.list(session, turn).await?;
+            if self.recorded_run.has_asked_models() && self.live.takes_over(&recorded).await {
+                return self.live.list(session, turn).await;
+            }
+            Ok(recorded)
+        }
+        .boxed()
     }
 }

@@ -45,15 +45,8 @@ pub struct OfferedTool {
 impl OfferedTools {
     /// What these tools are.
     pub fn of(tools: &[Arc<dyn Tool>]) -> Self {
-        let told = |tool: &Arc<dyn Tool>| OfferedTool {
-            spec: tool.spec().clone(),
-            source: tool.source().to_owned(),
-            risk: tool.risk(),
-            queue: tool.queue().map(str::to_owned),
-            bound: tool.bound_parameters().iter().map(|bound| bound.name().to_owned()).collect(),
-            arguments_schema: tool.arguments_schema().clone(),
-        };
-        Self { schema_version: OFFERED_TOOLS_SCHEMA.to_owned(), tools: tools.iter().map(told).collect() }
+        let tools = tools.iter().map(OfferedTool::of).collect();
+        Self { schema_version: OFFERED_TOOLS_SCHEMA.to_owned(), tools }
     }
 
     /// Reads what was kept; the error says what is wrong with it.
@@ -67,6 +60,18 @@ impl OfferedTools {
 }
 
 impl OfferedTool {
+    /// What a tool is.
+    pub fn of(tool: &Arc<dyn Tool>) -> Self {
+        Self {
+            spec: tool.spec().clone(),
+            source: tool.source().to_owned(),
+            risk: tool.risk(),
+            queue: tool.queue().map(str::to_owned),
+            bound: tool.bound_parameters().iter().map(|bound| bound.name().to_owned()).collect(),
+            arguments_schema: tool.arguments_schema().clone(),
+        }
+    }
+
     /// The parameters that agentd sets.
     pub fn bound_parameters(&self) -> Vec<BoundParameter> {
         BoundParameter::ALL

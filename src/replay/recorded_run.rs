@@ -10,7 +10,8 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use serde_json::Value;
 
-use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
+use super::offered_tool::as_recorded;
+use super::offered_tools_format::{OFFERED_TOOLS, OfferedTools};
 use super::recorded_model::{self, Answer, Given, kept, whole};
 use super::recorded_programs::{RecordedPlace, RecordedPrograms};
 use crate::domain::artifact::Artifact;
@@ -133,7 +134,7 @@ pub struct ToolsAt {
     pub file: String,
     /// What of the change could not be used.
     pub problems: Vec<String>,
-    /// The tools of servers that are not there.
+    /// The tools.
     pub tools: Vec<Arc<dyn Tool>>,
 }
 
@@ -306,22 +307,35 @@ impl RecordedRun {
         let _first = self.stopper.set(stop);
     }
 
-    /// The tools of MCP servers as the run offered them: a strict replay starts no server. `None` = start the servers.
-    pub fn offered(&self) -> Option<Vec<Arc<dyn Tool>>> {
-        if self.mode != ReplayMode::Strict {
-            return None;
-        }
-        Some(self.offered.as_ref().map(absent).unwrap_or_default())
+    /// Whether MCP servers are started: a strict replay needs none.
+    pub fn starts_servers(&self) -> bool {
+        self.mode != ReplayMode::Strict
     }
 
-    /// How servers changed their tools while the run went on.
-    pub fn tool_changes(&self) -> impl Iterator<Item = ToolsAt> {
+    /// Whether a model had to be asked, so that what follows is not of the record.
+    pub(super) fn has_asked_models(&self) -> bool {
+        self.models_asked.load(Ordering::Relaxed) > 0
+    }
+
+    /// The tools of MCP servers as the run offered them; `live` are those of the servers that run now, for what the record
+    /// cannot answer. `None` = nothing but those counts.
+    pub fn offered(&self, live: &[Arc<dyn Tool>]) -> Option<Vec<Arc<dyn Tool>>> {
+        match (self.mode, &self.offered) {
+            (ReplayMode::Live, _) | (ReplayMode::Hybrid, None) => None,
+            (_, offered) => {
+                Some(offered.as_ref().map(|offered| as_recorded(offered, live)).unwrap_or_default())
+            }
+        }
+    }
+
+    /// How servers changed their tools while the run went on; `live` as above.
+    pub fn tool_changes(&self, live: &[Arc<dyn Tool>]) -> impl Iterator<Item = ToolsAt> {
         self.changed.iter().map(|change| ToolsAt {
             session: change.session,
             turn: change.turn,
             file: change.file.clone(),
             problems: change.problems.clone(),
-            tools: absent(&change.offered),
+            tools: as_recorded(&change.offered, live),
         })
     }
 
@@ -436,11 +450,6 @@ fn changed(dir: &RunDir, facts: &RunFacts) -> Result<Vec<RecordedChange>, String
         changed.push(RecordedChange { session, turn, file: file.clone(), problems, offered });
     }
     Ok(changed)
-}
-
-fn absent(offered: &OfferedTools) -> Vec<Arc<dyn Tool>> {
-    let absent = |tool: &OfferedTool| Arc::new(AbsentTool::new(tool.clone())) as Arc<dyn Tool>;
-    offered.tools.iter().map(absent).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -642,51 +651,6 @@ impl Tool for RecordedTool {
             }
             self.recorded_run.tools_run.fetch_add(1, Ordering::Relaxed);
             self.real.call(permit, arguments, limits).await
-        }
-        .boxed()
-    }
-}
-
-/// A tool of a server that is not started. Its description and every answer come from the record.
-struct AbsentTool {
-    offered: OfferedTool,
-    bound: Vec<BoundParameter>,
-}
-
-impl AbsentTool {
-    fn new(offered: OfferedTool) -> Self {
-        Self { bound: offered.bound_parameters(), offered }
-    }
-}
-
-impl Tool for AbsentTool {
-    fn spec(&self) -> &ToolSpec {
-        &self.offered.spec
-    }
-
-    fn source(&self) -> &str {
-        &self.offered.source
-    }
-
-    fn risk(&self) -> Risk {
-        self.offered.risk
-    }
-
-    fn queue(&self) -> Option<&str> {
-        self.offered.queue.as_deref()
-    }
-
-    fn bound_parameters(&self) -> &[BoundParameter] {
-        &self.bound
-    }
-
-    fn arguments_schema(&self) -> &Value {
-        &self.offered.arguments_schema
-    }
-
-    fn call<'a>(&'a self, _permit: Permit, _arguments: &'a Value, _limits: CallLimits) -> ToolCalled<'a> {
-        async {
-            Err(ToolError::Fatal(format!("the server {} is not started in a replay", self.offered.source)))
         }
         .boxed()
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::tool::Tool;
-use crate::engine::tool_list::{ToolList, ToolProvider};
+use crate::engine::tool_list::{ToolList, ToolProvider, ToolSource};
 use crate::git;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::Workspace;
 use crate::mcp::{CurrentTools, McpServers};
-use crate::replay::changing_tools::{self, LiveTools, RecordedTools};
+use crate::replay::changing_tools::{self, HybridTools, LiveTools, RecordedTools};
 use crate::repository::tool_servers::{servers, stop_of, unfit};
 use crate::sys::worktree_path::WorktreeRoot;
 use crate::tools::rest::rest_tools;
@@ -45,10 +45,10 @@ impl Toolbox {
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit, page_lines));
         let rest = rest_tools(&run.context.config.rest_tools).map_err(|error| unfit(&error))?;
         // A strict replay starts no server, because the record has the tools that they offered (P-040).
-        let recorded = run.context.replay.as_ref().and_then(|recorded_run| recorded_run.offered());
-        let mut configs = match &recorded {
-            Some(_) => BTreeMap::new(),
-            None => servers(&run.context.config)
+        let replay = run.context.replay.as_ref();
+        let mut configs = match replay.is_none_or(|recorded_run| recorded_run.starts_servers()) {
+            false => BTreeMap::new(),
+            true => servers(&run.context.config)
                 .map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?,
         };
         for server in configs.values_mut() {
@@ -61,26 +61,35 @@ impl Toolbox {
             run.journal.warn("mcp_server_missing", warning.message.clone());
         }
         let servers = Arc::new(servers);
-        let tools = match (&run.context.replay, recorded) {
+        let (journal, redactor) = (run.journal.file(), &run.plan.redactor);
+        let live = || {
+            let current = CurrentTools::new(all.clone(), Arc::clone(&servers), rest.clone());
+            LiveTools::new(
+                current,
+                Arc::clone(journal) as Arc<dyn Journal>,
+                Arc::clone(redactor),
+                replay.cloned(),
+            )
+        };
+        let offered = replay.and_then(|recorded_run| recorded_run.offered(servers.tools()));
+        keep(run, offered.as_deref().unwrap_or(servers.tools())).await?;
+        let source: Arc<dyn ToolSource> = match (replay, offered) {
             (Some(recorded_run), Some(offered)) => {
-                keep(run, &offered).await?;
-                let first = all.into_iter().chain(offered.iter().cloned()).chain(rest).collect();
+                let first = all.iter().chain(&offered).chain(&rest).cloned().collect();
                 let list = ToolList { first, served: offered, ..ToolList::default() };
                 let list = changing_tools::recorded(Some(recorded_run), list);
-                let journal = run.journal.file().as_ref();
-                let tools = RecordedTools::open(list, recorded_run, journal, &run.plan.redactor).await;
-                ToolProvider::Changing(Arc::new(tools.map_err(|error| unwritten(&error))?))
+                let tools =
+                    RecordedTools::open(list, servers.tools(), recorded_run, journal.as_ref(), redactor)
+                        .await;
+                let tools = tools.map_err(|error| unwritten(&error))?;
+                match recorded_run.starts_servers() {
+                    true => Arc::new(HybridTools::new(Arc::clone(recorded_run), tools, live())),
+                    false => Arc::new(tools),
+                }
             }
-            (recorded_run, _) => {
-                keep(run, servers.tools()).await?;
-                ToolProvider::Changing(Arc::new(LiveTools::new(
-                    CurrentTools::new(all, Arc::clone(&servers), rest),
-                    Arc::clone(run.journal.file()) as Arc<dyn Journal>,
-                    Arc::clone(&run.plan.redactor),
-                    recorded_run.clone(),
-                )))
-            }
+            _ => Arc::new(live()),
         };
+        let tools = ToolProvider::Changing(source);
         Ok(Self { tools, servers, cancel })
     }
 

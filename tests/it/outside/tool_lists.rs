@@ -69,12 +69,49 @@ async fn tools_that_a_server_adds_are_called_under_the_policy_gone_ones_say_so_a
     let told = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
     assert!(told.contains("MCP servers changed their tools before turn 2: new: desk"), "{told}");
     assert_eq!(left(&world, "result.json")["success"], json!(true));
-    for _ in 0..2 {
-        // The second is the replay of a replay.
-        let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+    // The second is the replay of a replay, and so is the third, whose servers are as they were at first.
+    for mode in ["strict", "strict", "hybrid"] {
+        let (code, replayed) = world.json(&["runs", "replay", "latest", "--mode", mode]).await;
         assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
         assert_eq!((&replayed["tools_run"], &replayed["model_requests"]), (&json!(0), &json!(0)));
     }
+    world.finish().await;
+}
+
+/// The definition that is tried has one visit more than the record.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hybrid_replay_offers_what_was_recorded_and_behind_the_record_what_servers_have_now() {
+    let world = changing(vec![
+        calls(&[("desk__change", json!({ "add": ["soon"], "describe": ["count"] }))]),
+        done(),
+        calls(&[("desk__soon", json!({}))]),
+        done(),
+        calls(&[("desk__soon", json!({})), ("desk__count", json!({}))]),
+        done(),
+    ])
+    .await;
+    let (code, output) = run(&world, &[]).await;
+    assert_eq!(code, 0, "{output:#}");
+    let agents = world.dir.path().join("agents");
+    crate::outside::replays::copy(&world.shop().join(".agent"), &agents);
+    let agent = std::fs::read_to_string(agents.join("solo/agent.json")).unwrap();
+    let longer = agent.replace("\"maxIterations\": 2", "\"maxIterations\": 3");
+    std::fs::write(agents.join("solo/agent.json"), longer).unwrap();
+    let agents = agents.display().to_string();
+    let hybrid = ["runs", "replay", "latest", "--mode", "hybrid", "--with-agents", &agents];
+    let (code, replayed) = world.json(&hybrid).await;
+    assert_eq!((code, &replayed["model_requests"]), (Some(1), &json!(2)), "{replayed:#}");
+    assert!(
+        offered(&world, 4).contains(&"desk__soon".to_owned()),
+        "the record's list goes on until a model is asked"
+    );
+    assert!(!offered(&world, 5).contains(&"desk__soon".to_owned()));
+    let told = results(&world, 5);
+    let words = [
+        "(tool failed: desk__soon is not offered by desk now)",
+        "(tool failed: desk offers another desk__count now than the one that was recorded)",
+    ];
+    assert_eq!(told[told.len() - 2..], words, "{told:?}");
     world.finish().await;
 }
 
