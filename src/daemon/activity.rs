@@ -11,14 +11,17 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// Requests in a minute that whole looks at repositories cost where nothing changes, at all of them together: with more of them
 /// each one is looked at less often. Between its looks it is only asked whether anything changed.
 const IDLE_A_MINUTE: u32 = 45;
-/// A repository is asked whether anything changed no sooner than this after it was looked at or asked. It is the usual pause
-/// between two polls: with a shorter one, few repositories would cost more than sixty requests a minute.
+/// A repository is asked whether anything changed no sooner than this after it was looked at or asked, where a credential may
+/// send `USUAL_PACE`; where it may send more, sooner.
 const ASKED_EACH: Duration = Duration::from_secs(30);
+/// What `github.max_requests_per_minute` is unless it is set.
+const USUAL_PACE: u32 = 300;
 /// So long after a change a repository is looked at in each poll.
 const LIVELY: Duration = Duration::from_secs(300);
 /// So long it is looked at in each poll after one was heard of that no list showed: GitHub's lists may show it late.
 const HEARD_OF: Duration = MINUTE;
-/// So few repositories are looked at in each poll in the first minute, and are not asked beside that.
+/// So few repositories are looked at often enough: in each poll in the first minute, and then every half minute. They are not asked
+/// between their looks.
 const FEW: usize = 5;
 
 /// When a repository was looked at, and what came of it.
@@ -67,11 +70,10 @@ impl Activity {
         self.seen_at.max(self.asked_at)
     }
 
-    /// Whether it is to be asked between two looks, in a daemon that polls each `interval`.
-    pub fn may_be_asked(&self, interval: Duration) -> bool {
+    /// Whether it is to be asked between two looks, which is done after such a pause.
+    pub fn may_be_asked(&self, pause: Duration) -> bool {
         // Polls are never quite as far apart as they were to be.
-        let pause = ASKED_EACH.max(interval).mul_f64(0.95);
-        self.last().is_none_or(|at| at.elapsed() >= pause)
+        self.last().is_none_or(|at| at.elapsed() >= pause.mul_f64(0.95))
     }
 
     /// Asks whether anything changed since it was asked last; true the first time. One request, which costs nothing while
@@ -104,7 +106,7 @@ pub(super) fn idle_pause(requests: u32) -> Duration {
     MINUTE * requests / IDLE_A_MINUTE
 }
 
-/// Whether there are so few repositories that each is looked at in nearly every poll.
+/// Whether there are so few repositories that each is looked at every half minute at least.
 pub(super) fn are_few(repositories: usize) -> bool {
     repositories <= FEW
 }
@@ -112,6 +114,11 @@ pub(super) fn are_few(repositories: usize) -> bool {
 /// Whether all repositories are looked at in each poll: a daemon of a few that has just begun.
 pub(super) fn is_new(repositories: usize, began: Duration) -> bool {
     are_few(repositories) && began < MINUTE
+}
+
+/// How long a repository is left alone before it is asked whether anything changed.
+pub(super) fn question_pause(requests_per_minute: u32, interval: Duration) -> Duration {
+    (ASKED_EACH * USUAL_PACE / requests_per_minute.max(USUAL_PACE)).max(interval)
 }
 
 /// How many repositories one poll asks whether anything changed: what a credential may send in a minute is mostly for them, and a
@@ -137,6 +144,10 @@ mod tests {
         assert_eq!(asked_in_a_poll(300, Duration::from_secs(1), 1.0), 2);
         assert_eq!(asked_in_a_poll(60, Duration::from_secs(1), 1.0), 1, "one at least");
         assert_eq!(asked_in_a_poll(45, half, 1.0), 0, "the looks alone take all there is");
+        let second = Duration::from_secs(1);
+        assert_eq!(question_pause(300, second), half, "polls that are near each other do not ask each time");
+        assert_eq!(question_pause(3_000, second), second * 3);
+        assert_eq!((question_pause(100_000, second), question_pause(20, MINUTE)), (second, MINUTE));
     }
 
     #[tokio::test(start_paused = true)]

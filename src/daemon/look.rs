@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use tokio::time::Instant;
 
-use super::activity::{are_few, asked_in_a_poll, idle_pause, is_new};
+use super::activity::{are_few, asked_in_a_poll, idle_pause, is_new, question_pause};
 use super::hints::Hinted;
 use super::listen::Ears;
 use super::main_loop::Daemon;
@@ -35,7 +35,10 @@ impl Daemon {
                 || busy.contains_key(&watch.watched.name)
                 || watch.activity.has_rested(pause)
         };
-        let changed = self.ask_the_others(&is_due, own as f64 / all.max(1) as f64).await;
+        let changed = match are_few(all) {
+            true => BTreeSet::new(),
+            false => self.ask_the_others(&is_due, own as f64 / all as f64).await,
+        };
         self.look(|watch| is_due(watch) || changed.contains(&watch.watched.name)).await;
     }
 
@@ -45,13 +48,15 @@ impl Daemon {
             return BTreeSet::new();
         }
         let (client, now, interval) = (self.quick_client(), self.deps.clock.now(), self.deps.poll_interval);
+        let pace = client.requests_per_minute();
+        let pause = question_pause(pace, interval);
         let mut others: Vec<&mut Watch> = self
             .watches
             .iter_mut()
-            .filter(|watch| watch.activity.may_be_asked(interval) && !is_due(watch))
+            .filter(|watch| watch.activity.may_be_asked(pause) && !is_due(watch))
             .collect();
         others.sort_by_key(|watch| watch.activity.last());
-        others.truncate(asked_in_a_poll(client.requests_per_minute(), interval, part));
+        others.truncate(asked_in_a_poll(pace, interval, part));
         let asked = others
             .into_iter()
             .map(async |watch| watch.has_news(&client, now).await.then(|| watch.watched.name.clone()));
