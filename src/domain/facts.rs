@@ -253,15 +253,14 @@ impl RunFacts {
         self.effects.push((effect, state));
     }
 
-    /// Whether all the work was done and committed, and only publishing failed. Then the successor publishes, and no model
+    /// Whether all the work was done, and only committing or publishing it failed. Then the successor does that, and no model
     /// is asked again.
     pub fn is_unpublished(&self) -> bool {
         self.end.as_ref().is_some_and(|end| self.is_unpublished_by(end))
     }
 
     fn is_unpublished_by(&self, end: &Stop) -> bool {
-        self.committed.is_some()
-            && self.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
+        self.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
             && matches!(end.detail, StopDetail::GithubError | StopDetail::GitError)
     }
 

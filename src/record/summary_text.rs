@@ -271,6 +271,12 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::McpUnavailable => {
             format!("Start or mend the MCP server, or set `required = false` for it, then go on: {resume}.")
         }
+        _ if facts.is_unpublished() && facts.committed.is_none() => {
+            format!(
+                "The work is done and not committed: {resume} commits and publishes it without asking the model. A daemon that made \
+                 this run does so when its label is put on again."
+            )
+        }
         _ => format!("Run again: {again}; the branch is continued."),
     };
     steps.push(step);
