@@ -229,6 +229,7 @@ fn init_beside_a_configuration_asks_for_what_is_missing_there_and_names_its_file
     let told = out(&agentd(dir.path(), &["init"]));
     for part in [
         "`verify.commands` in agentd.toml",
+        "Add files = [\".agent/policy.toml\"] under [policy] in agentd.toml",
         "Put GITHUB_TOKEN into the environment; to read it from .agentd.env",
         "Put LOCAL_KEY into",
         " .agentd.env, which git ignores",
@@ -404,6 +405,78 @@ fn completions_are_printed_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(out(&agentd(dir.path(), &["completions", shell])).contains("agentd"), "{shell}");
     }
+}
+
+/// In a folder of the repository, in a linked worktree of it, and where its rules ignore what `init` writes.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a person's own shell")]
+fn the_commit_that_init_prints_works_from_where_it_was_started() {
+    for case in ["root", "folder", "linked", "ignored"] {
+        let dir = repository();
+        git(dir.path(), &["config", "user.email", "a@b"]);
+        git(dir.path(), &["config", "user.name", "a"]);
+        std::fs::create_dir(dir.path().join("folder")).unwrap();
+        git(dir.path(), &["worktree", "add", "-q", "-b", "other", "linked"]);
+        if case == "ignored" {
+            file(dir.path(), ".gitignore", "target/\nCargo.lock\n.agent\n");
+        }
+        let at =
+            if matches!(case, "folder" | "linked") { dir.path().join(case) } else { dir.path().to_owned() };
+        let done = agentd(&at, &["init"]);
+        let told = out(&done);
+        assert_eq!(told.contains("git ignores .agent/"), case == "ignored", "{told}");
+        file(dir.path(), ".agent/.agentd.env", "GITHUB_TOKEN=secret\n");
+        let line = told.lines().find_map(|line| line.strip_prefix("Commit it: ")).unwrap();
+        let (commits, push) = line.rsplit_once(" && ").unwrap();
+        assert!(push.ends_with(" push"), "{line}");
+        let ran = Command::new("sh").args(["-c", commits]).current_dir(&at).output().unwrap();
+        assert!(ran.status.success(), "{case}: {line}: {}", err(&ran));
+        let show = Command::new("git").args(["ls-files", ".agent"]).current_dir(dir.path()).output().unwrap();
+        let committed = out(&show);
+        assert!(
+            committed.contains(".agent/policy.toml") && committed.contains(".agent/resolver/agent.json"),
+            "{case}: {committed}"
+        );
+        assert!(!committed.contains(".agentd.env"), "no secret is taken by force: {committed}");
+    }
+}
+
+#[test]
+fn init_finds_makefiles_of_each_name_and_python_of_old_and_refuses_a_file_in_its_place() {
+    let verified = |files: &[(&str, &str)]| {
+        let dir = tempfile::tempdir().unwrap();
+        git(dir.path(), &["init", "-q"]);
+        for (name, text) in files {
+            file(dir.path(), name, text);
+        }
+        agentd(dir.path(), &["init"]);
+        let text = std::fs::read_to_string(dir.path().join(".agent/agentd.toml")).unwrap();
+        toml::from_str::<toml::Table>(&text).unwrap()["verify"]["commands"].to_string()
+    };
+    let make = "[[\"make\", \"test\"]]";
+    assert_eq!(verified(&[("GNUmakefile", "all test: build\n\ttrue\n")]), make);
+    assert_eq!(verified(&[("makefile", "test:\n\ttrue\n")]), make);
+    assert_eq!(
+        verified(&[("Makefile", "test:\n\ttrue\n"), ("GNUmakefile", "all:\n")]),
+        "[]",
+        "make reads the other one"
+    );
+    assert_eq!(verified(&[("setup.py", "")]), "[[\".venv/bin/python\", \"-m\", \"pytest\"]]");
+
+    let dir = repository();
+    file(dir.path(), ".agent", "notes\n");
+    let refused = agentd(dir.path(), &["init"]);
+    assert_eq!(refused.status.code(), Some(4), "{}", err(&refused));
+    assert!(err(&refused).contains(".agent is a file, and agentd has its folder there"), "{}", err(&refused));
+}
+
+#[test]
+fn init_with_a_program_where_an_agent_is_there_says_that_it_changed_nothing() {
+    let dir = repository();
+    let first = out(&agentd(dir.path(), &["init"]));
+    let told = out(&agentd(dir.path(), &["init", "--backend", "codex"]));
+    let words = "agent.json was there and does not change: for codex write \"backend\": \"codex\"";
+    assert!(told.contains(words) && !first.contains("was there and"), "{told}");
 }
 
 #[test]

@@ -23,6 +23,8 @@ enum Sign {
     No(&'static str),
     /// A file in the root with a line that begins so.
     Line(&'static str, &'static str),
+    /// A rule for this target in the file that make reads.
+    Target(&'static str),
 }
 
 type Argv = &'static [&'static str];
@@ -43,7 +45,10 @@ pub(in crate::cli) struct Kind {
     pub ignore: &'static [&'static str],
 }
 
-use Sign::{Ending, File, Line, No, Text, Without};
+use Sign::{Ending, File, Line, No, Target, Text, Without};
+
+/// The first of them that is there is the one that make reads.
+const MAKEFILES: [&str; 3] = ["GNUmakefile", "makefile", "Makefile"];
 
 const NODE: &[&str] = &["node_modules/"];
 const PYTHON: &[&str] = &[".venv/", "__pycache__/", "*.egg-info/", ".pytest_cache/"];
@@ -90,6 +95,8 @@ pub(in crate::cli) const KINDS: &[Kind] = &[
         setup: &[VENV, &[".venv/bin/pip", "install", "-e", ".", "pytest"]], verify: &[PYTEST], ignore: PYTHON },
     Kind { name: "Python without dependencies", family: "python", signs: &[File("pyproject.toml")],
         setup: &[], verify: &[&["python3", "-m", "unittest"]], ignore: &["__pycache__/"] },
+    Kind { name: "setup.py", family: "python", signs: &[File("setup.py")],
+        setup: &[VENV, &[".venv/bin/pip", "install", "-e", ".", "pytest"]], verify: &[PYTEST], ignore: PYTHON },
     Kind { name: "Go", family: "go", signs: &[File("go.mod")],
         setup: &[], verify: &[&["go", "test", "./..."]], ignore: &[] },
     Kind { name: "Cargo workspace", family: "cargo", signs: &[Line("Cargo.toml", "[workspace"), File("Cargo.lock")],
@@ -127,9 +134,9 @@ pub(in crate::cli) const KINDS: &[Kind] = &[
         setup: &[], verify: &[&["cmake", "-S", ".", "-B", "build"], &["cmake", "--build", "build"], &["ctest", "--test-dir", "build", "--output-on-failure"]], ignore: &["build/"] },
     Kind { name: "just", family: "just", signs: &[Line("justfile", "test")],
         setup: &[], verify: &[&["just", "test"]], ignore: &[] },
-    Kind { name: "Make", family: "make", signs: &[Line("Makefile", "test:")],
+    Kind { name: "Make", family: "make", signs: &[Target("test")],
         setup: &[], verify: &[&["make", "test"]], ignore: &[] },
-    Kind { name: "Make with check", family: "make", signs: &[Line("Makefile", "check:")],
+    Kind { name: "Make with check", family: "make", signs: &[Target("check")],
         setup: &[], verify: &[&["make", "check"]], ignore: &[] },
 ];
 
@@ -147,6 +154,11 @@ impl Sign {
             Line(file, start) => {
                 text(file).is_some_and(|text| text.lines().any(|line| line.starts_with(start)))
             }
+            Target(name) => MAKEFILES.iter().find_map(|file| text(file)).is_some_and(|text| {
+                let targets =
+                    text.lines().filter_map(|line| line.split_once(':')).map(|(targets, _)| targets);
+                targets.flat_map(str::split_whitespace).any(|target| target == name)
+            }),
             Ending(end) => std::fs::read_dir(root)
                 .into_iter()
                 .flatten()

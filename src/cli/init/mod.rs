@@ -12,15 +12,19 @@ use super::args::{BackendChoice, InitArgs};
 use super::context::{Context, main_checkout};
 use super::error::CommandError;
 use super::output::Tone;
-use super::remote::Remote;
+use super::remote::{self, Remote};
 use crate::config::layer::FILE_NAME;
 use crate::config::placeholder::ENV_FILE;
 use crate::config::{self, Config, ConfigError, Env, Source};
 use crate::definition::scaffold::{RESOLVER, editor_schemas, schema_path};
+use crate::sys::paths::AbsPath;
 use crate::sys::{files, sandbox};
 
 pub(super) mod kinds;
 mod models;
+
+/// Where it all goes, below the repository's root.
+const FOLDER: &str = ".agent";
 
 macro_rules! template {
     ($path:literal) => {
@@ -138,6 +142,13 @@ fn chosen<'a>(context: &Context, fitting: &[&'a Kind]) -> Result<Option<&'a Kind
 
 /// Writes what is missing below `root`.
 pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError> {
+    if root.join(FOLDER).is_file() {
+        return Err(CommandError::invalid(format!(
+            "{} is a file, and agentd has its folder there",
+            root.join(FOLDER).display()
+        ))
+        .hint("move it, and run agentd init again"));
+    }
     let mut files =
         vec![("agentd.toml".to_owned(), configuration(found)?), ("policy.toml".to_owned(), policy(found)?)];
     files.push((".gitignore".to_owned(), template!("gitignore").to_owned()));
@@ -153,7 +164,7 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
             paths.kept.push(path);
             continue;
         }
-        let path = format!(".agent/{path}");
+        let path = format!("{FOLDER}/{path}");
         let new = write_new(&root.join(&path), &content)
             .map_err(|error| CommandError::failed(error.to_string()))?;
         if new { &mut paths.written } else { &mut paths.kept }.push(path);
@@ -288,16 +299,18 @@ fn tell(
         });
     }
     next.extend(missing(context, root)?);
+    if let Some(backend) = found.backend
+        && let Some(path) = kept.iter().find(|path| path.ends_with("/agent.json"))
+    {
+        next.push(format!(
+            "{path} was there and does not change: for {} write \"backend\": \"{}\" and its program there and allow it in the policy, \
+             as docs/agents.md shows; or move what is there away and run this again.",
+            models::words(backend).1,
+            models::words(backend).0
+        ));
+    }
     if !written.is_empty() || !added.is_empty() {
-        let mut paths: Vec<&str> = Vec::new();
-        for path in written.iter().map(String::as_str).chain(added.first().map(|_| ".gitignore")) {
-            let top = path.split('/').next().unwrap_or(path);
-            if !paths.contains(&top) {
-                paths.push(top);
-            }
-        }
-        let paths = paths.join(" ");
-        next.push(format!("Commit it: git add {paths} && git commit -m \"agentd\" && git push"));
+        next.extend(committing(context, root, written, !added.is_empty())?);
     }
     next.push("Then: agentd doctor tries it all; agentd run --issue N --dry-run.".to_owned());
     if output.json() {
@@ -323,6 +336,42 @@ fn tell(
     next.iter().try_for_each(|line| output.line(line))
 }
 
+/// How what was written is committed, in one line that works from where the command was started.
+fn committing(
+    context: &Context,
+    root: &Path,
+    written: &[String],
+    ignores_more: bool,
+) -> Result<Vec<String>, CommandError> {
+    let all = written.iter().map(String::as_str).chain(ignores_more.then_some(".gitignore"));
+    let checkout = AbsPath::new(root.to_owned()).map_err(|error| CommandError::failed(error.to_string()))?;
+    let mut arguments = vec!["check-ignore", "--no-index", "--"];
+    arguments.extend(all.clone());
+    let ignored =
+        context.block_on(remote::git(&checkout, &context.env, &arguments))?.filter(|told| !told.is_empty());
+    let mut paths: Vec<&str> = Vec::new();
+    for path in all {
+        // What is added by force is named, for there are secrets beside it.
+        let named = if ignored.is_some() { path } else { path.split('/').next().unwrap_or(path) };
+        if !paths.contains(&named) {
+            paths.push(named);
+        }
+    }
+    let (force, mut told) = (if ignored.is_some() { "-f " } else { "" }, Vec::new());
+    if let Some(ignored) = ignored {
+        let first = ignored.lines().next().unwrap_or(FOLDER);
+        told.push(format!(
+            "git ignores {first}, so that nobody else would have it: take the rule out of .gitignore, or add the files by force, as below."
+        ));
+    }
+    // The files may be elsewhere: in the main checkout of a linked worktree, or above this folder.
+    let is_here = context.env.working_dir().canonicalize().ok() == root.canonicalize().ok();
+    let git = if is_here { "git".to_owned() } else { format!("git -C {}", root.display()) };
+    let paths = paths.join(" ");
+    told.push(format!("Commit it: {git} add {force}{paths} && {git} commit -m \"agentd\" && {git} push"));
+    Ok(told)
+}
+
 /// What the present configuration still lacks, with the file for it.
 fn missing(context: &Context, root: &Path) -> Result<Vec<String>, CommandError> {
     let own =
@@ -339,6 +388,12 @@ fn missing(context: &Context, root: &Path) -> Result<Vec<String>, CommandError> 
     if config.verify.commands.is_empty() {
         next.push(format!(
             "Set `verify.commands` in {own}, and allow the same commands in .agent/policy.toml."
+        ));
+    }
+    // Only a configuration that was there can lack it.
+    if config.policy.files.is_empty() {
+        next.push(format!(
+            "Add files = [\"{FOLDER}/policy.toml\"] under [policy] in {own}: without a policy nothing is allowed."
         ));
     }
     let mut variables = missing_variables(&config);
@@ -378,8 +433,7 @@ fn missing_variables(config: &Config) -> Vec<String> {
 /// Keeps a file with secrets out of git in this clone, if the repository's own rules do not.
 fn keep_out_of_git(context: &Context, root: &Path, path: &str) -> Result<(), CommandError> {
     let checkout = context.base_path()?;
-    let ignored =
-        context.block_on(super::remote::git(&checkout, &context.env, &["check-ignore", "--", path]))?;
+    let ignored = context.block_on(remote::git(&checkout, &context.env, &["check-ignore", "--", path]))?;
     if ignored.is_some() {
         return Ok(());
     }
