@@ -69,14 +69,14 @@ pub enum WorktreeError {
         operation: &'static str,
     },
     /// The branch is in use by another worktree.
-    #[error(
-        "the branch {branch} is checked out in {path}; switch that checkout to another branch and start again"
-    )]
+    #[error("the branch {branch} is checked out in {path}; {remedy}")]
     CheckedOutElsewhere {
         /// The branch.
         branch: String,
         /// Where.
         path: String,
+        /// What to do.
+        remedy: String,
     },
     /// A person locked the worktree.
     #[error("the worktree {path} is gone but locked{}; unlock it (git worktree unlock {path}) if it will not come back",
@@ -637,7 +637,16 @@ fn as_pattern(name: &str) -> String {
 }
 
 fn elsewhere(plan: &WorktreePlan, place: &AbsPath) -> WorktreeError {
-    WorktreeError::CheckedOutElsewhere { branch: plan.branch.to_string(), path: place.to_string() }
+    let remedy = match place.as_path().file_name() {
+        // As after another `worktree.root` was configured.
+        Some(name) if *name == *plan.name => format!(
+            "if that is the issue's worktree, move it here: mkdir -p {root} && git worktree move {place} {root}/{}",
+            plan.name,
+            root = plan.root
+        ),
+        _ => "switch that checkout to another branch and start again".to_owned(),
+    };
+    WorktreeError::CheckedOutElsewhere { branch: plan.branch.to_string(), path: place.to_string(), remedy }
 }
 
 /// Whether the directory of a worktree has nothing but the link to its repository.

@@ -11,7 +11,7 @@ use crate::domain::policy::Risk;
 use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled, ToolError};
 
 /// See the module.
-struct RecordedOffer {
+struct AsRecorded {
     offered: OfferedTool,
     bound: Vec<BoundParameter>,
     /// The tool of that name that a server offers now; a strict replay starts no server.
@@ -22,13 +22,13 @@ struct RecordedOffer {
 pub(super) fn as_recorded(offered: &OfferedTools, live: &[Arc<dyn Tool>]) -> Vec<Arc<dyn Tool>> {
     let tool = |offered: &OfferedTool| {
         let live = live.iter().find(|live| live.spec().name == offered.spec.name).cloned();
-        Arc::new(RecordedOffer { bound: offered.bound_parameters(), offered: offered.clone(), live })
+        Arc::new(AsRecorded { bound: offered.bound_parameters(), offered: offered.clone(), live })
             as Arc<dyn Tool>
     };
     offered.tools.iter().map(tool).collect()
 }
 
-impl Tool for RecordedOffer {
+impl Tool for AsRecorded {
     fn spec(&self) -> &ToolSpec {
         &self.offered.spec
     }

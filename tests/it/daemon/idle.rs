@@ -116,6 +116,14 @@ fn asks_whether(target: &str) -> bool {
     target.ends_with("/issues?state=all&sort=updated&direction=desc&per_page=1")
 }
 
+/// A daemon of these repositories.
+fn of_many(yard: &Yard, names: &[String], poll_interval: Duration) -> Daemon {
+    let parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
+    let watched = |name: &String| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() };
+    let repositories = names.iter().map(watched).collect();
+    Daemon::open(Dependencies { poll_interval, repositories, ..parts }).unwrap()
+}
+
 /// Goes on when nothing was asked for a little while. It never parks, so that time stands still meanwhile.
 async fn at_rest(asked: impl Fn() -> usize) {
     let (mut before, mut since) = (asked(), std::time::Instant::now());
@@ -135,11 +143,7 @@ async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
         format!("[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\" }}\n")
     };
     let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
-    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
-    parts.poll_interval = Duration::from_secs(600);
-    parts.repositories =
-        names.iter().map(|name| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() }).collect();
-    let mut daemon = Daemon::open(parts).unwrap();
+    let mut daemon = of_many(&yard, &names, Duration::from_secs(600));
     let hints = daemon.hints();
     let asked = || yard.sim.requests().len();
     let deliver = async {
@@ -181,11 +185,7 @@ async fn what_happens_in_one_of_many_idle_repositories_is_seen_by_the_next_poll(
         )
     };
     let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
-    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
-    parts.poll_interval = Duration::from_secs(30);
-    parts.repositories =
-        names.iter().map(|name| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() }).collect();
-    let mut daemon = Daemon::open(parts).unwrap();
+    let mut daemon = of_many(&yard, &names, Duration::from_secs(30));
     let asked = || yard.sim.requests().len();
     let looks = |name: &str| {
         let path = format!("/repos/{name}/pulls?");
@@ -244,11 +244,7 @@ async fn whoever_asks_to_look_now_has_repositories_looked_at_where_nothing_has_h
         format!("[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\" }}\n")
     };
     let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
-    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
-    parts.poll_interval = Duration::from_secs(600);
-    parts.repositories =
-        names.iter().map(|name| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() }).collect();
-    let mut daemon = Daemon::open(parts).unwrap();
+    let mut daemon = of_many(&yard, &names, Duration::from_secs(600));
     let hints = daemon.hints();
     let asked = || yard.sim.requests().len();
     let looks = |name: &str| {

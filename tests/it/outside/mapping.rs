@@ -101,6 +101,17 @@ async fn d34_what_is_in_the_way_is_refused_before_anything_is_made() {
         assert!(message.contains(told), "{message}");
         shell(&world, undone);
     }
+    // Below another `worktree.root`: the remedy takes it along.
+    shell(&world, "git worktree add -q -b feature/issue-7 ../else/issue-7 origin/develop");
+    let message = refused(&world).await;
+    let (_, remedy) = message.split_once("move it here: ").unwrap();
+    shell(&world, remedy.trim_end_matches('.'));
+    assert_eq!(planned(&world).await.0, Some(0), "{message}");
+    assert!(world.shop().join(".worktrees/issue-7/README.md").is_file());
+    shell(
+        &world,
+        "git worktree remove --force .worktrees/issue-7; git branch -q -D feature/issue-7; rmdir .worktrees",
+    );
     // The remedy of a branch in the way is a command that ends the conflict.
     for made in ["git branch feature/issue-7/x", "git branch feature", "git push -q origin develop:feature"] {
         shell(&world, made);
