@@ -41,30 +41,41 @@ async fn a_commit_that_cannot_be_signed_is_found_out_before_anything_is_paid_for
 /// Its trial is well, and then the agent of the key has gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_paid_for_and_could_not_be_signed_is_committed_later_without_a_model() {
-    let world = signs(&[]).await;
-    let (program, times) = (world.dir.path().join("gpg"), world.dir.path().join("times"));
-    let script = format!(
-        "#!/bin/sh\necho >> {0}\n[ $(wc -l < {0}) = 2 ] && {{ echo 'gpg: no agent' >&2; exit 1; }}\ncat > /dev/null\n\
-         printf '\\n[GNUPG:] SIG_CREATED \\n' >&2\n\
-         printf -- '-----BEGIN PGP SIGNATURE-----\\n\\nx\\n-----END PGP SIGNATURE-----\\n'\n",
-        times.display()
-    );
-    std::fs::write(&program, &script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    world.git(&world.shop(), &["config", "--global", "gpg.program", &program.display().to_string()]).await;
-    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
-    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("git_error")), "{output:#}");
-    assert!(output.to_string().contains("could not be signed"), "{output:#}");
-    let told = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
-    assert!(told.contains("commits and publishes it without asking the model"), "{told}");
-    let asked = world.sim.model_requests().len();
-    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
-    assert_eq!(code, Some(0), "{output:#}");
-    assert_eq!(world.sim.model_requests().len(), asked, "the work was done");
-    let commit = world.git(&world.shop(), &["cat-file", "commit", "feature/issue-7"]).await;
-    assert!(commit.contains("gpgsig -----BEGIN PGP SIGNATURE-----"), "{commit}");
-    assert_eq!(world.sim.pulls("demo/shop").len(), 1);
-    world.finish().await;
+    for later in ["resume", "label"] {
+        let world = signs(&[]).await;
+        let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
+        world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"solo\""));
+        let (program, times) = (world.dir.path().join("gpg"), world.dir.path().join("times"));
+        let script = format!(
+            "#!/bin/sh\necho >> {0}\n[ $(wc -l < {0}) = 2 ] && {{ echo 'gpg: no agent' >&2; exit 1; }}\ncat > /dev/null\n\
+             printf '\\n[GNUPG:] SIG_CREATED \\n' >&2\n\
+             printf -- '-----BEGIN PGP SIGNATURE-----\\n\\nx\\n-----END PGP SIGNATURE-----\\n'\n",
+            times.display()
+        );
+        std::fs::write(&program, &script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        world
+            .git(&world.shop(), &["config", "--global", "gpg.program", &program.display().to_string()])
+            .await;
+        let (code, output) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("git_error")), "{output:#}");
+        assert!(output.to_string().contains("could not be signed"), "{output:#}");
+        let told = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+        assert!(told.contains("commits and publishes it without asking the model"), "{told}");
+        let asked = world.sim.model_requests().len();
+        let (code, output) = if later == "resume" {
+            world.json(&["runs", "resume", "latest"]).await
+        } else {
+            world.sim.add_label("demo/shop", 7, "agentd", "ada");
+            world.json(&["daemon", "--once"]).await
+        };
+        assert_eq!(code, Some(0), "{later}: {output:#}");
+        assert_eq!(world.sim.model_requests().len(), asked, "{later}: the work was done");
+        let commit = world.git(&world.shop(), &["cat-file", "commit", "feature/issue-7"]).await;
+        assert!(commit.contains("gpgsig -----BEGIN PGP SIGNATURE-----"), "{commit}");
+        assert_eq!(world.sim.pulls("demo/shop").len(), 1);
+        world.finish().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
