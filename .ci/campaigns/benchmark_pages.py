@@ -20,7 +20,7 @@ PLOTS = {
     "issues-memory": ("issues", "Memory of the daemon", "B", ["agentd: memory"]),
     "repositories-memory": ("repositories", "Memory of an idle daemon", "B", ["agentd: memory"]),
     "repositories-processor": ("repositories", "Processor time of an idle daemon, a minute", "s", ["agentd: processor"]),
-    "repositories-looks": ("repositories", "Until a repository is looked at or asked again", "s", ["agentd: from one look"]),
+    "repositories-looks": ("repositories", "Until a repository is looked at again", "s", ["agentd: from one look"]),
     "repositories-requests": ("repositories", "Requests of an idle daemon, a minute", "1/min", ["agentd: requests", "agentd: of them"]),
     "runs-start": ("runs", "A daemon's start, and a plan", "s", ["one look", "agentd: a daemon's start", "agentd: a run's plan"]),
 }

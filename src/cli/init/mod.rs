@@ -344,7 +344,7 @@ fn committing(
     ignores_more: bool,
 ) -> Result<Vec<String>, CommandError> {
     let all = written.iter().map(String::as_str).chain(ignores_more.then_some(".gitignore"));
-    let checkout = AbsPath::new(root.to_owned()).map_err(|error| CommandError::failed(error.to_string()))?;
+    let checkout = AbsPath::new(root).map_err(|error| CommandError::failed(error.to_string()))?;
     let mut arguments = vec!["check-ignore", "--no-index", "--"];
     arguments.extend(all.clone());
     let ignored =
