@@ -35,8 +35,10 @@ use crate::sys::memory;
 
 /// However often it is woken, there is this much between two ticks.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
-/// Before a shorter pause memory is kept: what comes next would read it again.
+/// Before a shorter pause memory is kept for a while: what comes next would read it again.
 const LONG_PAUSE: Duration = Duration::from_secs(4);
+/// Where all pauses are short, it is given back this often.
+const GIVEN_BACK_EACH: Duration = Duration::from_secs(60);
 /// Merged worktrees are looked for this often.
 const CLEAN_UP_EACH: Duration = Duration::from_secs(3600);
 /// How long runs get to end after an abort.
@@ -214,7 +216,7 @@ impl Daemon {
             let watching = watch_store(published, state, self.deps.clock.clone(), every);
             AbortOnDrop(tokio::spawn(watching).abort_handle())
         });
-        let (mut everywhere, mut began) = (true, Instant::now());
+        let (mut everywhere, mut began, mut given_back) = (true, Instant::now(), Instant::now());
         while !self.deps.shutdown.stopping() {
             self.unless_stopped(Self::look_at_store).await;
             self.unless_stopped(Self::look_at_pollers).await;
@@ -231,8 +233,10 @@ impl Daemon {
             let (now, earliest) = (Instant::now(), Instant::now() + LEAST_PAUSE);
             // From one poll's start to the next one's, however long the ticks are.
             let next = earliest.max(began + self.deps.poll_interval);
-            if self.supervisor.is_empty() && next - now >= LONG_PAUSE {
+            let is_time = next - now >= LONG_PAUSE || now - given_back >= GIVEN_BACK_EACH;
+            if self.supervisor.is_empty() && is_time {
                 // The memory of the poll and of ended runs is not needed while nothing happens.
+                given_back = now;
                 tokio::task::spawn_blocking(memory::give_back);
             }
             loop {
