@@ -164,7 +164,10 @@ fn show_status(
         let polled = of.polled_at.map_or_else(|| "never".to_owned(), rfc3339);
         let line = match &of.error {
             Some(error) => format!("{}  {} (polled {polled})", of.repo, out.toned(error, Tone::Bad)),
-            None => format!("{}  polled {polled}", of.repo),
+            None => match &of.unread {
+                Some(unread) => format!("{}  polled {polled}; {}", of.repo, out.toned(unread, Tone::Bad)),
+                None => format!("{}  polled {polled}", of.repo),
+            },
         };
         out.line(line)?;
     }

@@ -58,6 +58,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             holder,
             waits_for: waits_for(&site, number).await,
             money_used_up: money_used_up(&site, number).await,
+            state_dir: site.state.path().to_owned(),
             now,
         };
         let facts = gather(&client, (&known.state, status.as_ref()), number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;

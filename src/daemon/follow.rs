@@ -16,6 +16,7 @@ use super::pulls::{Cause, PullLook, Wanted, issue_of};
 use super::rounds::{NEEDS_WORK, base_changed};
 use super::snapshot::IssueRef;
 use super::state_format::{Followed, TriedRound};
+use super::unread::List;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
@@ -48,13 +49,14 @@ impl PullFindings {
 impl Watch {
     /// Reads the list of open pull requests.
     pub(super) async fn read_pulls(&mut self, client: &Client) {
-        if self.pulls.off || !self.is_fresh() {
+        if !self.unread.may_ask(List::Pulls) || !self.is_fresh() {
             return;
         }
         let whole = self.pulls.whole_at.is_none_or(|at| at.elapsed() >= WHOLE_LIST);
         self.activity.requests += 1;
         match client.list_pulls(&self.watched.name, &mut self.pulls.listed, whole).await {
             Ok(changed) => {
+                self.unread.given(&self.watched.name, List::Pulls);
                 if changed || whole {
                     self.pulls.whole_at = Some(Instant::now());
                 }
@@ -76,7 +78,7 @@ impl Watch {
         looks: &Looks,
         now: DateTime<Utc>,
     ) {
-        if self.pulls.off || !self.is_fresh() {
+        if !self.unread.may_ask(List::Pulls) || !self.is_fresh() {
             return;
         }
         let read = async {
@@ -89,7 +91,9 @@ impl Watch {
     }
 
     fn no_pulls(&mut self, error: &Error) {
-        self.pulls.off = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Forbidden { .. });
+        if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Forbidden { .. }) {
+            self.unread.refused(&self.watched.name, List::Pulls, error);
+        }
         tracing::debug!(repo = %self.watched.name, %error, "the pull requests could not be read");
     }
 

@@ -43,12 +43,22 @@ impl Watch {
         for list in [Written::Comments, Written::ReviewComments] {
             // Where listening begins is noted even while other lists cannot be read: what comes from now on is heard.
             let begins = cursor(&mut self.state, list).is_none();
-            if self.without.contains(&list) || !(fresh || begins) {
+            if !self.unread.may_ask(list) || !(fresh || begins) {
                 continue;
             }
-            if let Err(error) = self.hear_list(ears, list).await {
-                if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone) {
-                    self.without.push(list);
+            let read = self.hear_list(ears, list).await;
+            if read.is_ok() {
+                self.unread.given(&self.watched.name, list);
+            }
+            if let Err(error) = read {
+                // Where nothing of the repository can be read, that is told.
+                if fresh
+                    && matches!(
+                        error.kind,
+                        ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Forbidden { .. }
+                    )
+                {
+                    self.unread.refused(&self.watched.name, list, &error);
                 }
                 tracing::debug!(repo = %self.watched.name, ?list, %error, "what people wrote could not be read");
             }

@@ -13,9 +13,11 @@ pub mod status_format;
 // One look: what is there, what is decided, what starts.
 mod look;
 mod activity;
+mod unread;
 mod hints;
 mod poll;
 mod admission;
+mod disk_room;
 mod snapshot;
 mod start_rules;
 mod schedule;
@@ -58,6 +60,7 @@ pub use admission::Admission;
 pub use cluster::Waiting;
 pub use cron::{CronError, due, next};
 pub use dependencies::{Dependencies, Reload, Watched};
+pub use disk_room::DiskRoom;
 pub use dispatch::{
     OpenWith, abandons, approved, approves, clean_ups, denies, ends_calls, extends, finds_left, give_backs,
     runs_of_others, starts, takes, takes_as_asked, unfinished,

@@ -122,7 +122,7 @@ impl Daemon {
     }
 
     /// Whether a run could not write its files because the disk is full. What it could report is reported.
-    fn cut_off_by_full_disk(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
+    pub(super) fn cut_off_by_full_disk(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
         let wrote_nothing =
             matches!(summary.stop.detail, StopDetail::OutputWriteFailed | StopDetail::GitError);
         if summary.run_id.is_none() || summary.labels_written || !wrote_nothing {
@@ -130,7 +130,7 @@ impl Daemon {
         }
         let state = self.deps.state.clone();
         let disk = self.watch_of(&issue.repo).and_then(|watch| watch.disk(state.path()));
-        disk.is_some_and(|(free, needs)| free < needs)
+        disk.is_some_and(|room| room.is_full())
     }
 
     pub(super) fn parked(&mut self, issue: &IssueRef) -> Option<&mut ParkedLabel> {
@@ -178,6 +178,9 @@ impl Daemon {
             })
             .collect();
         for (issue, wanted) in pending {
+            if self.troubles.rests(&format!("labels of {issue}")) {
+                continue;
+            }
             if let Err(error) =
                 write_outcome(&client, self.deps.state.store(), &issue, &wanted, &self.deps.labels).await
             {

@@ -1,5 +1,5 @@
-//! Ends that say nothing of the issue and would meet every other run as well: the day's money is used up, no model answers, or nothing can
-//! be published. Runs of the repository wait then, and the one that met it is gone on with.
+//! Ends that say nothing of the issue and would meet every other run as well: the day's money is used up, no model answers, nothing can
+//! be published, or the state directory cannot be read or written. Runs of the repository wait then, and the one that met it is gone on with.
 
 use chrono::{DateTime, Days, NaiveTime, TimeDelta, Utc};
 
@@ -7,6 +7,7 @@ use super::main_loop::Daemon;
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause};
+use crate::domain::stop::StopDetail;
 use crate::engine::shared_cap::is_of_the_day;
 use crate::github::Error;
 
@@ -25,6 +26,9 @@ impl PauseCause {
         if summary.unpublished {
             return Some(Self::Remote);
         }
+        if summary.stop.detail == StopDetail::OutputWriteFailed {
+            return Some(Self::State);
+        }
         summary.stop.detail.is_for_want_of_a_model().then_some(Self::Model)
     }
 }
@@ -35,7 +39,9 @@ impl Pause {
         let times = before.filter(|before| before.cause == cause).map_or(0, |before| before.times) + 1;
         let until = match cause {
             PauseCause::Day => next_day(now),
-            PauseCause::Model | PauseCause::Remote => now + (FIRST * (1 << (times - 1).min(16))).min(LONGEST),
+            PauseCause::Model | PauseCause::Remote | PauseCause::State => {
+                now + (FIRST * (1 << (times - 1).min(16))).min(LONGEST)
+            }
         };
         Self { cause, until, text: text.to_owned(), times }
     }
@@ -46,6 +52,7 @@ impl Pause {
             PauseCause::Day => "day_budget_spent",
             PauseCause::Model => "model_unavailable",
             PauseCause::Remote => "remote_unavailable",
+            PauseCause::State => "state_unusable",
         }
     }
 
@@ -57,6 +64,9 @@ impl Pause {
             PauseCause::Remote => {
                 "wait; the daemon publishes what is done by itself, and agentd doctor tries the remote"
             }
+            PauseCause::State => {
+                "agentd doctor looks at the state directory; the daemon tries again by itself"
+            }
         }
     }
 
@@ -64,7 +74,7 @@ impl Pause {
     pub fn holds(&self, now: DateTime<Utc>) -> bool {
         let longest = match self.cause {
             PauseCause::Day => TimeDelta::days(1),
-            PauseCause::Model | PauseCause::Remote => LONGEST,
+            PauseCause::Model | PauseCause::Remote | PauseCause::State => LONGEST,
         };
         self.until > now && self.until - now <= longest
     }
@@ -102,6 +112,10 @@ impl Daemon {
     /// Notes what the end of a run says of all others. `whom`: for whom it is gone on with; `None` = something else begins it again.
     pub(super) fn heed_end(&mut self, issue: &IssueRef, summary: &RunSummary, whom: Option<WorksFor<'_>>) {
         let (Some(run_id), now) = (summary.run_id, self.deps.clock.now()) else { return };
+        // That one waits for room, and so do all others.
+        if self.cut_off_by_full_disk(issue, summary) {
+            return;
+        }
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let memory = watch.state.issues.entry(issue.number).or_default();
         let tries = memory.goes_on.take().map_or(0, |before| before.tries);
@@ -110,7 +124,7 @@ impl Daemon {
             // reached its objective has published what it did.
             let is_over = |pause: &mut Pause| match pause.cause {
                 PauseCause::Day => false,
-                PauseCause::Model => true,
+                PauseCause::Model | PauseCause::State => true,
                 PauseCause::Remote => summary.stop.success(),
             };
             watch.state.pause.take_if(is_over);
@@ -184,7 +198,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::stop::{Stop, StopDetail};
+    use crate::domain::stop::Stop;
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()

@@ -11,25 +11,24 @@ use super::activity::{Activity, MINUTE};
 use super::admission::Admission;
 use super::cluster::polling::Polling;
 use super::dependencies::Watched;
+use super::disk_room::DiskRoom;
 use super::plan_reactions::KnownReactions;
 use super::pulls::Pulls;
 use super::snapshot::{
     Facts, IssueRef, Lookup, Poll, Seen, Selection, WaitsForPerson, WorkedOnBy, priority_of,
 };
 use super::state_format::{AskedBy, RepositoryState};
+use super::unread::Unread;
 
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
-use crate::github::{Actor, Client, Dependency, Error, ErrorKind, IssueSnapshot, Written};
-use crate::sys::files;
+use crate::github::{Actor, Client, Dependency, Error, ErrorKind, IssueSnapshot};
 
 /// Longest pause between polls of a repository whose polls fail.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How many bytes must stay free besides a new worktree, for records, indexes and the work itself.
-pub(super) const HEADROOM: u64 = 256 * 1024 * 1024;
 /// An answer that could not be had is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
@@ -47,8 +46,8 @@ pub(super) struct Watch {
     pub recovering: Vec<IssueSnapshot>,
     /// Those of them whose run is only to be brought to its end.
     pub completing: BTreeSet<u64>,
-    /// Lists of what people write that GitHub does not give: they are not asked for again.
-    pub without: Vec<Written>,
+    /// Its lists that GitHub does not give us.
+    pub unread: Unread,
     /// Issues whose inbox does not take what people wrote, and why.
     pub unheard: BTreeMap<u64, String>,
     /// Open pull requests of agentd's.
@@ -141,7 +140,7 @@ impl Watch {
             health: Health::default(),
             recovering: Vec::new(),
             completing: BTreeSet::new(),
-            without: Vec::new(),
+            unread: Unread::default(),
             unheard: BTreeMap::new(),
             pulls: Pulls::default(),
             hinted: false,
@@ -235,6 +234,7 @@ impl Watch {
                 if let Some(since) = self.health.failing_since {
                     let failures = self.health.failures;
                     tracing::info!(repo = %self.watched.name, failures, %since, "polls succeed again");
+                    self.unread.ask_again();
                 }
                 self.health = Health { polled_at: Some(now), ..Health::default() };
                 let alive: Vec<u64> = self.candidates().filter_map(|(issue, _)| number(issue)).collect();
@@ -310,12 +310,9 @@ impl Watch {
         self.candidates().find(|(issue, _)| number(issue) == Some(wanted))
     }
 
-    /// Bytes free for another run, and bytes that it takes; `None` = not looked at. Its records need room as well.
-    pub fn disk(&self, state_dir: &Path) -> Option<(u64, u64)> {
-        let (at, takes) = self.watched.place.as_ref()?;
-        let free = files::disk_free(at)?;
-        let records = files::disk_free(state_dir).map_or(u64::MAX, |free| free.saturating_add(*takes));
-        Some((free.min(records), takes.saturating_add(HEADROOM)))
+    /// The room for another run; `None` = not looked at.
+    pub fn disk(&self, state_dir: &Path) -> Option<DiskRoom> {
+        DiskRoom::look(self.watched.place.as_ref(), state_dir)
     }
 
     /// The candidates' facts.

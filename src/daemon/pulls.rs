@@ -30,8 +30,6 @@ pub(super) struct Pulls {
     pub wanted: BTreeMap<u64, Wanted>,
     /// Those whose reviews were read in the second in which they changed last: they are read once more.
     pub read_young: BTreeSet<u64>,
-    /// GitHub does not list pull requests to us.
-    pub off: bool,
 }
 
 /// What a follow-up run is for.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
+use super::disk_room::DiskRoom;
 use super::state_format::{BackOff, ParkedLabel, Pause, PauseCause};
 use crate::config::settings::Daemon;
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
@@ -221,8 +222,8 @@ pub struct Facts {
     pub money_used_up: Option<(Money, Money)>,
     /// Why no run of its repository begins now.
     pub pause: Option<Pause>,
-    /// Bytes free where its worktree would be, and bytes that a start needs; `None` = not looked at.
-    pub disk: Option<(u64, u64)>,
+    /// The room for another run; `None` = not looked at.
+    pub disk: Option<DiskRoom>,
     /// The time at which it is asked.
     pub now: DateTime<Utc>,
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::disk_room::DiskRoom;
 use super::snapshot::{Facts, Lookup, Poll, Presence, Seen, Selection, WaitsForPerson, WorkedOnBy};
 use super::state_format::{Pause, PauseCause};
 use crate::domain::money::Money;
@@ -90,15 +91,10 @@ pub enum Reason {
         /// The budget, with what people gave.
         cap: Money,
     },
-    /// What ended the last run would end this one as well: the day's money is used up, or no model answers.
+    /// What ended the last run would end this one as well, such as the end of the day's money.
     Paused(Pause),
-    /// The disk has no room for another worktree.
-    DiskFull {
-        /// Bytes free.
-        free: u64,
-        /// Bytes it takes.
-        needs: u64,
-    },
+    /// A disk has no room for another run.
+    DiskFull(DiskRoom),
     /// The daemon is being stopped.
     Stopping,
     /// In a cluster: the node that polls the repository ends, and gives what it has to others.
@@ -152,7 +148,7 @@ impl Reason {
             Self::WaitsForAnswer { code, .. } => code,
             Self::IssueBudgetSpent { .. } => "issue_budget_spent",
             Self::Paused(pause) => pause.code(),
-            Self::DiskFull { .. } => "disk_full",
+            Self::DiskFull(_) => "disk_full",
             Self::Stopping => "stopping",
             Self::Draining => "draining",
             Self::ClockSkew(_) => "clock_skew",
@@ -194,7 +190,7 @@ impl Reason {
                 format!("agentd extend {number} 5, or the comment `/agentd extend 5` on the issue (USD)")
             }
             Self::Paused(pause) => pause.remedy().to_owned(),
-            Self::DiskFull { .. } => "agentd worktrees prune".to_owned(),
+            Self::DiskFull(room) => room.remedy().to_owned(),
             Self::Stopping => "agentd daemon, once it has ended".to_owned(),
             Self::Draining => format!(
                 "where no other node has {} in its configuration: agentd daemon, once this one has ended",
@@ -238,7 +234,7 @@ impl Reason {
                 | Self::SubIssuesOpen(_)
                 | Self::BackingOff { .. }
                 | Self::DefinitionChanged
-                | Self::DiskFull { .. }
+                | Self::DiskFull(_)
                 | Self::Paused(_)
                 | Self::RepositoryFull(_)
                 | Self::Full(_)
@@ -307,12 +303,7 @@ impl std::fmt::Display for Reason {
             Self::Paused(pause) => {
                 write!(f, "no run begins before {}: {}", rfc3339(pause.until), pause.text)
             }
-            Self::DiskFull { free, needs } => write!(
-                f,
-                "the disk has {} left, and a worktree takes {}; make room (agentd worktrees prune)",
-                mebibytes(*free),
-                mebibytes(*needs)
-            ),
+            Self::DiskFull(room) => room.fmt(f),
             Self::Stopping => f.write_str("the daemon is being stopped"),
             Self::Draining => f.write_str(
                 "the node that polls the repository is being drained: it takes nothing more, and what it has goes to other nodes",
@@ -395,6 +386,7 @@ const RULES: &[Rule] = &[
     ("day_has_money", |facts, _| not_paused(facts, PauseCause::Day, "no run met the end of the day's money")),
     ("model_answers", |facts, _| not_paused(facts, PauseCause::Model, "as far as the last run knows")),
     ("remote_answers", |facts, _| not_paused(facts, PauseCause::Remote, "as far as the last run knows")),
+    ("state_is_usable", |facts, _| not_paused(facts, PauseCause::State, "as far as the last run knows")),
     ("actor_may_trigger", admitted),
     ("waits_for_nothing", free_of_dependencies),
     ("disk_has_room", disk_has_room),
@@ -653,14 +645,10 @@ fn free_of_dependencies(facts: &Facts, _: Slots) -> Result<String, Reason> {
 
 fn disk_has_room(facts: &Facts, _: Slots) -> Result<String, Reason> {
     match facts.disk {
-        Some((free, needs)) if free < needs => Err(Reason::DiskFull { free, needs }),
-        Some((free, _)) => Ok(format!("{} are free for its worktree", mebibytes(free))),
+        Some(room) if room.is_full() => Err(Reason::DiskFull(room)),
+        Some(room) => Ok(room.to_string()),
         None => Ok("the disk is not looked at".to_owned()),
     }
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format!("{} MiB", bytes / (1024 * 1024))
 }
 
 fn not_stopping(_: &Facts, slots: Slots) -> Result<String, Reason> {

@@ -130,6 +130,8 @@ pub enum PauseCause {
     Model,
     /// A remote and a GitHub that take what is done.
     Remote,
+    /// A state directory that can be read and written.
+    State,
 }
 
 /// Why no run of a repository begins before a time.

@@ -44,6 +44,7 @@ impl Daemon {
                 polled_at: watch.health.polled_at,
                 failing_since: watch.health.failing_since,
                 error: watch.health.error.clone(),
+                unread: watch.unread.told(),
                 next_sweep: next,
                 node: None,
             }
@@ -51,6 +52,7 @@ impl Daemon {
         let unopened = self.deps.unopened.iter().map(|(repo, why)| RepositoryStatus {
             repo: repo.clone(),
             polled_at: None,
+            unread: None,
             failing_since: Some(self.started_at),
             error: Some(format!("cannot be opened yet, and is tried again: {why}")),
             next_sweep: None,

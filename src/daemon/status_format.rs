@@ -146,6 +146,9 @@ pub struct RepositoryStatus {
     /// Why the last one failed; public.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What of it is not heard although polls succeed, such as its pull requests, and why; public.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
     /// Next sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_sweep: Option<DateTime<Utc>>,

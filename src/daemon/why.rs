@@ -1,10 +1,13 @@
 //! One issue explained, for `agentd why`: the facts, gathered by any process, and what follows from them by the rules that the scheduler asks.
 
+use std::path::PathBuf;
+
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::dependencies::Watched;
-use super::poll::{HEADROOM, asking_label, seen};
+use super::disk_room::DiskRoom;
+use super::poll::{asking_label, seen};
 use super::snapshot::{Facts, IssueRef, Lookup, Poll, Presence, Seen, Selection, WaitsForPerson, WorkedOnBy};
 use super::start_rules::{Outlook, Verdict, explain, outlook};
 use super::state_format::DaemonState;
@@ -17,7 +20,6 @@ use crate::domain::trace::SuspendedProposal;
 use crate::github::{Client, Error, ErrorKind};
 use crate::issue::approval::Decision;
 use crate::record::summary_text::short_hash;
-use crate::sys::files;
 
 /// What the caller knows beside GitHub.
 #[derive(Debug, Clone)]
@@ -34,6 +36,8 @@ pub struct Surroundings {
     pub waits_for: Option<WaitsForPerson>,
     /// What is spent of the issue's budget and how much that is, where it is used up.
     pub money_used_up: Option<(Money, Money)>,
+    /// Where records of runs are written.
+    pub state_dir: PathBuf,
     /// The time.
     pub now: DateTime<Utc>,
 }
@@ -75,11 +79,7 @@ pub async fn gather(
         is_round: false,
         money_used_up: around.money_used_up,
         pause,
-        disk: around
-            .watched
-            .place
-            .as_ref()
-            .and_then(|(at, takes)| Some((files::disk_free(at)?, takes + HEADROOM))),
+        disk: DiskRoom::look(around.watched.place.as_ref(), &around.state_dir),
         now: around.now,
     };
     let snapshot = match client.issue(&repo, number).await {

@@ -99,7 +99,7 @@ pub struct PullSpec {
 }
 
 fn pull(repo: &RepoName, wire: PullWire) -> Pull {
-    let here = wire.head.as_ref().is_some_and(|head| is_here(head, repo));
+    let here = wire.head.as_ref().is_some_and(|head| is_here(head, wire.base.as_ref(), repo));
     let (head, head_sha) = wire.head.map(|head| (head.name, head.sha)).unwrap_or_default();
     Pull {
         number: wire.number,
@@ -347,13 +347,41 @@ impl Pull {
     }
 }
 
-/// Whether a head is in this repository. GitHub says `null` if its fork was deleted. That is never here, whatever the
-/// names of the branch and its owner are.
-fn is_here(head: &SideWire, repo: &RepoName) -> bool {
-    head.repo.as_ref().is_some_and(|at| at.full_name.eq_ignore_ascii_case(&repo.to_string()))
+/// Whether a head is in the repository of its base, which is this one, also where it has another name by now. GitHub says `null`
+/// if its fork was deleted. That is never here, whatever the names of the branch and its owner are.
+fn is_here(head: &SideWire, base: Option<&SideWire>, repo: &RepoName) -> bool {
+    let base = base.and_then(|base| base.repo.as_ref()).map(|at| at.full_name.clone());
+    let here = base.unwrap_or_else(|| repo.to_string());
+    head.repo.as_ref().is_some_and(|at| at.full_name.eq_ignore_ascii_case(&here))
 }
 
 /// Private repositories of some plans have no draft pull requests.
 fn no_drafts(error: &Error) -> bool {
     error.technical().to_ascii_lowercase().contains("draft pull requests are not supported")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_pull_request_is_from_here_also_where_the_repository_was_renamed_and_never_from_a_fork() {
+        let repo = RepoName::parse("demo/shop").unwrap();
+        let is_here = |head: Value, base: Value| {
+            let side = |side: Value| json!({ "ref": "feature/issue-7", "sha": "", "repo": side });
+            let wire = json!({
+                "number": 3, "state": "open", "title": "t", "node_id": "n", "draft": false,
+                "head": side(head), "base": side(base),
+            });
+            pull(&repo, serde_json::from_value(wire).unwrap()).here
+        };
+        let named = |name: &str| json!({ "full_name": name });
+        assert!(is_here(named("Demo/Shop"), named("demo/shop")));
+        assert!(is_here(named("demo/store"), named("demo/store")), "it was renamed");
+        assert!(is_here(named("demo/shop"), json!(null)));
+        assert!(!is_here(named("else/store"), named("demo/store")), "a fork");
+        assert!(!is_here(json!(null), named("demo/shop")), "a fork that was deleted");
+    }
 }

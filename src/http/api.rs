@@ -48,7 +48,7 @@ pub async fn health(State(shared): Of, headers: HeaderMap) -> Response {
                 || status.schema_unknown.is_some()
                 || status.store_full.is_some()
                 || status.store_slow.is_some()
-                || status.repositories.iter().any(|of| of.failing_since.is_some())
+                || status.repositories.iter().any(|of| of.failing_since.is_some() || of.unread.is_some())
         })
         .into_iter()
         .collect();

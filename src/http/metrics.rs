@@ -50,9 +50,9 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         for ((state, code), count) in waiting {
             text.line("agentd_issues", &[("state", state), ("code", code)], count);
         }
-        text.head("agentd_poll_failing", "gauge", "1 while a repository cannot be polled.");
+        text.head("agentd_poll_failing", "gauge", "1 while a repository cannot be polled, or not all of it.");
         for of in &status.repositories {
-            let failing = u8::from(of.failing_since.is_some());
+            let failing = u8::from(of.failing_since.is_some() || of.unread.is_some());
             text.line("agentd_poll_failing", &[("repository", &of.repo.to_string())], failing);
         }
         text.head("agentd_poll_timestamp_seconds", "gauge", "Last poll that succeeded.");

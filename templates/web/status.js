@@ -87,7 +87,7 @@ function issueRow(issue, state, style) {
 }
 
 function draw() {
-  const failing = status.repositories.filter((of) => of.failing_since);
+  const failing = status.repositories.filter((of) => of.failing_since || of.unread);
   const word = status.stopping ? "stopping" : failing.length || status.reload_error || status.store_unavailable ? "degraded" : "working";
   at("state").textContent = word;
   at("state").className = "pill " + (word === "working" ? "good" : word === "degraded" ? "bad" : "warn");
@@ -95,7 +95,7 @@ function draw() {
   const gone = named(false);
   const cluster = named(true) ? `, nodes at work: ${named(true)}${gone ? `, not at work: ${gone}` : ""}` : "";
   at("about").textContent = `version ${status.version}, process ${status.pid}, up ${span(status.started_at)}${cluster}`;
-  const problems = failing.map((of) => `${of.repo} cannot be polled: ${of.error}`);
+  const problems = failing.map((of) => (of.failing_since ? `${of.repo} cannot be polled: ${of.error}` : `${of.repo}: ${of.unread}`));
   if (status.reload_error) problems.push(`The configuration on disk is not in force: ${status.reload_error}`);
   if (status.store_unavailable) problems.push(`store_unavailable since ${time(status.store_unavailable.since)}: ${status.store_unavailable.error}`);
   for (const node of status.nodes || []) {
@@ -117,7 +117,7 @@ function draw() {
     const row = make("tr");
     const repo = make("td", of.repo);
     if (of.node) repo.append(make("small", `polled by ${of.node}`));
-    row.append(repo, make("td", time(of.polled_at), "tight"), make("td", of.next_sweep ? time(of.next_sweep) : "–", "tight"), of.failing_since ? make("td", of.error, "bad") : make("td", "ok", "good"));
+    row.append(repo, make("td", time(of.polled_at), "tight"), make("td", of.next_sweep ? time(of.next_sweep) : "–", "tight"), of.failing_since || of.unread ? make("td", of.error || of.unread, "bad") : make("td", "ok", "good"));
     return row;
   }), 4, "No repositories.");
 }

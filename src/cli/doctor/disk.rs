@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::Finding;
+use crate::daemon::DiskRoom;
 use crate::record::rendering::amount_of_bytes as size;
 use crate::record::summary_text::counted;
 use crate::repository::context::RepositoryContext;
@@ -21,13 +22,14 @@ struct Used {
 pub async fn used(site: &RepositoryContext) -> Finding {
     let (git, root) = (site.checkout.common_dir().clone(), site.worktree_root());
     let records = site.state.repo(&site.repo).join("runs");
-    let place = site.checkout.root().clone();
+    let place = Some((site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await));
+    let state = site.state.path().to_owned();
     let look = move || {
         let (worktrees, pool) = (below(root.as_path(), true), below(&root.as_path().join(".pool"), false));
         let (git, records) = (files::measure(git.as_path()), files::measure(&records));
-        (Used { git, worktrees, pool, records }, files::disk_free(place.as_path()))
+        (Used { git, worktrees, pool, records }, DiskRoom::look(place.as_ref(), &state))
     };
-    let Ok((used, free)) = tokio::task::spawn_blocking(look).await else {
+    let Ok((used, room)) = tokio::task::spawn_blocking(look).await else {
         return Finding::warning("disk", "it could not be measured", "look at it with du");
     };
     let several = |(count, taken): (usize, Removed), what: &str| {
@@ -39,15 +41,10 @@ pub async fn used(site: &RepositoryContext) -> Finding {
     if used.records.files > 0 {
         told.push_str(&format!(", {} of runs", size(used.records.bytes)));
     }
-    let Some(free) = free else { return Finding::ok("disk", told) };
-    told.push_str(&format!("; {} MiB are free", free >> 20));
-    match free > site.checkout.tracked_bytes().await {
-        true => Finding::ok("disk", told),
-        false => Finding::warning(
-            "disk",
-            format!("{told}, and one more worktree takes as much"),
-            "free some space: `agentd worktrees prune` removes what is merged",
-        ),
+    match room {
+        Some(room) if room.is_full() => Finding::warning("disk", format!("{told}; {room}"), room.remedy()),
+        Some(room) => Finding::ok("disk", format!("{told}; {} MiB are free", room.free >> 20)),
+        None => Finding::ok("disk", told),
     }
 }
 

@@ -10,9 +10,12 @@ use crate::cli::context::{Context, is_below};
 use crate::config::Config;
 use crate::config::sandbox_file::SandboxMode;
 use crate::definition;
+use crate::domain::money::Money;
+use crate::engine::shared_cap::SharedCap;
 use crate::github::Viewer;
 use crate::repository::managed;
 use crate::sandbox::run_sandbox;
+use crate::sys::clock::Clock;
 use crate::sys::private_place;
 
 /// Name of the file with the values of placeholders.
@@ -30,7 +33,16 @@ pub fn state(context: &Context) -> Finding {
         Err(error) => return Finding::problem(what, error.message, "pass --state-dir DIR"),
     };
     match private_place::fault(dir.as_path()) {
-        None => Finding::ok(what, format!("{dir} is yours alone")),
+        None => match unreadable_spending(context) {
+            None => Finding::ok(what, format!("{dir} is yours alone")),
+            Some(error) => Finding::problem(
+                what,
+                error,
+                format!(
+                    "put that file of {dir}/spend back from a backup, or move it away: then nothing was spent today"
+                ),
+            ),
+        },
         Some(fault) if fault.is_mended_by_mode() => Finding::warning(
             what,
             format!("{dir} {fault}"),
@@ -38,6 +50,13 @@ pub fn state(context: &Context) -> Finding {
         ),
         Some(fault) => Finding::problem(what, format!("{dir} {fault}"), fault.remedy(dir.as_path())),
     }
+}
+
+/// Why nobody can tell what was spent today: then each run ends at its first request.
+fn unreadable_spending(context: &Context) -> Option<String> {
+    let state = context.state().ok()?;
+    let caps = SharedCap::of_days(state.store().clone(), Money::ZERO);
+    caps.used(Clock::system().now()).err().map(|error| error.to_string())
 }
 
 /// What a configuration tells of this machine.

@@ -28,6 +28,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::journal::JournalError;
+use crate::git::error::GitError;
 use crate::git::push::PushOutcome;
 use crate::github::{self, ErrorKind, PullSpec};
 use crate::issue::{shown_lease, status_comment};
@@ -211,7 +212,13 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
         {
             return Err(Refusal::new(stop.detail, stop.message));
         }
-        Ok::<_, Refusal>(run.context.checkout.push(&remote, branch, &committed.head, there.as_ref()).await?)
+        let pushed = run.context.checkout.push(&remote, branch, &committed.head, there.as_ref()).await;
+        pushed.map_err(|error| {
+            // A token that is over, a right that was taken away, an archived repository: what is done waits until that is mended.
+            let is_refused = matches!(error, GitError::Auth { .. } | GitError::RemoteNotFound { .. });
+            let refusal = Refusal::from(error);
+            Refusal { transient: refusal.transient || is_refused, ..refusal }
+        })
     };
     let outcome = match pushed.await {
         Ok(outcome) => outcome,
@@ -282,7 +289,11 @@ async fn pull_request(run: &Run<'_>, stop: &Stop, links: &mut Links) -> Result<(
         Err(error) => {
             tracing::info!(technical = error.technical(), "the pull request could not be settled");
             let stop = Stop::new(StopDetail::GithubError, error.to_string());
-            Err(match error.is_transient() {
+            let is_refused = matches!(
+                error.kind,
+                ErrorKind::Unauthorized | ErrorKind::Forbidden { .. } | ErrorKind::NotFound
+            );
+            Err(match error.is_transient() || is_refused {
                 true => failed_for_now(run, Effect::PullRequest, stop),
                 false => failed(run, Effect::PullRequest, stop),
             })

@@ -282,6 +282,49 @@ async fn c_i30_an_idle_tick_costs_nothing_and_many_repositories_cost_little() {
     world.finish().await;
 }
 
+/// As when a token's rights are taken away and given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_list_that_was_refused_for_a_while_has_is_heard_afterwards_and_until_then_it_is_told() {
+    let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+    for path in ["/repos/demo/shop/pulls", "/repos/demo/shop/issues/comments"] {
+        let fault = json!({ "path": path, "method": "GET", "kind": "status", "status": 403, "times": 0 });
+        world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
+    }
+    let unread = || status(&world)["repositories"][0]["unread"].as_str().unwrap_or_default().to_owned();
+    until("it is told", || unread().contains("pull requests: ") && unread().contains("comments: ")).await;
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "More.", &[]);
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    ended(&world, 2).await;
+    until("all is heard", || unread().is_empty()).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_could_not_be_seen_when_the_daemon_began_is_heard_once_it_can() {
+    let world = labelled(1, AT_ONCE).await;
+    world.sim.remove_label(REPO, 7, "agentd", "ada");
+    let fault = json!({ "path": "/repos/demo/shop/**", "kind": "status", "status": 404, "times": 0 });
+    world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
+    let daemon = Running::start(&world, &[]);
+    let told = world.dir.path().join("state/daemon/status.json");
+    until("a first look", || told.exists()).await;
+    until("it fails", || status(&world)["repositories"][0]["error"].is_string()).await;
+    // Comments were asked for as well.
+    until("two polls", || {
+        world.sim.requests().iter().filter(|one| one.target.contains("/issues/comments?")).count() >= 2
+    })
+    .await;
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    until("polls succeed", || status(&world)["repositories"][0]["error"].is_null()).await;
+    comment(&world, 7, "ada", "/agentd run");
+    ended(&world, 1).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
 /// The same with deliveries that come, that come twice, that are lost, and without any.
 #[tokio::test(flavor = "multi_thread")]
 async fn c_i31_the_same_runs_start_by_polling_and_by_deliveries_that_are_doubled_or_lost() {

@@ -70,6 +70,13 @@ async fn a_remote_that_takes_nothing_holds_the_queue_back_for_a_while() {
 }
 
 #[tokio::test]
+async fn a_state_directory_that_cannot_be_read_holds_the_queue_back_for_a_while() {
+    let yard = two().await;
+    let end = ended(StopDetail::OutputWriteFailed);
+    held_back_and_gone_on_with(&yard, end, "state_unusable", Duration::from_secs(60)).await;
+}
+
+#[tokio::test]
 async fn a_sweep_by_hand_begins_no_other_run_where_one_met_what_would_meet_all() {
     let unpublished = RunSummary { unpublished: true, ..ended(StopDetail::GitError) };
     let all = [(ended(StopDetail::LlmUnavailable), "model_unavailable"), (unpublished, "remote_unavailable")];

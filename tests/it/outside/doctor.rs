@@ -189,3 +189,18 @@ async fn doctor_finds_out_each_right_by_the_request_that_needs_it() {
         world.finish().await;
     }
 }
+
+/// As after a loss of power: then each run would end at its first request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_file_of_what_was_spent_today_is_named() {
+    let world = World::new(1).await;
+    assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
+    let spend = world.dir.path().join("state/spend");
+    for file in std::fs::read_dir(&spend).unwrap() {
+        std::fs::write(file.unwrap().path(), "").unwrap();
+    }
+    let (code, told) = world.json(&["doctor"]).await;
+    let (state, words) = of(&told, "state")[0].clone();
+    assert!(code == Some(1) && state == "problem" && words.contains("spend"), "{told:#}");
+    world.sim.shutdown().await;
+}

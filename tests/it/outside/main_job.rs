@@ -65,6 +65,18 @@ async fn the_label_starts_a_run_under_the_daemon() {
     world.finish().await;
 }
 
+/// As on a full disk of logs, or when who reads the pipe has gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_cannot_be_written_ends_no_daemon() {
+    let world = World::new(1).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let mut command = world.command_in(&["--log-level", "debug", "daemon", "--once"]);
+    command.stderr(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let done = tokio::task::spawn_blocking(move || command.status().unwrap()).await.unwrap();
+    assert_eq!((done.code(), world.labels()), (Some(0), vec!["agentd:done".to_owned()]));
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn g03_without_an_origin_nothing_is_made() {
     let world = World::new(1).await;

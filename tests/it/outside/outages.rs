@@ -99,10 +99,16 @@ async fn work_that_github_did_not_take_is_published_later_and_no_model_is_asked_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_that_the_remote_did_not_take_is_published_after_a_pause_and_nobody_has_to_ask() {
+async fn work_that_was_not_taken_is_published_after_a_pause_and_nobody_has_to_ask() {
+    // A remote that is away, a token that may not push any more, and one that may open no pull request.
+    let (push, pull) = ("/git/demo/shop.git/git-receive-pack", "/repos/demo/shop/pulls");
+    futures::future::join_all([(push, 503), (push, 403), (pull, 403)].map(published_later)).await;
+}
+
+async fn published_later((path, status_code): (&str, u16)) {
     let world = World::new(1).await;
-    let refuse = json!({ "kind": "status", "status": 503, "times": 0 });
-    trouble(&world, "/git/demo/shop.git/git-receive-pack", refuse);
+    let refuse = json!({ "kind": "status", "status": status_code, "times": 0, "method": "POST" });
+    trouble(&world, path, refuse);
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     let daemon = Running::start(&world, &[]);
     until("failed", || world.labels() == ["agentd:failed"]).await;
