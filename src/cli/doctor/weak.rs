@@ -15,7 +15,9 @@ use crate::engine::shared_cap::SharedCap;
 use crate::github::Viewer;
 use crate::repository::managed;
 use crate::sandbox::run_sandbox;
+use crate::store::seal_key::SealKey;
 use crate::sys::clock::Clock;
+use crate::sys::paths::AbsPath;
 use crate::sys::private_place;
 
 /// Name of the file with the values of placeholders.
@@ -33,15 +35,9 @@ pub fn state(context: &Context) -> Finding {
         Err(error) => return Finding::problem(what, error.message, "pass --state-dir DIR"),
     };
     match private_place::fault(dir.as_path()) {
-        None => match unreadable_spending(context) {
+        None => match unreadable_spending(context, &dir).or_else(|| unusable_key(&dir)) {
             None => Finding::ok(what, format!("{dir} is yours alone")),
-            Some(error) => Finding::problem(
-                what,
-                error,
-                format!(
-                    "put that file of {dir}/spend back from a backup, or move it away: then nothing was spent today"
-                ),
-            ),
+            Some((error, remedy)) => Finding::problem(what, error, remedy),
         },
         Some(fault) if fault.is_mended_by_mode() => Finding::warning(
             what,
@@ -52,11 +48,22 @@ pub fn state(context: &Context) -> Finding {
     }
 }
 
-/// Why nobody can tell what was spent today: then each run ends at its first request.
-fn unreadable_spending(context: &Context) -> Option<String> {
+/// Why nobody can tell what was spent today, and what helps: each run ends at its first request then.
+fn unreadable_spending(context: &Context, dir: &AbsPath) -> Option<(String, String)> {
     let state = context.state().ok()?;
     let caps = SharedCap::of_days(state.store().clone(), Money::ZERO);
-    caps.used(Clock::system().now()).err().map(|error| error.to_string())
+    let error = caps.used(Clock::system().now()).err()?;
+    let remedy = format!(
+        "put that file of {dir}/spend back from a backup, or move it away: then nothing was spent today"
+    );
+    Some((error.to_string(), remedy))
+}
+
+/// Why this host's key cannot sign what runs leave, and what helps: they are sealed without a signature then.
+fn unusable_key(dir: &AbsPath) -> Option<(String, String)> {
+    let error = SealKey::of_host(dir.as_path()).err()?;
+    let remedy = format!("chmod 600 {}, or put it back from a backup", error.path.display());
+    Some((format!("{error}; runs are not signed, and those that were cannot be verified"), remedy))
 }
 
 /// What a configuration tells of this machine.

@@ -1,5 +1,7 @@
 //! `agentd doctor` against a whole world: everything in order, then one thing after the other wrong.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use agentd::sim::{ReplyFile, Scenario};
 use serde_json::{Value, json};
 
@@ -190,11 +192,21 @@ async fn doctor_finds_out_each_right_by_the_request_that_needs_it() {
     }
 }
 
-/// As after a loss of power: then each run would end at its first request.
+/// As after a loss of power, and after a backup was put back without its modes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_file_of_what_was_spent_today_is_named() {
+async fn a_key_that_others_can_read_and_a_damaged_file_of_what_was_spent_today_are_named() {
     let world = World::new(1).await;
     assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
+    let key = world.dir.path().join("state/seal.key");
+    let mode = |mode| std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o644);
+    let (code, told) = world.json(&["doctor"]).await;
+    let (state, words) = of(&told, "state")[0].clone();
+    assert!(
+        code == Some(1) && state == "problem" && words.contains("seal.key: can be read by others"),
+        "{told:#}"
+    );
+    mode(0o600);
     let spend = world.dir.path().join("state/spend");
     for file in std::fs::read_dir(&spend).unwrap() {
         std::fs::write(file.unwrap().path(), "").unwrap();
