@@ -103,8 +103,9 @@ impl Reader {
         let reported = usage(event, "/usage");
         progress.tell(|output| {
             output.conversation = text(event, "/session_id").or(output.conversation.take());
-            if reported.total_tokens > 0 {
-                output.usage = Some(reported);
+            // The last figure may leave out what its helpers used.
+            if output.usage.is_none_or(|told| told.total_tokens < reported.total_tokens) {
+                output.usage = Some(reported).filter(|reported| reported.total_tokens > 0);
             }
             output.cost = event
                 .get("total_cost_usd")

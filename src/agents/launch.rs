@@ -220,8 +220,12 @@ impl Launch {
         match outcome {
             Some(Signal::Failed(why)) => Err(AgentError::Itself(why)),
             Some(_) => Ok(code),
-            // OpenCode says nothing at the end: its exit code does.
-            None if code == Some(0) && !task.progress.so_far().text.trim().is_empty() => Ok(code),
+            None if self.known().ends_without_a_word()
+                && code == Some(0)
+                && !task.progress.so_far().text.trim().is_empty() =>
+            {
+                Ok(code)
+            }
             None => {
                 let last = errors.ok().and_then(Result::ok).unwrap_or_default();
                 Err(AgentError::Ended { how: how(code), last: last_line(&last) })

@@ -13,6 +13,10 @@ use crate::engine::agent_output::AgentProgress;
 pub(super) struct OpenCode;
 
 impl Program for OpenCode {
+    fn ends_without_a_word(&self) -> bool {
+        true
+    }
+
     fn command_line(&self, line: &mut CommandLine, context: &LaunchContext<'_>) {
         let LaunchContext { program, sandboxed, task, entry, variable } = *context;
         line.add(&["run", "--format", "json"]);

@@ -23,6 +23,11 @@ pub(super) trait Program: Sync {
     /// What its output is; `before` is what its conversation has counted already.
     fn output_format(&self, before: TokenUsage) -> OutputFormat;
 
+    /// Whether it ends without an event that says so: its exit code does.
+    fn ends_without_a_word(&self) -> bool {
+        false
+    }
+
     /// Whether its counts of tokens are those of its whole conversation.
     fn counts_conversation(&self) -> bool {
         false

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures::StreamExt as _;
 use tokio::time::Instant;
 
@@ -15,7 +15,7 @@ use super::poll::Watch;
 use super::pulls::{Cause, PullLook, Wanted, issue_of};
 use super::rounds::{NEEDS_WORK, base_changed};
 use super::snapshot::IssueRef;
-use super::state_format::{Followed, TriedRound};
+use super::state_format::{ClosedPull, Followed, IssueMemory, TriedRound};
 use super::unread::List;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue_state::IssueState;
@@ -30,6 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const FEW: usize = 5;
 /// How often the pages of a long list after the first are read where the first does not change.
 const WHOLE_LIST: Duration = Duration::from_secs(600);
+/// For so long it is remembered what the labels said before a pull request was closed.
+const CLOSED_KEPT: TimeDelta = TimeDelta::days(90);
 
 /// What is wrong with a pull request, in words that name it, and the text for the next run.
 #[derive(Debug, Default)]
@@ -114,6 +116,9 @@ impl Watch {
                 memory.base = Some(pull.base.clone());
             }
             memory.pull = Some(pull.number);
+            if memory.closed.as_ref().is_some_and(|closed| closed.pull == pull.number) {
+                self.pulls.reopened.insert(*issue);
+            }
         }
         self.pulls.take(own.into_values().collect());
     }
@@ -191,6 +196,14 @@ impl Watch {
     }
 }
 
+/// Pull requests that were closed long ago are not opened again.
+fn forget_closed(issues: &mut BTreeMap<u64, IssueMemory>, now: DateTime<Utc>) {
+    for memory in issues.values_mut() {
+        memory.closed.take_if(|closed| now - closed.at > CLOSED_KEPT);
+    }
+    issues.retain(|_, memory| !memory.is_empty());
+}
+
 /// How pull requests are looked at.
 pub(super) struct Looks {
     /// Whether follow-up runs are wanted.
@@ -219,6 +232,7 @@ impl Daemon {
         for repo in repos {
             let Some(watch) = self.watch_of(&repo) else { continue };
             let over = std::mem::take(&mut watch.pulls.over);
+            let reopened = std::mem::take(&mut watch.pulls.reopened);
             let unanswered = watch.pulls.unanswered();
             for (number, merged) in over {
                 let issue = IssueRef { repo: repo.clone(), number };
@@ -230,6 +244,12 @@ impl Daemon {
                 }
                 self.drop_waiting(&issue).await;
                 self.is_over(&issue, merged);
+            }
+            for number in reopened {
+                let issue = IssueRef { repo: repo.clone(), number };
+                if let Err(error) = self.is_open_again(&issue).await {
+                    tracing::debug!(%issue, %error, "the issue of a pull request that was opened again could not be read");
+                }
             }
             for (number, pull) in unanswered {
                 let issue = IssueRef { repo: repo.clone(), number };
@@ -262,16 +282,20 @@ impl Daemon {
     /// Merged means done. Closed without a merge means that somebody decided against the work, and a sweep does not
     /// begin it again.
     fn is_over(&mut self, issue: &IssueRef, merged: bool) {
+        let now = self.deps.clock.now();
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let asked_again = watch.candidate(issue.number).is_some();
+        forget_closed(&mut watch.state.issues, now);
         let memory = watch.state.issues.entry(issue.number).or_default();
-        memory.pull = None;
+        let pull = memory.pull.take();
         memory.base = None;
         memory.reviews_read = None;
         memory.followed = None;
         memory.out_of_money = None;
         if !asked_again {
-            memory.parked = None;
+            let parked = memory.parked.take();
+            memory.closed =
+                pull.filter(|_| !merged).map(|pull| ClosedPull { pull, at: now, before: None, parked });
             let (state, code) = match merged {
                 true => (IssueState::Done, "pull_request_merged"),
                 false => (IssueState::Failed, "pull_request_closed"),
@@ -280,6 +304,37 @@ impl Daemon {
             self.plan_outcome(issue, state, code, None);
         }
         self.over.notify_one();
+    }
+
+    /// A pull request that was closed is open again: its issue's labels say what they said before, unless somebody has changed
+    /// them since, and it is followed as before.
+    async fn is_open_again(&mut self, issue: &IssueRef) -> Result<(), Error> {
+        let (client, failed) = (self.quick_client(), self.deps.labels.failed.clone());
+        let fresh = client.issue(&issue.repo, issue.number).await;
+        let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
+        let fresh = fresh.inspect_err(|_| {
+            watch.pulls.reopened.insert(issue.number);
+        })?;
+        let asked_again = watch.candidate(issue.number).is_some();
+        let Some(memory) = watch.state.issues.get_mut(&issue.number) else { return Ok(()) };
+        let Some(closed) = memory.closed.take() else { return Ok(()) };
+        if !fresh.issue.open || asked_again {
+            return Ok(());
+        }
+        tracing::info!(%issue, pull = closed.pull, code = "pull_request_reopened", "the pull request is open again");
+        match closed.before {
+            // What was planned when it was closed is not written yet.
+            None => memory.pending_outcome = None,
+            Some(before) if before != IssueState::Failed && fresh.has_label(&failed) => {
+                self.plan_outcome(issue, before, "pull_request_reopened", None);
+                if let Some(watch) = self.watch_of(&issue.repo) {
+                    watch.state.issues.entry(issue.number).or_default().parked = closed.parked;
+                }
+            }
+            Some(_) => {}
+        }
+        self.save();
+        Ok(())
     }
 
     /// Nobody is told any more what was said of a pull request that is over.

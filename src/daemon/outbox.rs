@@ -40,6 +40,9 @@ impl Daemon {
                 Some(followed) => followed.started(summary.run_id.is_some(), refused),
                 None => {}
             }
+            if summary.run_id.is_some() {
+                memory.closed = None;
+            }
             memory.requester.take()
         });
         if summary.failed_before_work
@@ -54,7 +57,7 @@ impl Daemon {
             Some(by) => Some(WorksFor::Person(by)),
             None => is_swept.then_some(WorksFor::Sweep),
         };
-        self.heed_end(&issue, &summary, whom);
+        let waits = self.heed_end(&issue, &summary, whom);
         if let (Some(by), Some(run_id), StopDetail::MaxCost) = (&requester, summary.run_id, detail)
             && let Some(watch) = self.watch_of(&issue.repo)
         {
@@ -77,6 +80,8 @@ impl Daemon {
             return self.save();
         }
         match afterwards(&summary) {
+            // Its label stays, and so does its place in the queue.
+            Afterwards::Write { .. } if waits => {}
             Afterwards::Write { state, refusal } => {
                 if let Some(memory) =
                     self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
@@ -181,20 +186,28 @@ impl Daemon {
             if self.troubles.rests(&format!("labels of {issue}")) {
                 continue;
             }
-            if let Err(error) =
-                write_outcome(&client, self.deps.state.store(), &issue, &wanted, &self.deps.labels).await
-            {
-                // That GitHub wants to be left alone is said by the poll.
-                if matches!(error.kind, ErrorKind::RateLimited { .. }) {
-                    break;
+            let labels = &self.deps.labels;
+            let written = write_outcome(&client, self.deps.state.store(), &issue, &wanted, labels).await;
+            let before = match written {
+                Ok(before) => before,
+                Err(error) => {
+                    // That GitHub wants to be left alone is said by the poll.
+                    if matches!(error.kind, ErrorKind::RateLimited { .. }) {
+                        break;
+                    }
+                    if self.troubles.again(format!("labels of {issue}"), &error.to_string()) {
+                        tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet; it is tried again");
+                    }
+                    continue;
                 }
-                if self.troubles.again(format!("labels of {issue}"), &error.to_string()) {
-                    tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet; it is tried again");
-                }
-                continue;
-            }
+            };
             if let Some(times) = self.troubles.over(&format!("labels of {issue}")) {
                 tracing::info!(%issue, times, "the issue's labels are settled now");
+            }
+            let memory =
+                self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+            if let Some(closed) = memory.and_then(|memory| memory.closed.as_mut()) {
+                closed.before = closed.before.or(before);
             }
             self.outcome_is_written(&issue);
             self.save();

@@ -9,23 +9,24 @@ use crate::github::{Client, Error, ErrorKind};
 use crate::issue::{refusal_comment, status_comment};
 use crate::store::Store;
 
-/// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
+/// Writes the comment of a refusal, then the labels. An issue that is gone needs neither. Gives the state that the labels said before.
 pub(super) async fn write_outcome(
     client: &Client,
     store: &Arc<dyn Store>,
     issue: &IssueRef,
     wanted: &PendingOutcome,
     labels: &LabelsTable,
-) -> Result<(), Error> {
+) -> Result<Option<IssueState>, Error> {
     let snapshot = match client.issue(&issue.repo, issue.number).await {
         Ok(snapshot) => snapshot,
         Err(error)
             if error.is_absent() || matches!(error.kind, ErrorKind::Moved | ErrorKind::IsPullRequest) =>
         {
-            return Ok(());
+            return Ok(None);
         }
         Err(error) => return Err(error),
     };
+    let before = IssueState::ALL.iter().copied().find(|state| snapshot.has_label(labels.of(*state)));
     if let Some(why) = &wanted.refusal {
         let again = format!("When that is settled, put the label `{}` on again.", labels.trigger);
         // The status comment of a run that had begun says that work goes on (D75). This ends it.
@@ -43,5 +44,6 @@ pub(super) async fn write_outcome(
         }
     }
     let (current, end) = (snapshot.issue.labels, (wanted.state, wanted.answers));
-    client.ensure_end_labels(&issue.repo, issue.number, current, end, labels).await
+    client.ensure_end_labels(&issue.repo, issue.number, current, end, labels).await?;
+    Ok(before)
 }

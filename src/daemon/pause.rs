@@ -6,8 +6,10 @@ use chrono::{DateTime, Days, NaiveTime, TimeDelta, Utc};
 use super::main_loop::Daemon;
 use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
-use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause};
-use crate::domain::stop::StopDetail;
+use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause, Suspicion};
+use crate::domain::run::RunId;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::budget::is_beyond_the_run;
 use crate::engine::shared_cap::is_of_the_day;
 use crate::github::Error;
 
@@ -29,7 +31,29 @@ impl PauseCause {
         if summary.stop.detail == StopDetail::OutputWriteFailed {
             return Some(Self::State);
         }
-        summary.stop.detail.is_for_want_of_a_model().then_some(Self::Model)
+        // Nothing that is a reply came, or a limit of requests lasts longer than a run.
+        let unanswered = summary.failed_before_work
+            && matches!(summary.stop.detail, StopDetail::InvalidModelOutput | StopDetail::MaxWallTime);
+        (summary.stop.detail.is_for_want_of_a_model() || unanswered || is_beyond_the_run(&summary.stop))
+            .then_some(Self::Model)
+    }
+}
+
+impl Suspicion {
+    /// Of an end that may be the host's.
+    fn of(issue: u64, stop: &Stop) -> Option<Self> {
+        let may_be = matches!(
+            stop.detail,
+            StopDetail::ConfigInvalid | StopDetail::McpUnavailable | StopDetail::AgentCliFailed
+        );
+        // Numbers are of issues, ports and times.
+        let text = stop.message.chars().filter(|c| !c.is_ascii_digit()).collect();
+        may_be.then(|| Self { issue, detail: stop.detail, text })
+    }
+
+    /// Whether another issue has ended for the same.
+    fn is_confirmed_by(&self, other: &Self) -> bool {
+        self.issue != other.issue && (self.detail, &self.text) == (other.detail, &other.text)
     }
 }
 
@@ -39,7 +63,7 @@ impl Pause {
         let times = before.filter(|before| before.cause == cause).map_or(0, |before| before.times) + 1;
         let until = match cause {
             PauseCause::Day => next_day(now),
-            PauseCause::Model | PauseCause::Remote | PauseCause::State => {
+            PauseCause::Model | PauseCause::Remote | PauseCause::State | PauseCause::Host => {
                 now + (FIRST * (1 << (times - 1).min(16))).min(LONGEST)
             }
         };
@@ -53,6 +77,7 @@ impl Pause {
             PauseCause::Model => "model_unavailable",
             PauseCause::Remote => "remote_unavailable",
             PauseCause::State => "state_unusable",
+            PauseCause::Host => "host_not_ready",
         }
     }
 
@@ -67,6 +92,9 @@ impl Pause {
             PauseCause::State => {
                 "agentd doctor looks at the state directory; the daemon tries again by itself"
             }
+            PauseCause::Host => {
+                "mend what it names, agentd doctor looks at it; the daemon tries again by itself, and at once when the configuration changes"
+            }
         }
     }
 
@@ -74,7 +102,7 @@ impl Pause {
     pub fn holds(&self, now: DateTime<Utc>) -> bool {
         let longest = match self.cause {
             PauseCause::Day => TimeDelta::days(1),
-            PauseCause::Model | PauseCause::Remote | PauseCause::State => LONGEST,
+            PauseCause::Model | PauseCause::Remote | PauseCause::State | PauseCause::Host => LONGEST,
         };
         self.until > now && self.until - now <= longest
     }
@@ -110,8 +138,58 @@ impl WorksFor<'_> {
 
 impl Daemon {
     /// Notes what the end of a run says of all others. `whom`: for whom it is gone on with; `None` = something else begins it again.
-    pub(super) fn heed_end(&mut self, issue: &IssueRef, summary: &RunSummary, whom: Option<WorksFor<'_>>) {
-        let (Some(run_id), now) = (summary.run_id, self.deps.clock.now()) else { return };
+    ///
+    /// True = nothing was begun, and the issue waits with all others: it is nothing of the issue.
+    pub(super) fn heed_end(
+        &mut self,
+        issue: &IssueRef,
+        summary: &RunSummary,
+        whom: Option<WorksFor<'_>>,
+    ) -> bool {
+        let now = self.deps.clock.now();
+        let is_of_host = self.suspect(issue, summary);
+        let Some(run_id) = summary.run_id else {
+            if is_of_host {
+                self.pause(issue, PauseCause::Host, summary, now);
+            }
+            return is_of_host;
+        };
+        self.heed_run(issue, (run_id, summary), whom, is_of_host);
+        false
+    }
+
+    /// Notes an end that may be of the host. True = it is, since another issue has ended so as well.
+    fn suspect(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
+        let Some(watch) = self.watch_of(&issue.repo) else { return false };
+        let Some(now) = Suspicion::of(issue.number, &summary.stop) else {
+            if summary.run_id.is_some() {
+                watch.state.suspicion = None;
+            }
+            return false;
+        };
+        let before = watch.state.suspicion.as_ref();
+        if before.is_some_and(|before| before.is_confirmed_by(&now)) {
+            return true;
+        }
+        watch.state.suspicion = Some(now);
+        false
+    }
+
+    fn pause(&mut self, issue: &IssueRef, cause: PauseCause, summary: &RunSummary, now: DateTime<Utc>) {
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let pause = Pause::after(watch.state.pause.as_ref(), cause, &summary.stop.message, now);
+        tracing::warn!(repo = %issue.repo, until = %pause.until, why = pause.text, "no run begins before then");
+        watch.state.pause = Some(pause);
+    }
+
+    fn heed_run(
+        &mut self,
+        issue: &IssueRef,
+        (run_id, summary): (RunId, &RunSummary),
+        whom: Option<WorksFor<'_>>,
+        is_of_host: bool,
+    ) {
+        let now = self.deps.clock.now();
         // That one waits for room, and so do all others.
         if self.cut_off_by_full_disk(issue, summary) {
             return;
@@ -119,24 +197,26 @@ impl Daemon {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let memory = watch.state.issues.entry(issue.number).or_default();
         let tries = memory.goes_on.take().map_or(0, |before| before.tries);
-        let Some(cause) = PauseCause::of(summary) else {
+        let of_host = is_of_host.then_some(PauseCause::Host);
+        let Some(cause) = PauseCause::of(summary).or(of_host) else {
             // A run that ended otherwise says that a model answers, and nothing of the day's money: it may have set some aside before. One that
             // reached its objective has published what it did.
             let is_over = |pause: &mut Pause| match pause.cause {
                 PauseCause::Day => false,
-                PauseCause::Model | PauseCause::State => true,
+                PauseCause::Model | PauseCause::State | PauseCause::Host => true,
                 PauseCause::Remote => summary.stop.success(),
             };
             watch.state.pause.take_if(is_over);
             return;
         };
-        let pause = Pause::after(watch.state.pause.as_ref(), cause, &summary.stop.message, now);
+        self.pause(issue, cause, summary, now);
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let Some(until) = watch.state.pause.as_ref().map(|pause| pause.until) else { return };
         if let Some(whom) = whom.filter(|_| cause == PauseCause::Day || tries < MOST) {
-            let by = whom.asked_by();
-            memory.goes_on = Some(GoesOn { run_id, at: pause.until, by, tries: tries + 1, is_queued: false });
+            let goes_on =
+                GoesOn { run_id, at: until, by: whom.asked_by(), tries: tries + 1, is_queued: false };
+            watch.state.issues.entry(issue.number).or_default().goes_on = Some(goes_on);
         }
-        tracing::warn!(repo = %issue.repo, until = %pause.until, why = pause.text, "no run begins before then");
-        watch.state.pause = Some(pause);
     }
 
     /// Queues the runs whose pause is over.
@@ -156,7 +236,7 @@ impl Daemon {
                 continue;
             }
             let queued = match ended.by.clone() {
-                Some(by) => self.queue(&issue, by).await,
+                Some(by) => self.queue_again(&issue, by).await,
                 None => self.sweep_again(&issue).await,
             };
             let queued = match queued {
@@ -174,6 +254,17 @@ impl Daemon {
                 memory.goes_on = queued.then_some(GoesOn { is_queued: true, ..ended });
             }
             self.save();
+        }
+    }
+
+    /// Has the run of an issue gone on with for whoever asked for it. False = the issue is closed, or its label says that something
+    /// else became of it meanwhile: people went on with it, or did the rest.
+    async fn queue_again(&mut self, issue: &IssueRef, by: AskedBy) -> Result<bool, Error> {
+        let (client, labels) = (self.quick_client(), self.deps.labels.clone());
+        let seen = client.issue(&issue.repo, issue.number).await?;
+        match seen.has_label(&labels.failed) || seen.has_label(&labels.trigger) {
+            true => self.queue(issue, by).await,
+            false => Ok(false),
         }
     }
 
@@ -198,7 +289,6 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::stop::Stop;
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()
@@ -229,5 +319,22 @@ mod tests {
             |unpublished| RunSummary { unpublished, ..Stop::new(StopDetail::GitError, "x").into() };
         assert_eq!(PauseCause::of(&unpublished(true)), Some(PauseCause::Remote));
         assert_eq!(PauseCause::of(&unpublished(false)), None);
+        let unanswered = |failed_before_work| RunSummary {
+            failed_before_work,
+            ..Stop::new(StopDetail::InvalidModelOutput, "x").into()
+        };
+        assert_eq!(PauseCause::of(&unanswered(true)), Some(PauseCause::Model));
+        assert_eq!(PauseCause::of(&unanswered(false)), None);
+    }
+
+    #[test]
+    fn what_two_issues_ended_for_is_of_the_host_and_what_one_did_may_be_its_own() {
+        let of = |issue, detail, text: &str| Suspicion::of(issue, &Stop::new(detail, text));
+        let first = of(7, StopDetail::McpUnavailable, "the server s did not start (issue 7)").unwrap();
+        let confirms = |other: Option<Suspicion>| other.is_some_and(|other| first.is_confirmed_by(&other));
+        assert!(confirms(of(8, StopDetail::McpUnavailable, "the server s did not start (issue 8)")));
+        assert!(!confirms(of(7, StopDetail::McpUnavailable, "the server s did not start (issue 7)")));
+        assert!(!confirms(of(8, StopDetail::McpUnavailable, "the server t did not start (issue 8)")));
+        assert!(of(8, StopDetail::PolicyDenied, "x").is_none());
     }
 }

@@ -339,6 +339,7 @@ impl Watch {
                 min_permission: frame.min_permission,
                 dependencies: known.map_or(Lookup::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
+                goes_on_at: memory.goes_on.as_ref().map(|later| later.at),
                 waits_for_definition: false,
                 parked: memory.parked,
                 waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, number)),

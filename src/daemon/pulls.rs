@@ -26,6 +26,8 @@ pub(super) struct Pulls {
     pub looked: BTreeMap<u64, PullLook>,
     /// By issue: merged (true) or closed without it.
     pub over: BTreeMap<u64, bool>,
+    /// Issues whose pull request was closed, and is open again.
+    pub reopened: BTreeSet<u64>,
     /// By issue: what its next run is for.
     pub wanted: BTreeMap<u64, Wanted>,
     /// Those whose reviews were read in the second in which they changed last: they are read once more.

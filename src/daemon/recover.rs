@@ -7,7 +7,7 @@ use super::snapshot::IssueRef;
 use super::supervise::UnfinishedRun;
 use crate::domain::issue_state::IssueState;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::github::ErrorKind;
+use crate::github::{ErrorKind, IssueSnapshot};
 use crate::issue::cut_off_runs::BegunBy;
 
 impl Daemon {
@@ -41,9 +41,35 @@ impl Daemon {
                     }
                     self.unfinished.push(left);
                 }
+                Ok(fresh) if self.is_said_to_have_ended(&fresh) => self.end_here(issue).await,
                 _ => self.give_up(issue).await,
             }
         }
+    }
+
+    /// Whether the labels say how a run ended that is cut off for all that is known here, as after an older copy of the state directory
+    /// was put back. Who only takes the trigger label off leaves the label of the run under way.
+    fn is_said_to_have_ended(&self, fresh: &IssueSnapshot) -> bool {
+        let labels = &self.deps.labels;
+        !fresh.has_label(&labels.running) && labels.ends().any(|label| fresh.has_label(label))
+    }
+
+    /// Ends the record of such a run. What its issue says stays.
+    async fn end_here(&mut self, issue: IssueRef) {
+        if !(self.deps.abandon)(issue.clone()).await {
+            return;
+        }
+        tracing::warn!(
+            %issue,
+            "the issue's labels say how its last run ended, and the state directory does not know it, as after an older copy of it \
+             was put back: the issue is left as it is"
+        );
+        if let Some(watch) = self.watch_of(&issue.repo)
+            && let Some(memory) = watch.state.issues.get_mut(&issue.number)
+        {
+            (memory.requester, memory.answers) = (None, None);
+        }
+        self.save();
     }
 
     /// A follow-up run was not brought to its end: its issue is done as before, and what is wrong with the pull request now

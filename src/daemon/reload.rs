@@ -100,7 +100,7 @@ impl Daemon {
             };
             watch.watched = watched.clone();
             // What was configured otherwise is tried at once.
-            watch.state.pause = None;
+            (watch.state.pause, watch.state.suspicion) = (None, None);
             self.watches.push(watch);
         }
         // A repository that is no longer watched stays until its runs have ended.

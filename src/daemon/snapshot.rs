@@ -210,6 +210,8 @@ pub struct Facts {
     pub dependencies: Lookup<Vec<Dependency>>,
     /// When a start that failed may be tried again.
     pub back_off: Option<BackOff>,
+    /// When its last run is gone on with by itself.
+    pub goes_on_at: Option<DateTime<Utc>>,
     /// Whether a node with the definition of its run is waited for.
     pub waits_for_definition: bool,
     /// What a person had to look at last.

@@ -387,6 +387,7 @@ const RULES: &[Rule] = &[
     ("model_answers", |facts, _| not_paused(facts, PauseCause::Model, "as far as the last run knows")),
     ("remote_answers", |facts, _| not_paused(facts, PauseCause::Remote, "as far as the last run knows")),
     ("state_is_usable", |facts, _| not_paused(facts, PauseCause::State, "as far as the last run knows")),
+    ("host_is_ready", |facts, _| not_paused(facts, PauseCause::Host, "as far as the last run knows")),
     ("actor_may_trigger", admitted),
     ("waits_for_nothing", free_of_dependencies),
     ("disk_has_room", disk_has_room),
@@ -488,6 +489,14 @@ pub(super) fn outlook(
             "a run has ended well on it (\"{done}\"); what becomes of its work is a person's to say"
         ));
     }
+    if let Some(at) = facts.goes_on_at.filter(|_| is_open && !facts.has_label(&facts.labels.trigger)) {
+        let at = at.format("%Y-%m-%dT%H:%M:%SZ");
+        let why = facts.pause.as_ref().map(|pause| format!(": {}", in_one_sentence(&pause.text)));
+        return Outlook::Waits(format!(
+            "its last run is gone on with by itself at {at}{}",
+            why.unwrap_or_default()
+        ));
+    }
     let Some(reason) = refusal(facts, all, repository, daemon) else {
         return Outlook::Waits("nothing stands in its way; the daemon starts it at its next look".to_owned());
     };
@@ -499,6 +508,8 @@ pub(super) fn outlook(
     // What follows is said as what to do.
     let what = told.split(';').next().unwrap_or(&told).trim_end_matches('.').to_owned();
     match reason.todo(facts) {
+        // It ends by itself, whatever somebody can do about it.
+        Some(todo) if matches!(reason, Reason::Paused(_)) => Outlook::Waits(format!("{what}; {todo}")),
         Some(todo) => Outlook::NeedsYou(what, todo),
         None => Outlook::Waits(what),
     }

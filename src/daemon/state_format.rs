@@ -53,6 +53,9 @@ pub struct RepositoryState {
     /// Why no run begins for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
+    /// The last end that may be of this host or its configuration and not of its issue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspicion: Option<Suspicion>,
     /// How many of these may still start; absent = all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep_left: Option<u64>,
@@ -97,6 +100,9 @@ pub struct IssueMemory {
     /// The base branch that its pull request had when it was first seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
+    /// Its pull request that was closed last without a merge: it may be opened again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<ClosedPull>,
     /// What follow-up runs of its pull request answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
@@ -132,6 +138,20 @@ pub enum PauseCause {
     Remote,
     /// A state directory that can be read and written.
     State,
+    /// A host and a configuration with which a run can begin.
+    Host,
+}
+
+/// An end that may be of the host or its configuration: an agent that cannot be loaded, a server or program that does not start. Where
+/// the next issue ends so, too, it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Suspicion {
+    /// The issue that met it.
+    pub issue: u64,
+    /// Its stop detail.
+    pub detail: StopDetail,
+    /// What it said, without what differs from issue to issue.
+    pub text: String,
 }
 
 /// Why no run of a repository begins before a time.
@@ -185,6 +205,21 @@ pub struct CommentsRead {
     /// Tag of the list as last read with this `since`.
     #[serde(default)]
     pub etag: Option<String>,
+}
+
+/// A pull request that was closed without a merge, which made its issue's label say failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ClosedPull {
+    /// Its number.
+    pub pull: u64,
+    /// When that was seen.
+    pub at: DateTime<Utc>,
+    /// What the issue's labels said before; absent = that is not known yet, or they said nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<IssueState>,
+    /// What a person was needed for then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<ParkedLabel>,
 }
 
 /// Follow-up runs of one pull request.

@@ -4,6 +4,7 @@ use super::cron;
 use super::main_loop::Daemon;
 use super::snapshot::IssueRef;
 use super::start_rules::Reason;
+use super::state_format::Pause;
 use super::status_format::{
     BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
 };
@@ -93,6 +94,15 @@ impl Daemon {
                 !(is_asked && matches!(reason, Reason::WaitsForAnswer { .. }))
             })
             .map(|(issue, reason)| row(issue, reason.code(), reason.to_string()));
+        let goes_on = self.watches.iter().flat_map(|watch| {
+            let code = watch.state.pause.as_ref().map_or("backing_off", Pause::code);
+            watch.state.issues.iter().filter_map(move |(number, memory)| {
+                let later = memory.goes_on.as_ref().filter(|later| !later.is_queued)?;
+                let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
+                let at = later.at.format("%Y-%m-%dT%H:%M:%SZ");
+                Some(row(&issue, code, format!("its last run is gone on with by itself at {at}")))
+            })
+        });
         let unheard = self.watches.iter().flat_map(|watch| {
             watch.unheard.iter().map(|(number, why)| {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
@@ -126,7 +136,7 @@ impl Daemon {
             schema_unknown: self.cluster.store_health.schema.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
-            waiting: waiting.collect(),
+            waiting: waiting.chain(goes_on).collect(),
             parked: unheard.chain(parked).collect(),
             limits: limits_status(self.deps.client.limits()),
             nodes: Vec::new(),

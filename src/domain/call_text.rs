@@ -14,6 +14,17 @@ const SUBJECTS: [&str; 7] = ["argv", "command", "path", "url", "pattern", "query
 /// Arguments that are the work itself; what became of it is told elsewhere.
 const WORK: [&str; 3] = ["content", "old", "new"];
 
+/// The member of a pointer to arguments that has the short ones among them.
+pub const SHORT: &str = "short";
+
+/// What a record says of the arguments of a call: all of them, or where they are kept elsewhere, the short ones.
+pub fn told_arguments(recorded: &Value) -> &Value {
+    match recorded.get("$ref").and(recorded.get(SHORT)) {
+        Some(short) if short.is_object() => short,
+        _ => recorded,
+    }
+}
+
 /// The call as people read it.
 pub fn call_text(tool: &str, arguments: &Value) -> String {
     text_of(tool, arguments, &[])
@@ -26,7 +37,7 @@ pub fn short_call_text(tool: &str, arguments: &Value) -> String {
 
 fn text_of(tool: &str, arguments: &Value, without: &[&str]) -> String {
     let mut parts = vec![one_line(tool, LONGEST_SUBJECT)];
-    match arguments {
+    match told_arguments(arguments) {
         Value::Object(members) => {
             let subject = SUBJECTS.into_iter().find(|name| members.contains_key(*name));
             parts.extend(subject.and_then(|name| members.get(name)).map(subject_text));

@@ -109,6 +109,9 @@ pub enum AccountingKind {
         /// HTTP status, where there was an answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         http_status: Option<u16>,
+        /// A reply had begun, and broke off or cannot be used: its provider bills it, and nobody has it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        broke_off: bool,
         /// `requestHash` of the fingerprint.
         fingerprint: String,
     },
@@ -172,13 +175,14 @@ pub struct LedgerTotals {
     pub cost: Money,
     /// Whether a request's cost is unknown.
     pub cost_unknown: bool,
+    /// Whether there was a reply, or a program that worked.
+    pub answered: bool,
 }
 
 impl LedgerTotals {
     /// Whether no model answered and nothing worked: nobody has read what the run was to tell.
     pub fn nobody_answered(&self) -> bool {
-        let tokens = self.tokens_in + self.tokens_out + self.cache_read + self.cache_write;
-        self.llm_requests == self.llm_failed && tokens + self.tools_run == 0
+        !self.answered && self.tools_run == 0
     }
 
     /// Adds up the entries of a ledger.
@@ -187,18 +191,19 @@ impl LedgerTotals {
         for entry in ledger {
             let failed = u64::from(entry.status == AccountingStatus::Failed);
             match &entry.what {
-                AccountingKind::Llm { tokens, cost_usd, cost_source, .. } => {
+                AccountingKind::Llm { tokens, cost_usd, cost_source, broke_off, .. } => {
                     totals.llm_requests += 1;
                     totals.llm_failed += failed;
                     let tokens = tokens.unwrap_or_default();
                     // A request that failed before it used anything cost nothing.
                     let used = failed == 0 || tokens.total_tokens > 0;
+                    totals.answered |= used && !broke_off;
                     totals.tokens_in += tokens.input_tokens;
                     totals.tokens_out += tokens.output_tokens;
                     totals.cache_read += tokens.cache_read_input_tokens;
                     totals.cache_write += tokens.cache_write_input_tokens;
                     totals.cost += cost_usd.unwrap_or_default();
-                    totals.cost_unknown |= *cost_source == CostSource::Unknown && used;
+                    totals.cost_unknown |= *cost_source == CostSource::Unknown && (used || *broke_off);
                 }
                 AccountingKind::Tool { .. } => {
                     totals.tools_run += 1;

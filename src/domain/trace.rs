@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::artifact::Artifact;
-use super::call_text::call_text;
+use super::call_text::{SHORT, call_text};
 use super::policy::{ProposalKind, Resource, ToolResultEnvelope};
 use super::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
 use super::run::ForcedFinal;
@@ -49,6 +49,29 @@ impl Pointer {
             mime: mime.to_owned(),
         }
     }
+}
+
+/// Most arguments that stand beside a pointer.
+const MOST_SHORT: usize = 16;
+/// Most bytes of each of the arguments that stand beside a pointer.
+const LONGEST_SHORT: usize = 1_024;
+
+/// A pointer to the arguments of a call, with the short ones beside it: which file, which command.
+pub fn pointer_with_short(pointer: &Pointer, arguments: &Value) -> Value {
+    let is_short = |value: &Value| value.to_string().len() <= LONGEST_SHORT;
+    let members = arguments.as_object().into_iter().flatten();
+    let short: Map<String, Value> = members
+        .filter(|(name, value)| name.len() <= LONGEST_SHORT && is_short(value))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .take(MOST_SHORT)
+        .collect();
+    let mut all = serde_json::to_value(pointer).unwrap_or_default();
+    if let Value::Object(all) = &mut all
+        && !short.is_empty()
+    {
+        all.insert(SHORT.to_owned(), Value::Object(short));
+    }
+    all
 }
 
 /// One item of the run record, in order (P-023, P-030).

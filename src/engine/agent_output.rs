@@ -67,7 +67,9 @@ impl AgentOutput {
         }
         let tokens = said.tokens().or_else(|| said.cost.map(|_| TokenUsage::default()));
         let Some(tokens) = tokens else { return Vec::new() };
-        let (cost, source) = match said.cost {
+        // Programs say zero for a model whose price they do not know.
+        let told = said.cost.filter(|cost| *cost > Money::ZERO || tokens.total_tokens == 0);
+        let (cost, source) = match told {
             Some(cost) => (Some(cost), CostSource::Reported),
             None => match asked.as_deref().and_then(|model| price(settings, model, &tokens)) {
                 Some(cost) => (Some(cost), CostSource::Table),

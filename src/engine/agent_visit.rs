@@ -430,6 +430,7 @@ impl AgentVisit<'_> {
                     cost_source: used.source,
                     stop_reason: None,
                     http_status: None,
+                    broke_off: false,
                     fingerprint: fingerprint.to_owned(),
                 },
                 turn: TURN,

@@ -13,7 +13,7 @@ use super::allowance::Allowance;
 use super::context_guard::widest_limit;
 use super::conversation::Conversation;
 use super::interrupt::{GRACE, Interrupt, LAST_REPORT};
-use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ToolChoice};
+use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, Spent, ToolChoice};
 use super::reply_validation::{self, Rejection, SessionMode, ValidReply};
 use super::ruling::Phase;
 use super::session::Session;
@@ -300,16 +300,21 @@ impl Session<'_> {
         let line = Line { request: &request, request_hash, attempt, timestamp, started, expected };
         match ended {
             Err(interrupt) => {
-                self.account(&line, None, Some("cancelled".to_owned()), None)?;
+                self.account(&line, Outcome { error: Some("cancelled".to_owned()), ..Outcome::default() })?;
                 match interrupt {
                     Interrupt::End(abort) => Err(abort),
                     Interrupt::GraceOver => Ok(AttemptEnd::GraceOver),
                 }
             }
             Ok(Err(error)) => {
-                self.account(&line, None, Some(error.to_string()), error.status)?;
-                if was_refused(error.class) {
-                    self.charge(held.take(), Money::ZERO);
+                let spent = error.spent;
+                let outcome =
+                    Outcome { spent, error: Some(error.to_string()), http_status: error.status, reply: None };
+                let cost = self.account(&line, outcome)?;
+                if let Some(cost) =
+                    cost.or((spent == Spent::Nothing && was_refused(error.class)).then_some(Money::ZERO))
+                {
+                    self.charge(held.take(), cost);
                 }
                 Ok(AttemptEnd::Failed(error))
             }
@@ -330,7 +335,8 @@ impl Session<'_> {
                 let read =
                     reply_validation::read(&reply, phase, self.request.mode, &self.request.report, limit);
                 let rejected = read.as_ref().err().map(|rejection| rejection.reason.to_owned());
-                if let Some(cost) = self.account(&line, Some(&reply), rejected, None)? {
+                let outcome = Outcome { reply: Some(&reply), error: rejected, ..Outcome::default() };
+                if let Some(cost) = self.account(&line, outcome)? {
                     self.charge(held.take(), cost);
                 }
                 // The cost is known now, before any tool of the reply runs.
@@ -351,23 +357,20 @@ impl Session<'_> {
     }
 
     /// Writes the ledger line of an attempt and gives its cost: the known one, else the estimate.
-    fn account(
-        &mut self,
-        line: &Line<'_>,
-        reply: Option<&ModelReply>,
-        error: Option<String>,
-        http_status: Option<u16>,
-    ) -> Result<Option<Money>, Abort> {
+    fn account(&mut self, line: &Line<'_>, outcome: Outcome<'_>) -> Result<Option<Money>, Abort> {
+        let Outcome { reply, spent, error, http_status } = outcome;
         let target = &line.request.target;
-        let tokens = reply.and_then(|reply| reply.usage);
-        let estimated = match (reply, tokens) {
-            (Some(reply), None) => {
-                let said = self.guard.estimate().message(&assistant(reply));
-                Some(TokenUsage::new(line.expected, said, 0, 0))
-            }
-            _ => None,
+        let (tokens, reported) = match (reply, spent) {
+            (Some(reply), _) => (reply.usage, reply.cost),
+            (None, Spent::Reply { usage, cost }) => (usage.map(believable), cost),
+            (None, Spent::Nothing) => (None, None),
         };
-        let reported = reply.and_then(|reply| reply.cost);
+        let broke_off = reply.is_none() && spent != Spent::Nothing;
+        let is_billed = reply.is_some() || broke_off;
+        let estimated = (is_billed && tokens.is_none()).then(|| {
+            let said = reply.map_or(0, |reply| self.guard.estimate().message(&assistant(reply)));
+            TokenUsage::new(line.expected, said, 0, 0)
+        });
         let table = tokens.and_then(|tokens| target.price.as_ref().map(|price| price.cost(&tokens)));
         let (cost_usd, cost_source) = match (reported, table) {
             (Some(cost), _) => (Some(cost), CostSource::Reported),
@@ -386,6 +389,7 @@ impl Session<'_> {
                 cost_source,
                 stop_reason: reply.and_then(|reply| reply.stop_raw.clone()),
                 http_status,
+                broke_off,
                 fingerprint: line.request_hash.clone(),
             },
             turn: self.turn,
@@ -395,7 +399,7 @@ impl Session<'_> {
             error,
         });
         self.record.note(Event::LlmAttempted { entry })?;
-        if reply.is_none() {
+        if !is_billed {
             return Ok(None);
         }
         self.usage = sum(&self.usage, &tokens.unwrap_or_default());
@@ -406,6 +410,9 @@ impl Session<'_> {
         self.world.meter.charge_estimate(estimate.filter(|_| cost_usd.is_none()).unwrap_or_default());
         if first_unknown {
             let why = match estimate {
+                Some(_) if broke_off => {
+                    "a reply broke off before the provider had said it; an estimate counts against the budget"
+                }
                 Some(_) => "the provider counts no tokens; an estimate of them counts against the budget",
                 None => "the provider does not say it and the target has no price table",
             };
@@ -426,7 +433,17 @@ struct Prepared {
     size: MessageSize,
 }
 
-/// What a ledger line is made of, beside the reply.
+/// How an attempt came out, for its ledger line.
+#[derive(Default)]
+struct Outcome<'a> {
+    reply: Option<&'a ModelReply>,
+    /// What was spent without a reply.
+    spent: Spent,
+    error: Option<String>,
+    http_status: Option<u16>,
+}
+
+/// What a ledger line is made of, beside how it came out.
 struct Line<'a> {
     request: &'a ModelRequest,
     request_hash: String,
@@ -497,7 +514,7 @@ fn was_refused(class: ModelErrorClass) -> bool {
 }
 
 fn failed(class: ModelErrorClass, message: &str) -> ModelError {
-    ModelError { class, message: message.to_owned(), status: None }
+    ModelError::new(class, message)
 }
 
 fn sum(a: &TokenUsage, b: &TokenUsage) -> TokenUsage {

@@ -10,6 +10,14 @@ use crate::domain::budget::{BudgetKind, Budgets, Spend};
 use crate::domain::money::Money;
 use crate::domain::stop::{Stop, StopDetail};
 
+/// How the end of a run begins whose time does not cover what a provider asks it to wait.
+const RATE_LIMITED: &str = "The model provider limits requests, and asks to wait.";
+
+/// Whether a run ended because a provider's limit of requests lasts longer than the run may: another run would meet it, too.
+pub fn is_beyond_the_run(stop: &Stop) -> bool {
+    stop.detail == StopDetail::MaxWallTime && stop.message.starts_with(RATE_LIMITED)
+}
+
 /// The longest time until a deadline. A longer cap is no cap.
 const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -211,6 +219,12 @@ impl Meter {
             return Err(Stop::new(StopDetail::MaxCost, format!("The budget of {max_cost} is used up.")));
         }
         Ok(())
+    }
+
+    /// Whether there is wall time for the wait that a provider asks for before its next request.
+    pub fn check_rate_limit(&self, wait: Duration) -> Result<(), Stop> {
+        self.check_wait(wait)
+            .map_err(|stop| Stop { message: format!("{RATE_LIMITED} {}", stop.message), ..stop })
     }
 
     /// Whether there is wall time for a wait. A wait that does not end within it is not begun (C-13).

@@ -99,6 +99,30 @@ pub struct ModelError {
     pub message: String,
     /// HTTP status, where there was one.
     pub status: Option<u16>,
+    /// What the request cost.
+    pub spent: Spent,
+}
+
+impl ModelError {
+    /// One without an HTTP status, before there was any reply.
+    pub fn new(class: ModelErrorClass, message: impl Into<String>) -> Self {
+        Self { class, message: message.into(), status: None, spent: Spent::Nothing }
+    }
+}
+
+/// What a request that failed cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Spent {
+    /// Nothing that is known: it was refused, or nothing came of it.
+    #[default]
+    Nothing,
+    /// A reply had begun, and broke off or cannot be used: providers bill it.
+    Reply {
+        /// Tokens, as far as the provider had said.
+        usage: Option<TokenUsage>,
+        /// US dollars, where it had said them.
+        cost: Option<Money>,
+    },
 }
 
 /// Classes of provider errors, one enum over all wires.

@@ -178,8 +178,14 @@ fn read_calls(
     let mut report = None;
     let mut failed: Option<ReportProblem> = None;
     let mut proposals = Vec::with_capacity(reply.tool_calls.len());
-    for call in &reply.tool_calls {
-        let arguments = arguments::parse(&call.arguments);
+    for (place, call) in reply.tool_calls.iter().enumerate() {
+        let is_last = place + 1 == reply.tool_calls.len();
+        let was_cut = || Err("the reply was cut at its limit before they were complete".to_owned());
+        let arguments = match arguments::parse(&call.arguments) {
+            _ if cut && is_last && call.arguments.trim().is_empty() => was_cut(),
+            Err(_) if cut && is_last => was_cut(),
+            read => read,
+        };
         let reports = mode == SessionMode::Task && call.name == FINAL_REPORT;
         let worth = match &arguments {
             _ if !reports => ReportCall::No,
@@ -330,6 +336,20 @@ mod tests {
         assert_eq!(reason(&mixed, Phase::Open, SessionMode::Task), "accepted");
         let broken = reply("", &[("echo", "{\"a\":")]);
         assert_eq!(reason(&broken, Phase::Open, SessionMode::Task), "malformed_calls");
+    }
+
+    #[test]
+    fn a_call_whose_arguments_were_cut_is_refused_beside_others_and_says_so() {
+        let shape = ReportShape::new(ReportFormat::Markdown, None).unwrap();
+        let cut = ModelReply { stop: ReplyStop::Length, ..reply("", &[("count", "{}"), ("wipe", "")]) };
+        let valid = read(&cut, Phase::Open, SessionMode::Task, &shape, 7).unwrap();
+        assert!(valid.proposals[0].arguments.is_ok());
+        assert!(
+            valid.proposals[1]
+                .arguments
+                .as_ref()
+                .is_err_and(|problem| problem.contains("was cut at its limit"))
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::domain::redaction::Redactor;
 use crate::domain::report::{FinalReport, ProposedClaim};
 use crate::domain::run::{RunId, Warning};
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::trace::{Item, ItemRole, LONGEST_INLINE, Pointer, RecordText};
+use crate::domain::trace::{Item, ItemRole, LONGEST_INLINE, Pointer, RecordText, pointer_with_short};
 
 /// Replaces a text that could not be redacted. The text is dropped and not kept raw (P-032).
 pub const WITHHELD: &str = "[withheld: it could not be redacted]";
@@ -77,6 +77,12 @@ pub struct LedgerLine {
     pub latency: u64,
     /// Why it failed; `None` = it did not.
     pub error: Option<String>,
+}
+
+/// A value in the form of a record.
+enum Recorded {
+    Inline(Value),
+    Kept(Pointer),
 }
 
 impl SessionTrace {
@@ -239,15 +245,22 @@ impl SessionTrace {
 
     /// A value in the form of a record: redacted, and inline or in a file that the record points to.
     pub async fn value(&self, value: &Value) -> Result<Value, Abort> {
+        Ok(match self.recorded(value).await? {
+            Recorded::Inline(value) => value,
+            Recorded::Kept(pointer) => json!(pointer),
+        })
+    }
+
+    async fn recorded(&self, value: &Value) -> Result<Recorded, Abort> {
         let mut text = value.to_string();
         let mut shown = None;
         if !self.redactor.is_clean_json(text.as_bytes()) {
             text = shown.insert(self.redact_json(value)).to_string();
         }
         if text.len() <= self.longest_inline {
-            return Ok(shown.unwrap_or_else(|| value.clone()));
+            return Ok(Recorded::Inline(shown.unwrap_or_else(|| value.clone())));
         }
-        Ok(json!(self.keep(text.into_bytes(), "application/json").await?))
+        Ok(Recorded::Kept(self.keep(text.into_bytes(), "application/json").await?))
     }
 
     /// A redacted report in the form of a record: inline, or in a file that the record points to.
@@ -287,9 +300,13 @@ impl SessionTrace {
             Some(arguments) => Cow::Borrowed(arguments),
             None => Cow::Owned(Value::String(call.arguments.clone())),
         };
-        let arguments = match &self.program {
-            Some(_) => self.value(&self.value_by_program(self.redact_json(&written)).await).await?,
-            None => self.value(&written).await?,
+        let written = match &self.program {
+            Some(_) => Cow::Owned(self.value_by_program(self.redact_json(&written)).await),
+            None => written,
+        };
+        let arguments = match self.recorded(&written).await? {
+            Recorded::Inline(value) => value,
+            Recorded::Kept(pointer) => pointer_with_short(&pointer, &self.redact_json(&written)),
         };
         let item = Item::ToolCallItem {
             call_id: call.id.clone(),

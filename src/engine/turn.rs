@@ -152,7 +152,12 @@ impl Session<'_> {
             // The last report is worth a request, not a wait.
             return Err(stop.into());
         }
-        self.world.meter.check_wait(wait)?;
+        let is_limited = matches!(&state.last, Some(Fault::Transport(error))
+            if matches!(error.class, ModelErrorClass::RateLimited { .. }));
+        match is_limited {
+            true => self.world.meter.check_rate_limit(wait)?,
+            false => self.world.meter.check_wait(wait)?,
+        }
         match self.interrupts.watch(Some(Duration::ZERO), tokio::time::sleep(wait)).await {
             Ok(()) => {
                 state.refusals.waited();

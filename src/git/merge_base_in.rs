@@ -8,7 +8,7 @@ use crate::domain::name::CommitId;
 use crate::sys::files;
 
 /// How git marks the beginning of lines that both sides changed.
-const MARKER: &[u8] = b"<<<<<<< ";
+pub(super) const MARKER: &[u8] = b"<<<<<<< ";
 /// Larger files are no text that anyone works a conflict out in.
 const LARGEST_CONFLICT: u64 = 64 << 20;
 

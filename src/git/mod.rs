@@ -42,6 +42,7 @@ mod signing;
 pub mod by_hand;
 pub mod outgoing;
 pub mod sandbox_git;
+pub mod sandbox_left;
 pub mod prune;
 pub mod tools;
 

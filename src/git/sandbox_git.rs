@@ -71,6 +71,11 @@ pub enum Taken {
 }
 
 impl SandboxGit {
+    /// The one in a run's folder of its sandbox.
+    pub fn of(folder: &AbsPath) -> Self {
+        Self { dir: folder.join("git"), link: folder.join("git-link") }
+    }
+
     /// The directory.
     pub fn dir(&self) -> &AbsPath {
         &self.dir
@@ -108,7 +113,7 @@ impl Worktree {
         identity: &Identity,
         base: &Base,
     ) -> Result<(SandboxGit, Vec<AbsPath>), GitError> {
-        let own = SandboxGit { dir: folder.join("git"), link: folder.join("git-link") };
+        let own = SandboxGit::of(folder);
         let common = self.checkout().common_dir().clone();
         let (head_text, index) = (self.head_text()?, self.git_dir().join("index"));
         let head = self.head().await?;
@@ -390,13 +395,13 @@ fn object_folders(common: &AbsPath) -> Vec<AbsPath> {
 }
 
 /// What the agent's directory says of them.
-fn alternates(common: &AbsPath) -> String {
+pub(super) fn alternates(common: &AbsPath) -> String {
     object_folders(common).iter().map(|folder| format!("{folder}\n")).collect()
 }
 
 /// Copies what only the agent's directory has. The error is a sentence for people. `borrowed` has the folders from
 /// which agentd let it borrow objects. Any other repository would be read with agentd's rights.
-fn copy_objects(from: &SandboxGit, borrowed: &str, own: &Odb<'_>) -> Result<(), String> {
+pub(super) fn copy_objects(from: &SandboxGit, borrowed: &str, own: &Odb<'_>) -> Result<(), String> {
     if !from.is_plain() {
         return Err("its git directory holds links".to_owned());
     }

@@ -44,6 +44,8 @@ pub enum ErrorKind {
     AlreadyExists,
     /// 422: a pull request without commits.
     NoCommits,
+    /// 422: a pull request to a branch that does not exist.
+    NoBase,
     /// 409.
     Conflict,
     /// A primary or secondary limit holds for longer than the caller waits.
@@ -162,6 +164,10 @@ impl fmt::Display for Error {
             ErrorKind::Validation => write!(f, "{doing}: GitHub refused the content"),
             ErrorKind::AlreadyExists => write!(f, "{doing}: it is already there"),
             ErrorKind::NoCommits => write!(f, "{doing}: the branch has no commits beyond its base"),
+            ErrorKind::NoBase => write!(
+                f,
+                "{doing}: the branch that it is to be merged into does not exist any more; name its new name as the origin branch, or create it again"
+            ),
             ErrorKind::Conflict => {
                 write!(f, "{doing}: GitHub reports a conflict with another change; try again")
             }

@@ -149,6 +149,7 @@ impl Reply {
                 ErrorKind::AlreadyExists
             }
             422 if message.contains("No commits between") => ErrorKind::NoCommits,
+            422 if message.contains("PullRequest base invalid") => ErrorKind::NoBase,
             400 | 405 | 413 | 415 | 422 => ErrorKind::Validation,
             status @ 500.. => ErrorKind::Unavailable { status },
             _ => ErrorKind::Malformed,

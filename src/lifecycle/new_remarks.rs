@@ -105,7 +105,10 @@ pub async fn note_changes(run: &Run<'_>) {
 /// Whether nobody read what the run was to tell, because no model answers or the day's money is used up: that says nothing of what
 /// people wrote, and another run tells it.
 pub fn are_untold(facts: &RunFacts, end: &Stop) -> bool {
-    (end.detail.is_for_want_of_a_model() || is_of_the_day(end)) && facts.totals().nobody_answered()
+    // Of what came in a model's place, and of waiting for one, as well.
+    let unanswered = matches!(end.detail, StopDetail::InvalidModelOutput | StopDetail::MaxWallTime);
+    (end.detail.is_for_want_of_a_model() || unanswered || is_of_the_day(end))
+        && facts.totals().nobody_answered()
 }
 
 /// What the run was started with was told, if it made a visit of its own and nobody goes on with it.

@@ -30,8 +30,8 @@ struct Found {
     warnings: Vec<Warning>,
 }
 
-/// Asks the chain, then the remote for the branch's commit. An issue that is mapped keeps its origin: a changed field
-/// is reported, a different `--origin` refused (D75). Its commit follows the remote if the run is to catch up, or if
+/// Asks the chain, then the remote for the branch's commit. An issue that is mapped keeps its origin as long as that branch
+/// exists: a changed field is reported, a different `--origin` refused (D75). Its commit follows the remote if the run is to catch up, or if
 /// nothing of the issue's branch is left to merge; then the work starts from the present commit.
 pub async fn resolve(plan: Plan, context: &RepositoryContext) -> Result<Resolved, Refusal> {
     let Found { origin, warnings } = find(&plan, context).await?;
@@ -45,33 +45,7 @@ async fn find(plan: &Plan, context: &RepositoryContext) -> Result<Found, Refusal
         resolved
     };
     if let Some(mapped) = &plan.mapped {
-        let mut kept = keep(mapped.origin.clone(), asked, context)?;
-        let commit = &kept.origin.commit;
-        if plan.request.resume.is_some() && !context.checkout.has_commit(commit).await? {
-            // Another node's clone began from a later commit than this one has.
-            context.origin_tip(&kept.origin.branch, true).await?;
-        }
-        // A run that a person goes on with has its commit already.
-        if plan.request.resume.is_none()
-            && let Some(now) = context.origin_tip(&kept.origin.branch, !plan.request.dry_run).await?
-            && now != kept.origin.commit
-            && (plan.request.catches_up || is_merged(plan, mapped, &now, context).await?)
-        {
-            if !plan.request.catches_up {
-                kept.warnings.push(Warning {
-                    code: "origin_moved".to_owned(),
-                    at: context.clock.now_ms(),
-                    text: format!(
-                        "the work of earlier runs is merged; this one starts from {} as it is now, {}",
-                        kept.origin.branch,
-                        now.short()
-                    ),
-                });
-            }
-            // From here on the branch's own changes are those against this commit.
-            kept.origin.commit = now;
-        }
-        return Ok(warned(kept));
+        return Ok(warned(of_mapping(plan, mapped, asked, context).await?));
     }
     let Some((text, source)) = asked else {
         let refusal = unresolved(plan, context);
@@ -104,6 +78,112 @@ async fn find(plan: &Plan, context: &RepositoryContext) -> Result<Found, Refusal
         .hint(format!("create it, or change {}", link(source, context)))
     })?;
     Ok(warned(Found { origin: Origin { branch, source, commit }, warnings: Vec::new() }))
+}
+
+/// The origin of an issue that is mapped, with the commit that this run compares with.
+async fn of_mapping(
+    plan: &Plan,
+    mapped: &MappingRecord,
+    asked: Option<Link>,
+    context: &RepositoryContext,
+) -> Result<Found, Refusal> {
+    let frozen = &mapped.origin;
+    let Some(now) = present_tip(plan, frozen, context).await? else {
+        return follow_renamed(plan, frozen, asked, context).await;
+    };
+    let mut kept = keep(frozen.clone(), asked, context)?;
+    // A run that a person goes on with has its commit already.
+    if plan.request.resume.is_none()
+        && now != kept.origin.commit
+        && (plan.request.catches_up || is_merged(plan, mapped, &now, context).await?)
+    {
+        if !plan.request.catches_up {
+            kept.warnings.push(Warning {
+                code: "origin_moved".to_owned(),
+                at: context.clock.now_ms(),
+                text: format!(
+                    "the work of earlier runs is merged; this one starts from {} as it is now, {}",
+                    kept.origin.branch,
+                    now.short()
+                ),
+            });
+        }
+        // From here on the branch's own changes are those against this commit.
+        kept.origin.commit = now;
+    }
+    Ok(kept)
+}
+
+/// The commit of a mapping's origin branch as it is now; `None` = the branch is gone. A run that a person goes on with may begin
+/// where the remote cannot be asked, and knows its commit.
+async fn present_tip(
+    plan: &Plan,
+    frozen: &Origin,
+    context: &RepositoryContext,
+) -> Result<Option<CommitId>, Refusal> {
+    if plan.request.resume.is_none() {
+        return context.origin_tip(&frozen.branch, !plan.request.dry_run).await;
+    }
+    // Another node's clone began from a later commit than this one has.
+    let is_here = context.checkout.has_commit(&frozen.commit).await?;
+    match context.origin_tip(&frozen.branch, !is_here).await {
+        Err(_) if is_here => Ok(Some(frozen.commit.clone())),
+        tip => tip,
+    }
+}
+
+/// The origin of a mapping whose branch was renamed or deleted: the branch that the chain names now, if it has the commit that the
+/// issue's work started from. Otherwise nothing that the run makes could ever be published.
+async fn follow_renamed(
+    plan: &Plan,
+    frozen: &Origin,
+    asked: Option<Link>,
+    context: &RepositoryContext,
+) -> Result<Found, Refusal> {
+    let gone = format!(
+        "The origin branch \"{}\", which the issue is mapped to, does not exist {} any more",
+        frozen.branch,
+        context.origin_place()
+    );
+    let refused = |message: String| Refusal::new(StopDetail::OriginMissing, message);
+    let named = asked.and_then(|(text, source)| Some((BranchName::parse(&text).ok()?, source)));
+    let Some((branch, source)) =
+        named.filter(|(branch, _)| *branch != frozen.branch && *branch != branch_of(&plan.issue.key))
+    else {
+        return Err(refused(format!("{gone}."))
+            .hint(format!(
+                "if it was renamed, give its new name: --origin BRANCH, or change {}",
+                link(frozen.source, context)
+            ))
+            .hint("or create it again"));
+    };
+    let Some(now) = context.origin_tip(&branch, !plan.request.dry_run).await? else {
+        let message = format!("{gone}, and neither does \"{branch}\", named by {}.", link(source, context));
+        return Err(refused(message).hint(format!("create it, or change {}", link(source, context))));
+    };
+    // Who only looks brings nothing here.
+    let is_known = context.checkout.has_commit(&now).await?;
+    if is_known && !context.checkout.is_ancestor(&frozen.commit, &now).await? {
+        let message = format!(
+            "{gone}, and \"{branch}\", named by {}, does not have the commit {} that the issue's work started from.",
+            link(source, context),
+            frozen.commit.short()
+        );
+        return Err(refused(message)
+            .hint("name a branch that has it")
+            .hint("or delete the issue's worktree and its branch first, here and on the remote: the next run makes a new mapping"));
+    }
+    let warning = Warning {
+        code: "origin_changed".to_owned(),
+        at: context.clock.now_ms(),
+        text: format!(
+            "the origin branch \"{}\" does not exist any more; the mapping follows {}, which says \"{branch}\" now",
+            frozen.branch,
+            link(source, context)
+        ),
+    };
+    let commit = if plan.request.catches_up { now } else { frozen.commit.clone() };
+    Ok(Found { origin: Origin { branch, source, commit }, warnings: vec![warning] })
 }
 
 /// Whether the issue's branch has commits, all of them are in its origin or in a merged pull request, and its worktree
@@ -215,7 +295,7 @@ fn keep(
                     ),
                 )
                 .hint("leave --origin out to continue on the issue's branch")
-                .hint("or delete the issue's branch and worktree first: the next run makes a new mapping"));
+                .hint("or delete the issue's worktree and its branch first, here and on the remote: the next run makes a new mapping"));
             }
             warnings.push(Warning {
                 code: "origin_changed".to_owned(),

@@ -23,10 +23,13 @@ use crate::git::error::GitError;
 use crate::git::merge_base_in::Forward;
 use crate::git::prepare::WorktreeError;
 use crate::git::remote::RemotePlace;
+use crate::git::sandbox_git::SandboxGit;
 use crate::git::worktree::Worktree;
 use crate::git::worktree_plan::{Elsewhere, WorktreePlan};
 use crate::repository::context::RepositoryContext;
 use crate::repository::worktree_setup;
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
 
 /// Refuses, before anything is made, a branch name that makes the branch impossible, and a place or branch that
 /// is taken (D34). A change after this check is found again when the worktree is made.
@@ -145,6 +148,7 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
         return Ok(prepared.worktree);
     }
     if let Some(predecessor) = &run.lease.predecessor {
+        keep_left(run, &prepared.worktree, predecessor).await;
         bring_back(run, &prepared.worktree, predecessor).await?;
     }
     if let Some(tip) = theirs.filter(|_| run.context.replay.is_none()) {
@@ -199,6 +203,34 @@ fn not_merged_in(run: &Run<'_>, worktree: &Worktree, error: &GitError) -> Stop {
     let origin = &run.lease.mapping.origin.branch;
     let message = format!("{origin} could not be merged into {}: {error}.", worktree.display());
     Stop::new(StopDetail::GitError, message)
+}
+
+/// What the programs of a killed run had put aside in their own git directory is kept, and the directory goes.
+async fn keep_left(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecessor) {
+    let dir = run.context.state.run(&run.context.repo, predecessor.run_id);
+    let Ok(folder) = AbsPath::new(dir.sandbox()) else { return };
+    let own = SandboxGit::of(&folder);
+    if !own.dir().as_path().is_dir() {
+        return;
+    }
+    let prefix = format!("refs/agentd/left/{}", predecessor.run_id);
+    match worktree.keep_left(&own, &prefix, &[run.lease.mapping.origin.commit.clone()]).await {
+        Ok(kept) => {
+            for left in kept {
+                let text =
+                    format!("the killed run had put work aside: {} is kept on {}", left.what, left.reference);
+                run.journal.warn("commits_left", text);
+            }
+            let removed = tokio::task::spawn_blocking(move || files::remove_dir(folder.as_path())).await;
+            if let Ok(Err(error)) = removed {
+                tracing::warn!(%error, "the private folder of a dead run's programs stays");
+            }
+        }
+        Err(why) => run.journal.warn(
+            "commits_left",
+            format!("what the killed run had put aside in {} could not be taken over: {why}", own.dir()),
+        ),
+    }
 }
 
 async fn bring_back(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecessor) -> Result<(), Stop> {

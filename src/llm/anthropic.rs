@@ -1,5 +1,8 @@
 //! Anthropic Messages: requests with a cached prefix, thinking blocks sent back as they came.
 
+use std::borrow::Cow;
+
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::anthropic_wire::{
@@ -15,7 +18,7 @@ use crate::domain::image::Image;
 use crate::domain::message::{Message, TokenUsage, ToolSpec};
 use crate::domain::model_wire::ProviderKind;
 use crate::domain::sse::Event;
-use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, Spent, ToolChoice};
 
 const WIRE: &str = ProviderKind::Anthropic.as_str();
 
@@ -30,6 +33,11 @@ impl wire::Wire for Anthropic {
 
     fn body(&self, request: &ModelRequest, _base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
         body(request)
+    }
+
+    fn spent(&self, reply: &Value) -> Spent {
+        let usage = Usage::deserialize(&reply["usage"]).ok();
+        wire::spent(false, usage.map(tokens), None)
     }
 
     fn read(&self, request: &ModelRequest, reply: Value) -> Result<ModelReply, ModelError> {
@@ -127,7 +135,7 @@ fn block(piece: Piece<'_>) -> Block<'_> {
         Piece::Text(text, _) => Block::Text { text, cache_control: None },
         Piece::Call(call, _) => Block::ToolUse {
             id: calls::portable_id(&call.id).into_owned(),
-            name: &call.name,
+            name: calls::portable_name(&call.name),
             input: calls::arguments_object(&call.arguments),
         },
         Piece::Reasoning(block) => Block::Verbatim(block),
@@ -149,9 +157,10 @@ fn tools(request: &ModelRequest) -> (Vec<Tool<'_>>, Option<Choice>) {
     for message in &request.messages {
         let Message::Assistant { tool_calls, .. } = message else { continue };
         for call in tool_calls {
-            if !tools.iter().any(|tool| tool.name == call.name) {
+            let name = calls::portable_name(&call.name);
+            if !tools.iter().any(|tool| tool.name == name) {
                 let input_schema = json!({ "type": "object" });
-                tools.push(Tool { name: &call.name, description: "", input_schema });
+                tools.push(Tool { name, description: "", input_schema });
             }
         }
     }
@@ -165,7 +174,7 @@ fn tool(spec: &ToolSpec) -> Tool<'_> {
         // The API refuses these at the top level. The gate still checks the call against the whole schema.
         schema.retain(|key, _| !matches!(key.as_str(), "oneOf" | "allOf" | "anyOf"));
     }
-    Tool { name: &spec.name, description: &spec.description, input_schema }
+    Tool { name: Cow::Borrowed(&spec.name), description: &spec.description, input_schema }
 }
 
 /// A reply that is put together from a stream's events.
@@ -226,6 +235,10 @@ impl wire::Fold for Fold {
         Ok(self.stopped)
     }
 
+    fn spent(&self) -> Spent {
+        wire::spent(!self.blocks.is_empty(), self.usage.map(tokens), None)
+    }
+
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         if !self.stopped && self.stop_reason.is_none() {
             return Err(cut_off());
@@ -284,6 +297,8 @@ fn assemble(
                 let arguments = match &block["input"] {
                     _ if !json.is_empty() => json,
                     Value::Null => String::new(),
+                    // What a call begins with. Its arguments come in pieces.
+                    Value::Object(input) if input.is_empty() => String::new(),
                     // Gateways that cannot parse what the model wrote pass it on as text.
                     Value::String(raw) => raw.clone(),
                     input => input.to_string(),
@@ -297,23 +312,25 @@ fn assemble(
             _ => {}
         }
     }
-    let tool_calls = calls::identify(raw, request);
+    let tool_calls = calls::identify(raw, request, stop);
     ModelReply {
         text,
         reasoning: reasoning::wrap(WIRE, request, marked, &tool_calls),
         tool_calls,
         stop,
         stop_raw,
-        usage: usage.map(|usage| {
-            TokenUsage::new(
-                usage.input_tokens.unwrap_or_default(),
-                usage.output_tokens.unwrap_or_default(),
-                usage.cache_read_input_tokens.unwrap_or_default(),
-                usage.cache_creation_input_tokens.unwrap_or_default(),
-            )
-        }),
+        usage: usage.map(tokens),
         cost: None,
         actual_provider: None,
         actual_model,
     }
+}
+
+fn tokens(usage: Usage) -> TokenUsage {
+    TokenUsage::new(
+        usage.input_tokens.unwrap_or_default(),
+        usage.output_tokens.unwrap_or_default(),
+        usage.cache_read_input_tokens.unwrap_or_default(),
+        usage.cache_creation_input_tokens.unwrap_or_default(),
+    )
 }

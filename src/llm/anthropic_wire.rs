@@ -1,7 +1,11 @@
 //! The shapes of the Anthropic Messages API.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::json;
 
 #[derive(Serialize)]
 pub(super) struct Request<'a> {
@@ -22,7 +26,7 @@ pub(super) struct Request<'a> {
 
 #[derive(Serialize)]
 pub(super) struct Tool<'a> {
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub description: &'a str,
     pub input_schema: Value,
@@ -61,7 +65,7 @@ pub(super) enum Block<'a> {
     },
     ToolUse {
         id: String,
-        name: &'a str,
+        name: Cow<'a, str>,
         input: Value,
     },
     ToolResult {
@@ -92,14 +96,20 @@ pub(super) struct Reply {
     pub model: Option<String>,
     pub content: Vec<Value>,
     pub stop_reason: Option<String>,
+    #[serde(default, deserialize_with = "json::if_readable")]
     pub usage: Option<Usage>,
 }
 
 #[derive(Deserialize, Default, Clone, Copy)]
+#[serde(default)]
 pub(super) struct Usage {
+    #[serde(deserialize_with = "json::count")]
     pub input_tokens: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
     pub output_tokens: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
     pub cache_read_input_tokens: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
     pub cache_creation_input_tokens: Option<u64>,
 }
 
@@ -119,6 +129,7 @@ pub(super) enum StreamEvent {
     },
     MessageDelta {
         delta: Value,
+        #[serde(default, deserialize_with = "json::if_readable")]
         usage: Option<Usage>,
     },
     MessageStop,

@@ -77,7 +77,7 @@ impl Refusal {
         let status = self.status.map(|status| format!("HTTP {status}"));
         let parts = [status.unwrap_or_default(), self.kind, self.code, self.message];
         let message = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
-        ModelError { class, message, status: self.status }
+        ModelError { status: self.status, ..ModelError::new(class, message) }
     }
 
     fn class(&self) -> ModelErrorClass {
@@ -169,16 +169,12 @@ fn seconds(text: &str) -> Option<Duration> {
 
 /// A reply that is not what the wire promises.
 pub(super) fn invalid(message: impl Into<String>) -> ModelError {
-    ModelError { class: ModelErrorClass::InvalidReply, message: message.into(), status: None }
+    ModelError::new(ModelErrorClass::InvalidReply, message)
 }
 
 /// The stream ended before the reply was complete.
 pub(super) fn cut_off() -> ModelError {
-    ModelError {
-        class: ModelErrorClass::Network,
-        message: "the stream ended before the reply was complete".into(),
-        status: None,
-    }
+    ModelError::new(ModelErrorClass::Network, "the stream ended before the reply was complete")
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use super::calls::{self, RawCall};
@@ -17,7 +18,7 @@ use crate::domain::image::{Image, ImageKind};
 use crate::domain::message::{Message, TokenUsage};
 use crate::domain::model_wire::ProviderKind;
 use crate::domain::sse::Event;
-use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop};
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, Spent};
 
 const WIRE: &str = ProviderKind::Gemini.as_str();
 const SIGNATURE: &str = "thoughtSignature";
@@ -39,6 +40,10 @@ impl wire::Wire for Gemini {
 
     fn body(&self, request: &ModelRequest, _base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
         body(request)
+    }
+
+    fn spent(&self, reply: &Value) -> Spent {
+        wire::spent(false, UsageMetadata::deserialize(&reply["usageMetadata"]).ok().map(tokens), None)
     }
 
     fn read(&self, request: &ModelRequest, reply: Value) -> Result<ModelReply, ModelError> {
@@ -115,6 +120,7 @@ fn contents(request: &ModelRequest) -> Vec<Content<'_>> {
             }
             Message::Tool { tool_call_id, content } => {
                 let (name, has_id) = called.get(tool_call_id.as_str()).copied().unwrap_or_default();
+                let name = calls::portable_name(name);
                 let function_response = FunctionResponse {
                     id: has_id.then_some(tool_call_id),
                     name,
@@ -136,7 +142,7 @@ fn contents(request: &ModelRequest) -> Vec<Content<'_>> {
                             Part::Call {
                                 function_call: FunctionCall {
                                     id: has_id.then_some(&call.id),
-                                    name: &call.name,
+                                    name: calls::portable_name(&call.name),
                                     args: calls::arguments_object(&call.arguments),
                                 },
                                 thought_signature: mark.and_then(|mark| mark.get(SIGNATURE)),
@@ -178,6 +184,10 @@ impl wire::Fold for Fold {
         Ok(false)
     }
 
+    fn spent(&self) -> Spent {
+        wire::spent(self.began, self.usage.map(tokens), None)
+    }
+
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         if !self.ended && self.finish_reason.is_none() {
             return Err(cut_off());
@@ -188,9 +198,8 @@ impl wire::Fold for Fold {
                 self.finish_message.unwrap_or_else(|| "the model wrote no valid function call".into());
             return Err(invalid(message));
         }
-        let tool_calls = calls::identify(self.calls, request);
         let stop = match reason {
-            Some("STOP") if tool_calls.is_empty() => ReplyStop::End,
+            Some("STOP") if self.calls.is_empty() => ReplyStop::End,
             Some("STOP") => ReplyStop::ToolCalls,
             Some("MAX_TOKENS") => ReplyStop::Length,
             Some("SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "OTHER") => {
@@ -198,18 +207,14 @@ impl wire::Fold for Fold {
             }
             _ => ReplyStop::Other,
         };
+        let tool_calls = calls::identify(self.calls, request, stop);
         Ok(ModelReply {
             text: self.text,
             reasoning: reasoning::wrap(WIRE, request, self.blocks, &tool_calls),
             tool_calls,
             stop,
             stop_raw: self.finish_reason,
-            usage: self.usage.map(|usage| {
-                let prompt = usage.prompt_token_count + usage.tool_use_prompt_token_count;
-                let cached = usage.cached_content_token_count.min(prompt);
-                let output = usage.candidates_token_count + usage.thoughts_token_count;
-                TokenUsage::new(prompt - cached, output, cached, 0)
-            }),
+            usage: self.usage.map(tokens),
             cost: None,
             actual_provider: None,
             actual_model: self.model,
@@ -295,4 +300,12 @@ fn signed(mut mark: Value, signature: Option<Value>) -> Value {
         mark[SIGNATURE] = signature;
     }
     mark
+}
+
+fn tokens(usage: UsageMetadata) -> TokenUsage {
+    let sum = |a: Option<u64>, b: Option<u64>| a.unwrap_or_default().saturating_add(b.unwrap_or_default());
+    let prompt = sum(usage.prompt_token_count, usage.tool_use_prompt_token_count);
+    let cached = usage.cached_content_token_count.unwrap_or_default().min(prompt);
+    let output = sum(usage.candidates_token_count, usage.thoughts_token_count);
+    TokenUsage::new(prompt - cached, output, cached, 0)
 }

@@ -1,7 +1,11 @@
 //! The shapes of the Gemini API.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use super::json;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -57,7 +61,7 @@ pub(super) struct InlineData {
 pub(super) struct FunctionCall<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<&'a str>,
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     pub args: Value,
 }
 
@@ -65,7 +69,7 @@ pub(super) struct FunctionCall<'a> {
 pub(super) struct FunctionResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<&'a str>,
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     pub response: Map<String, Value>,
 }
 
@@ -109,6 +113,7 @@ pub(super) struct Reply {
     #[serde(default)]
     pub candidates: Vec<Candidate>,
     pub prompt_feedback: Option<PromptFeedback>,
+    #[serde(default, deserialize_with = "json::if_readable")]
     pub usage_metadata: Option<UsageMetadata>,
     pub model_version: Option<String>,
 }
@@ -136,9 +141,14 @@ pub(super) struct PromptFeedback {
 #[derive(Deserialize, Default, Clone, Copy)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct UsageMetadata {
-    pub prompt_token_count: u64,
-    pub tool_use_prompt_token_count: u64,
-    pub cached_content_token_count: u64,
-    pub candidates_token_count: u64,
-    pub thoughts_token_count: u64,
+    #[serde(deserialize_with = "json::count")]
+    pub prompt_token_count: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
+    pub tool_use_prompt_token_count: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
+    pub cached_content_token_count: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
+    pub candidates_token_count: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
+    pub thoughts_token_count: Option<u64>,
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::de::DeserializeOwned;
+use serde::de::{Deserialize as _, DeserializeOwned, Deserializer};
 use serde_json::Value;
 
 use super::failure::invalid;
@@ -29,6 +29,20 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8], complaint: &str) -> Result
 /// A value as a shape of the wire; what does not fit is an invalid reply.
 pub(super) fn shape<T: DeserializeOwned>(value: Value, complaint: &str) -> Result<T, ModelError> {
     serde_json::from_value(value).map_err(|error| invalid(format!("{complaint}: {error}")))
+}
+
+/// A number of tokens, also one that is written with a fraction. Whatever is no such number was not said.
+pub(super) fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let value = Value::deserialize(from)?;
+    let whole = |number: f64| (number >= 0.0 && number.is_finite()).then_some(number as u64);
+    Ok(value.as_u64().or_else(|| value.as_f64().and_then(whole)))
+}
+
+/// What a reply can do without: `None` where it is something else.
+pub(super) fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).ok())
 }
 
 /// The arguments of a call, with whole characters; else to the byte what the model wrote.

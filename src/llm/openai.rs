@@ -1,5 +1,6 @@
 //! OpenAI chat completions, and every compatible server. What is sent is strict; what is read is lenient.
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use super::calls::{self, RawCall};
@@ -15,7 +16,7 @@ use crate::domain::message::{Message, TokenUsage, sent_arguments};
 use crate::domain::model_wire::ProviderKind;
 use crate::domain::money::Money;
 use crate::domain::sse::Event;
-use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop};
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, Spent};
 
 const WIRE: &str = ProviderKind::Openai.as_str();
 
@@ -30,6 +31,11 @@ impl wire::Wire for Openai {
 
     fn body(&self, request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
         body(request, base_url)
+    }
+
+    fn spent(&self, reply: &Value) -> Spent {
+        let usage = Usage::deserialize(&reply["usage"]).ok();
+        wire::spent(false, usage.as_ref().and_then(tokens), usage.as_ref().and_then(cost))
     }
 
     fn read(&self, request: &ModelRequest, reply: Value) -> Result<ModelReply, ModelError> {
@@ -97,7 +103,7 @@ fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
                         id: &call.id,
                         kind: "function",
                         function: CallFunction {
-                            name: &call.name,
+                            name: calls::portable_name(&call.name),
                             arguments: sent_arguments(&call.arguments),
                         },
                     })
@@ -144,6 +150,11 @@ impl wire::Fold for Fold {
         Ok(false)
     }
 
+    fn spent(&self) -> Spent {
+        let usage = self.usage.as_ref();
+        wire::spent(self.began, usage.and_then(tokens), usage.and_then(cost))
+    }
+
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         if !self.done && self.finish_reason.is_none() {
             return Err(cut_off());
@@ -169,10 +180,10 @@ impl wire::Fold for Fold {
         Ok(ModelReply {
             text: self.text,
             reasoning: reasoning::wrap(WIRE, request, blocks, &[]),
-            tool_calls: calls::identify(calls, request),
+            tool_calls: calls::identify(calls, request, stop),
             stop,
             stop_raw: self.finish_reason,
-            cost: self.usage.as_ref().and_then(|usage| Money::from_dollars(usage.cost?)),
+            cost: self.usage.as_ref().and_then(cost),
             usage: self.usage.as_ref().and_then(tokens),
             actual_provider: self.provider,
             actual_model: self.model,
@@ -193,9 +204,7 @@ impl Fold {
         if let Some(Value::String(provider)) = reply.provider {
             self.provider = Some(provider);
         }
-        if let Some(usage) = reply.usage.and_then(|usage| serde_json::from_value(usage).ok()) {
-            self.usage = Some(usage);
-        }
+        self.usage = reply.usage.or(self.usage.take());
         let first = |choice: &Choice| choice.index.unwrap_or_default() == 0;
         for choice in reply.choices.unwrap_or_default().into_iter().filter(first) {
             self.began = true;
@@ -312,6 +321,10 @@ fn merge_detail(all: &mut Vec<Value>, detail: Value) {
             }
         }
     }
+}
+
+fn cost(usage: &Usage) -> Option<Money> {
+    Money::from_dollars(usage.cost?)
 }
 
 /// Prompt tokens include cached ones on this wire; output includes reasoning, also where only the total says so.

@@ -1,17 +1,18 @@
 //! OpenAI Responses, without server-side state: every request carries the whole conversation, encrypted reasoning included.
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::calls::{self, RawCall};
 use super::failure::{Refusal, cut_off, invalid};
 use super::json;
-use super::openai_responses_wire::{InputPart, Item, Reply, Request, Tool};
+use super::openai_responses_wire::{InputPart, Item, Reply, Request, Tool, Usage};
 use super::reasoning::{self, Piece};
 use super::wire::{self, tool_choice};
 use crate::domain::message::{Message, TokenUsage, sent_arguments};
 use crate::domain::model_wire::ProviderKind;
 use crate::domain::sse::Event;
-use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop};
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, Spent};
 
 const WIRE: &str = ProviderKind::OpenaiResponses.as_str();
 
@@ -26,6 +27,10 @@ impl wire::Wire for OpenaiResponses {
 
     fn body(&self, request: &ModelRequest, _base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
         body(request)
+    }
+
+    fn spent(&self, reply: &Value) -> Spent {
+        wire::spent(false, Usage::deserialize(&reply["usage"]).ok().map(tokens), None)
     }
 
     fn read(&self, request: &ModelRequest, reply: Value) -> Result<ModelReply, ModelError> {
@@ -107,7 +112,7 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
                     Piece::Call(call, _) => Some(Item::FunctionCall {
                         kind: "function_call",
                         call_id: calls::portable_id(&call.id),
-                        name: &call.name,
+                        name: calls::portable_name(&call.name),
                         arguments: sent_arguments(&call.arguments),
                     }),
                     // Without its encrypted form an item is a reference to what the server did not store.
@@ -128,6 +133,7 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
 /// A reply that is taken from a stream's events: the last one holds it whole.
 #[derive(Default)]
 struct Fold {
+    began: bool,
     items: Vec<Value>,
     response: Option<Value>,
 }
@@ -138,6 +144,7 @@ impl wire::Fold for Fold {
             return Ok(true);
         }
         let mut value: Value = json::parse(event.data.as_bytes(), "an event is not JSON")?;
+        self.began |= value["type"].as_str().is_some_and(|kind| kind.starts_with("response.output_"));
         match value["type"].as_str() {
             Some("response.output_item.done") => self.items.push(value["item"].take()),
             Some("response.completed" | "response.incomplete" | "response.failed") => {
@@ -152,6 +159,11 @@ impl wire::Fold for Fold {
             }
         }
         Ok(false)
+    }
+
+    fn spent(&self) -> Spent {
+        let usage = self.response.as_ref().and_then(|response| Usage::deserialize(&response["usage"]).ok());
+        wire::spent(self.began, usage.map(tokens), None)
     }
 
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
@@ -197,29 +209,32 @@ fn assemble(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelErr
             _ => {}
         }
     }
-    let tool_calls = calls::identify(raw, request);
     let incomplete = reply.incomplete_details.and_then(|details| details.reason);
     let stop = match (incomplete.as_deref(), reply.status.as_deref()) {
         _ if refused => ReplyStop::Refusal,
         (Some("max_output_tokens"), _) => ReplyStop::Length,
         (Some("content_filter"), _) => ReplyStop::Refusal,
-        (None, Some("completed")) if tool_calls.is_empty() => ReplyStop::End,
+        (None, Some("completed")) if raw.is_empty() => ReplyStop::End,
         (None, Some("completed")) => ReplyStop::ToolCalls,
         _ => ReplyStop::Other,
     };
+    let tool_calls = calls::identify(raw, request, stop);
     Ok(ModelReply {
         text,
         reasoning: reasoning::wrap(WIRE, request, blocks, &tool_calls),
         tool_calls,
         stop,
         stop_raw: incomplete.or(reply.status),
-        usage: reply.usage.map(|usage| {
-            let cached = usage.input_tokens_details.and_then(|details| details.cached_tokens);
-            let cached = cached.unwrap_or_default().min(usage.input_tokens);
-            TokenUsage::new(usage.input_tokens - cached, usage.output_tokens, cached, 0)
-        }),
+        usage: reply.usage.map(tokens),
         cost: None,
         actual_provider: None,
         actual_model: reply.model,
     })
+}
+
+fn tokens(usage: Usage) -> TokenUsage {
+    let (input, output) = (usage.input_tokens.unwrap_or_default(), usage.output_tokens.unwrap_or_default());
+    let cached = usage.input_tokens_details.and_then(|details| details.cached_tokens);
+    let cached = cached.unwrap_or_default().min(input);
+    TokenUsage::new(input - cached, output, cached, 0)
 }

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::json;
+
 #[derive(Serialize)]
 pub(super) struct Request<'a> {
     pub model: &'a str,
@@ -40,7 +42,7 @@ pub(super) enum Item<'a> {
         #[serde(rename = "type")]
         kind: &'static str,
         call_id: Cow<'a, str>,
-        name: &'a str,
+        name: Cow<'a, str>,
         arguments: Cow<'a, str>,
     },
     FunctionCallOutput {
@@ -78,6 +80,7 @@ pub(super) struct Reply {
     pub incomplete_details: Option<Incomplete>,
     #[serde(default)]
     pub output: Vec<Value>,
+    #[serde(default, deserialize_with = "json::if_readable")]
     pub usage: Option<Usage>,
 }
 
@@ -86,14 +89,20 @@ pub(super) struct Incomplete {
     pub reason: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 pub(super) struct Usage {
-    pub input_tokens: u64,
-    pub output_tokens: u64,
+    #[serde(deserialize_with = "json::count")]
+    pub input_tokens: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
+    pub output_tokens: Option<u64>,
+    #[serde(deserialize_with = "json::if_readable")]
     pub input_tokens_details: Option<InputDetails>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 pub(super) struct InputDetails {
+    #[serde(deserialize_with = "json::count")]
     pub cached_tokens: Option<u64>,
 }

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::json;
+
 #[derive(Serialize)]
 pub(super) struct Request<'a> {
     pub model: &'a str,
@@ -82,7 +84,7 @@ pub(super) struct Call<'a> {
 
 #[derive(Serialize)]
 pub(super) struct CallFunction<'a> {
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     pub arguments: Cow<'a, str>,
 }
 
@@ -107,8 +109,8 @@ pub(super) struct Reply {
     /// A router's word for who answered.
     pub provider: Option<Value>,
     pub choices: Option<Vec<Choice>>,
-    /// A [`Usage`], if it can be read as one.
-    pub usage: Option<Value>,
+    #[serde(default, deserialize_with = "json::if_readable")]
+    pub usage: Option<Usage>,
 }
 
 #[derive(Deserialize, Default)]
@@ -148,19 +150,29 @@ pub(super) struct ReplyFunction {
 }
 
 #[derive(Deserialize, Default, Clone)]
+#[serde(default)]
 pub(super) struct Usage {
+    #[serde(deserialize_with = "json::count")]
     pub prompt_tokens: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
     pub completion_tokens: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
     pub total_tokens: Option<u64>,
+    #[serde(deserialize_with = "json::if_readable")]
     pub prompt_tokens_details: Option<PromptDetails>,
     /// Where the server has no details.
+    #[serde(deserialize_with = "json::count")]
     pub prompt_cache_hit_tokens: Option<u64>,
     /// US dollars, where a router tells.
+    #[serde(deserialize_with = "json::if_readable")]
     pub cost: Option<f64>,
 }
 
 #[derive(Deserialize, Default, Clone)]
+#[serde(default)]
 pub(super) struct PromptDetails {
+    #[serde(deserialize_with = "json::count")]
     pub cached_tokens: Option<u64>,
+    #[serde(deserialize_with = "json::count")]
     pub cache_write_tokens: Option<u64>,
 }

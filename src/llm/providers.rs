@@ -7,12 +7,13 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use secrecy::ExposeSecret;
+use tokio::time::Instant;
 
 use super::failure::{Refusal, cut_off, invalid};
-use super::transport::{Answer, Endpoint, timed_out};
+use super::transport::{Answer, Endpoint, EventStream, KEPT_ALIVE, timed_out};
 use super::{json, wire};
 use crate::config::{self, ProviderKind};
-use crate::domain::sse::Events;
+use crate::domain::sse::{Event, Events};
 use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
 use crate::sys::clock::Clock;
 use crate::sys::tls;
@@ -138,18 +139,14 @@ impl Model for Providers {
         Box::pin(async move {
             let name = &request.target.provider;
             let Some(provider) = self.by_name.get(name) else {
-                return Err(ModelError {
-                    class: ModelErrorClass::BadRequest,
-                    message: format!("no provider `{name}`: add [providers.{name}]"),
-                    status: None,
-                });
+                let message = format!("no provider `{name}`: add [providers.{name}]");
+                return Err(ModelError::new(ModelErrorClass::BadRequest, message));
             };
             let body: Bytes = wire(provider.kind)
                 .body(request, &provider.endpoint.base_url)
-                .map_err(|error| ModelError {
-                    class: ModelErrorClass::BadRequest,
-                    message: format!("the request cannot be written as JSON: {error}"),
-                    status: None,
+                .map_err(|error| {
+                    let message = format!("the request cannot be written as JSON: {error}");
+                    ModelError::new(ModelErrorClass::BadRequest, message)
                 })?
                 .into();
             let outcome = if request.stream {
@@ -175,18 +172,45 @@ impl Provider {
             Answer::Stream(events) => events,
         };
         let mut fold = wire(self.kind).fold();
-        let mut any = false;
-        while let Some(event) = events.next(request.timeout).await? {
-            any = true;
-            if fold.event(&event)? {
-                return fold.finish(request);
-            }
-        }
-        if !any {
-            return Err(if events.read() == 0 { cut_off() } else { invalid("not a stream of events") });
-        }
-        fold.finish(request)
+        let followed = follow(&mut events, fold.as_mut(), request.timeout).await;
+        let spent = fold.spent();
+        let reply = match followed {
+            Ok(()) => fold.finish(request),
+            Err(error) => Err(error),
+        };
+        reply.map_err(|error| ModelError { spent, ..error })
     }
+}
+
+/// Reads a stream up to the end of its reply.
+async fn follow(
+    events: &mut EventStream,
+    fold: &mut dyn wire::Fold,
+    limit: Duration,
+) -> Result<(), ModelError> {
+    let (mut any, mut said) = (false, Instant::now());
+    while let Some(event) = events.next(limit).await? {
+        any = true;
+        if fold.event(&event)? {
+            return Ok(());
+        }
+        if !is_ping(&event) {
+            said = Instant::now();
+        } else if said.elapsed() > limit.saturating_mul(KEPT_ALIVE) {
+            return Err(timed_out(limit));
+        }
+    }
+    if any {
+        return Ok(());
+    }
+    Err(if events.read() == 0 { cut_off() } else { invalid("not a stream of events") })
+}
+
+/// Whether an event only says that the stream lives.
+fn is_ping(event: &Event) -> bool {
+    event.data.trim().is_empty()
+        || event.data.contains(r#""type":"ping""#)
+        || event.data.contains(r#""type": "ping""#)
 }
 
 /// Reads a provider's reply. For tests with replies that no provider sends.
@@ -195,7 +219,9 @@ impl Provider {
 /// It is not what the wire promises.
 #[doc(hidden)]
 pub fn read_reply(kind: ProviderKind, request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    wire(kind).read(request, json::parse(body, "not JSON")?)
+    let (wire, reply) = (wire(kind), json::parse(body, "not JSON")?);
+    let spent = wire.spent(&reply);
+    wire.read(request, reply).map_err(|error| ModelError { spent, ..error })
 }
 
 /// Reads a provider's refusal. For tests with refusals that no provider sends.
@@ -215,17 +241,23 @@ pub fn read_stream<'a>(
     slices: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<ModelReply, ModelError> {
     let (mut events, mut fold) = (Events::default(), wire(kind).fold());
-    for slice in slices {
-        for event in events.push(slice) {
-            if fold.event(&event)? {
-                return fold.finish(request);
+    let follow = || {
+        for slice in slices {
+            for event in events.push(slice) {
+                if fold.event(&event)? {
+                    return Ok(());
+                }
             }
         }
-    }
-    if let Some(event) = events.finish() {
-        fold.event(&event)?;
-    }
-    fold.finish(request)
+        events.finish().map_or(Ok(()), |event| fold.event(&event).map(drop))
+    };
+    let followed = follow();
+    let spent = fold.spent();
+    let reply = match followed {
+        Ok(()) => fold.finish(request),
+        Err(error) => Err(error),
+    };
+    reply.map_err(|error| ModelError { spent, ..error })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::failure::Refusal;
 use crate::domain::causes::with_causes;
@@ -19,6 +19,8 @@ const MAX_BODY: usize = 32 * 1024 * 1024;
 const MAX_ERROR_BODY: usize = 64 * 1024;
 /// Longest text of an error, in characters.
 const MAX_ERROR_TEXT: usize = 300;
+/// So many limits of silence a stream may say nothing but that it lives, as gateways do while they wait for a model.
+pub(super) const KEPT_ALIVE: u32 = 5;
 /// An error text that has this many characters in common with the request repeats the request.
 const ECHO: usize = 40;
 
@@ -119,8 +121,10 @@ impl EventStream {
         self.read
     }
 
-    /// The next event; `None` at the end of the answer. An answer that is silent for `limit` is a timeout.
+    /// The next event; `None` at the end of the answer. An answer that is silent for `limit` is a timeout, and so is one that says for
+    /// [`KEPT_ALIVE`] times as long that it lives and nothing else.
     pub(super) async fn next(&mut self, limit: Duration) -> Result<Option<Event>, ModelError> {
+        let until = Instant::now() + limit.saturating_mul(KEPT_ALIVE);
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
@@ -128,7 +132,8 @@ impl EventStream {
             if self.ended {
                 return Ok(None);
             }
-            match within(limit, self.response.chunk()).await?.map_err(failed)? {
+            let wait = limit.min(until.saturating_duration_since(Instant::now()));
+            match within(wait, self.response.chunk()).await?.map_err(failed)? {
                 Some(bytes) => {
                     self.read += bytes.len();
                     if self.read > MAX_BODY {
@@ -148,7 +153,7 @@ impl EventStream {
 /// Nothing came within the limit.
 pub(super) fn timed_out(limit: Duration) -> ModelError {
     let message = format!("no answer within {} ms", limit.as_millis());
-    ModelError { class: ModelErrorClass::Timeout, message, status: None }
+    ModelError::new(ModelErrorClass::Timeout, message)
 }
 
 async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T, ModelError> {
@@ -188,7 +193,7 @@ fn failed(error: reqwest::Error) -> ModelError {
     let class = if error.is_timeout() { ModelErrorClass::Timeout } else { ModelErrorClass::Network };
     // A URL may hold credentials.
     let error = error.without_url();
-    ModelError { class, message: with_causes(&error), status: None }
+    ModelError::new(class, with_causes(&error))
 }
 
 /// Replaces words that look like keys, also those that the provider has partly masked.

@@ -5,9 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::domain::image::Image;
-use crate::domain::message::Message;
+use crate::domain::message::{Message, TokenUsage};
+use crate::domain::money::Money;
 use crate::domain::sse::Event;
-use crate::engine::model::{ModelError, ModelReply, ModelRequest, ToolChoice};
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, Spent, ToolChoice};
 
 /// One wire.
 pub(super) trait Wire: Sync {
@@ -16,6 +17,9 @@ pub(super) trait Wire: Sync {
 
     /// The request's bytes; the same request gives the same bytes, and a longer conversation the same beginning.
     fn body(&self, request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, serde_json::Error>;
+
+    /// What a whole reply says that it cost, whatever else is in it.
+    fn spent(&self, reply: &Value) -> Spent;
 
     /// Reads a whole reply.
     fn read(&self, request: &ModelRequest, reply: Value) -> Result<ModelReply, ModelError>;
@@ -29,8 +33,20 @@ pub(super) trait Fold: Send {
     /// Takes one event; true when the reply is complete.
     fn event(&mut self, event: &Event) -> Result<bool, ModelError>;
 
+    /// What the reply has cost so far, as far as it has said so.
+    fn spent(&self) -> Spent;
+
     /// The reply, once the stream is over.
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError>;
+}
+
+/// What a reply cost that says this, and has begun or not; a reply that says nothing and has not begun cost nothing.
+pub(super) fn spent(began: bool, usage: Option<TokenUsage>, cost: Option<Money>) -> Spent {
+    let usage = usage.filter(|usage| usage.total_tokens > 0);
+    match began || usage.is_some() || cost.is_some() {
+        true => Spent::Reply { usage, cost },
+        false => Spent::Nothing,
+    }
 }
 
 /// The wire's word for a choice among tools that are named; `None` = the usual one, which is not sent.

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::report;
 use crate::domain::agent_program::AgentProgram;
+use crate::domain::call_text::told_arguments;
 use crate::domain::event::Event;
 use crate::domain::exclude::names;
 use crate::domain::facts::RunFacts;
@@ -58,7 +59,7 @@ impl FileMentions {
         if NO_WRITERS.contains(&name.as_str()) {
             return;
         }
-        let Value::Object(arguments) = arguments else { return };
+        let Value::Object(arguments) = told_arguments(arguments) else { return };
         for (_, value) in arguments.iter().filter(|(key, _)| !COMMANDS.contains(&key.as_str())) {
             texts(value, &mut |text| self.written.extend(paths_in(text).map(str::to_owned)));
         }

@@ -12,13 +12,15 @@ use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::redaction::Redactor;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
+use crate::git::sandbox_git::SandboxGit;
 use crate::store::journal_file::{self, FileJournal};
 use crate::store::port::LeaseKey;
 use crate::store::run_dir::RunDir;
 use crate::store::seal_index::SealIndex;
 use crate::sys::clock::Clock;
-use crate::sys::files;
+use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
+use crate::sys::paths::AbsPath;
 
 /// How long another process that ends runs is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,6 +32,15 @@ pub enum RunState {
     Running,
     /// It ended, and everything that it leaves is written.
     Ended,
+}
+
+/// Removes a dead run's sandbox. What its programs had put aside in their own git directory stays for the run that comes after it.
+fn remove_sandbox(dir: &RunDir, facts: &RunFacts) -> Result<(), FileError> {
+    let branches = facts.lease.iter().flat_map(|lease| [&lease.branch, &lease.origin.branch]);
+    match AbsPath::new(dir.sandbox()).map(|folder| SandboxGit::of(&folder)) {
+        Ok(own) if own.holds_more(&branches.collect::<Vec<_>>()) => own.remove_all_else(),
+        _ => files::remove_dir(&dir.sandbox()).map(drop),
+    }
 }
 
 /// Gives the facts of a run and whether it is over: one whose process is gone gets the end and the files that it could not write itself;
@@ -146,7 +157,7 @@ pub fn finalise(dir: &RunDir, clock: &Clock, key: Option<&Path>) -> Result<(), J
         journal.append(Event::RunEnded { stop: published_end(&known).unwrap_or_else(interrupted) })?;
     }
     // What its programs were given may have content that must not stay, such as files of the user's home.
-    if let Err(error) = files::remove_dir(&dir.sandbox()) {
+    if let Err(error) = remove_sandbox(dir, &known) {
         tracing::warn!(%error, "the private folder of a dead run's programs stays");
     }
     if known.sealed.is_none() {

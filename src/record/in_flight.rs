@@ -49,6 +49,7 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
                     cost_source: CostSource::Unknown,
                     stop_reason: None,
                     http_status: None,
+                    broke_off: false,
                     fingerprint: sent.request_hash.clone(),
                 };
                 let entry =

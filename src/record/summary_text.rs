@@ -1,8 +1,5 @@
 //! Facts of a run in sentences for people: who or what intervened, how a claim was proven, how to go on.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::constraint::ConstraintKind;
 pub use crate::domain::count::counted;
@@ -15,7 +12,10 @@ use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::trace::SuspendedProposal;
 use crate::domain::untrusted::visible;
+use std::collections::BTreeMap;
 
+/// What becomes of an end that says nothing of the issue.
+const BY_ITSELF: &str = "A daemon that made this run goes on with it by itself after a pause.";
 /// Lines of a red verify command's output that people are shown at once.
 const RED_LINES: usize = 10;
 /// Most characters of a command that stand in a sentence.
@@ -255,14 +255,18 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::BranchMoved => format!(
             "Run again: {again}; it begins with what the branch has on the remote now. What this run made stays on the ref named above."
         ),
-        StopDetail::AuthError => format!("Check the provider's key (`agentd doctor`), then go on: {resume}."),
+        StopDetail::AuthError => {
+            format!("Check the provider's key (`agentd doctor`), then go on: {resume}. {BY_ITSELF}")
+        }
         StopDetail::QuotaExceeded => {
             format!(
-                "Raise the provider's quota, or add another target to `session.targets`, then go on: {resume}."
+                "Raise the provider's quota, or add another target to `session.targets`, then go on: {resume}. {BY_ITSELF}"
             )
         }
         StopDetail::LlmUnavailable => {
-            format!("Wait until the provider answers again, or add another target, then go on: {resume}.")
+            format!(
+                "Wait until the provider answers again, or add another target, then go on: {resume}. {BY_ITSELF}"
+            )
         }
         StopDetail::PolicyDenied => format!(
             "See the refused call in `agentd runs events {}`; allow it in the policy if it should be, then go on: {resume}.",
@@ -277,6 +281,13 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
                  this run does so when its label is put on again."
             )
         }
+        _ if facts.end.as_ref().is_some_and(|end| facts.is_unpublished_for_now(end)) => {
+            format!("The work is done and not published: {resume} publishes it without asking the model.")
+        }
+        _ if facts.is_unpublished() => format!(
+            "The work is done and not published: {resume} publishes it without asking the model. A daemon that made this run does so \
+             when its label is put on again."
+        ),
         _ => format!("Run again: {again}; the branch is continued."),
     };
     steps.push(step);
@@ -315,15 +326,7 @@ fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         if *effect == Effect::Push
             && let Some(mapping) = &run.mapping
         {
-            let mut step = String::new();
-            let _infallible = write!(
-                step,
-                "The work is on the local branch `{}`; publish it with `git push REMOTE {}`, or run again: {}.",
-                mapping.branch,
-                mapping.branch,
-                again(run)
-            );
-            steps.push(step);
+            steps.push(format!("The work is on the local branch `{}`.", mapping.branch));
         }
     }
     steps

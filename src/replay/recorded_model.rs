@@ -11,7 +11,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus, CostSource};
 use crate::domain::message::{Message, ToolCall};
 use crate::domain::trace::{Item, ItemRole, RecordText};
-use crate::engine::model::{ModelError, ModelErrorClass, ModelReply, ReplyStop};
+use crate::engine::model::{ModelError, ModelErrorClass, ModelReply, ReplyStop, Spent};
 use crate::store::run_dir::RunDir;
 
 /// One answer, or why there was none.
@@ -103,23 +103,30 @@ pub(super) fn answers(
     let of_session = session.to_string();
     let mut answers = VecDeque::new();
     for entry in facts.ledger.iter().filter(|entry| entry.txn_id == of_session) {
-        let AccountingKind::Llm { tokens, cost_usd, cost_source, stop_reason, http_status, .. } = &entry.what
+        let AccountingKind::Llm {
+            tokens, cost_usd, cost_source, stop_reason, http_status, broke_off, ..
+        } = &entry.what
         else {
             continue;
         };
+        let reported = cost_usd.filter(|_| *cost_source == CostSource::Reported);
         let refused = rejected.get(&(session, entry.turn, entry.attempt.unwrap_or(1)));
         let refused = refused.filter(|reply| reply.reason != "invalid_reply");
         let mut reply = match (refused, entry.status) {
             (Some(refused), _) => refused_reply(refused),
             (None, AccountingStatus::Ok) => accepted.pop_front().unwrap_or_else(silence),
             (None, AccountingStatus::Failed) => {
-                let failed = failure(entry, *http_status);
+                let spent = match broke_off {
+                    true => Spent::Reply { usage: *tokens, cost: reported },
+                    false => Spent::Nothing,
+                };
+                let failed = failure(entry).map(|error| ModelError { status: *http_status, spent, ..error });
                 answers.extend(failed.map(|error| Given { answer: Err(error), accepted: false }));
                 continue;
             }
         };
         reply.usage = *tokens;
-        reply.cost = cost_usd.filter(|_| *cost_source == CostSource::Reported);
+        reply.cost = reported;
         if stop_reason.as_deref().is_some_and(was_cut) {
             reply.stop = ReplyStop::Length;
         }
@@ -170,7 +177,7 @@ fn was_cut(word: &str) -> bool {
 }
 
 /// Why an attempt gave nothing; `None` for one that was cancelled from outside.
-fn failure(entry: &AccountingEntry, status: Option<u16>) -> Option<ModelError> {
+fn failure(entry: &AccountingEntry) -> Option<ModelError> {
     let error = entry.error.as_deref()?;
     let (class, message) = error.split_once(": ").unwrap_or((error, error));
     let class = match class {
@@ -186,7 +193,7 @@ fn failure(entry: &AccountingEntry, status: Option<u16>) -> Option<ModelError> {
         "invalid_reply" => ModelErrorClass::InvalidReply,
         _ => return None,
     };
-    Some(ModelError { class, message: message.to_owned(), status })
+    Some(ModelError::new(class, message))
 }
 
 /// A value of the record, fetched where it is only pointed to.

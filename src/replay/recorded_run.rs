@@ -584,7 +584,7 @@ impl Model for RecordedModel {
             if mode == ReplayMode::Strict {
                 let message =
                     self.recorded_run.lacks("the record has no further reply of the model".to_owned());
-                return Err(ModelError { class: ModelErrorClass::BadRequest, message, status: None });
+                return Err(ModelError::new(ModelErrorClass::BadRequest, message));
             }
             self.recorded_run.models_asked.fetch_add(1, Ordering::Relaxed);
             self.live.complete(request).await

@@ -317,7 +317,13 @@ impl ExecAgent {
                 Ok(ToolOutput { text: said.text, exit_code, facts: Some(facts) })
             }
             Err(error) => {
-                let left = if changed { "it changed the worktree before" } else { "it changed nothing" };
+                let left = match changed {
+                    true => "it changed the worktree before",
+                    false if shared.sandbox.holds_more() => {
+                        "it changed no file, and left work in a stash or on a branch of its own"
+                    }
+                    false => "it changed nothing",
+                };
                 Err(ToolError::for_model(format!("{error}; {left}")))
             }
         }

@@ -15,6 +15,7 @@ use crate::domain::agent_program::AgentProgram;
 use crate::domain::egress::Egress;
 use crate::domain::event::Event;
 use crate::domain::flow::{Definition, Sandbox};
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::Origin;
 use crate::domain::redaction::Redactor;
 use crate::domain::sandbox::SandboxFacts;
@@ -24,6 +25,7 @@ use crate::git::GitError;
 use crate::git::program::Identity;
 use crate::git::remote::{Remote, RemoteAuth};
 use crate::git::sandbox_git::{Base, SandboxGit, Taken};
+use crate::git::sandbox_left::LeftRef;
 use crate::git::worktree::Worktree;
 use crate::proxy::ProxyError;
 use crate::proxy::meter::Meter;
@@ -50,6 +52,8 @@ pub struct RunSandbox {
     commands: EgressProxy,
     agents: Vec<EgressProxy>,
     git: Option<SandboxGit>,
+    /// The branches that are shown there.
+    shown: Vec<BranchName>,
     /// What the worktree's `.git` says.
     link: Option<Vec<u8>>,
     /// Cargo's home of the user, where the run has one of its own.
@@ -61,6 +65,8 @@ pub struct RunSandbox {
     told: Mutex<BTreeSet<(String, u16)>>,
     /// The policy refuses what an agent program did.
     refused: AtomicBool,
+    /// What programs left in their own git directory could not be kept elsewhere.
+    git_stays: AtomicBool,
 }
 
 /// What a run's sandbox is made for.
@@ -206,6 +212,7 @@ impl RunSandbox {
             let own = self.worktree.sandbox_git(&self.folder, identity, &base(origin, context)).await;
             let (git, readable) = own.map_err(|error| error.to_string())?;
             self.git = Some(git);
+            self.shown = vec![self.worktree.branch().clone(), origin.branch.clone()];
             objects = readable;
         }
         if mechanism.refuses() {
@@ -227,12 +234,14 @@ impl RunSandbox {
             commands: EgressProxy::closed(),
             agents: Vec::new(),
             git: None,
+            shown: Vec::new(),
             link: None,
             cargo: None,
             without: None,
             worktree: worktree.clone(),
             told: Mutex::default(),
             refused: AtomicBool::new(false),
+            git_stays: AtomicBool::new(false),
         }
     }
 
@@ -471,6 +480,31 @@ impl RunSandbox {
         }
     }
 
+    /// Keeps what programs left in their own git directory beside the branch on refs below `prefix`. The error is a sentence on why it
+    /// cannot be kept; the directory then stays.
+    pub async fn keep_left(&self, prefix: &str, origin: CommitId) -> Result<Vec<LeftRef>, String> {
+        let Some(own) = &self.git else { return Ok(Vec::new()) };
+        let kept = self.worktree.keep_left(own, prefix, &[origin]).await;
+        self.git_stays.store(kept.is_err(), Ordering::Relaxed);
+        kept
+    }
+
+    /// The operation of git that programs left half done in their own git directory.
+    pub fn unfinished(&self) -> Option<&'static str> {
+        self.git.as_ref()?.unfinished()
+    }
+
+    /// Where programs have their own git directory.
+    pub fn own_git(&self) -> Option<&AbsPath> {
+        self.git.as_ref().map(SandboxGit::dir)
+    }
+
+    /// Whether their git directory has branches or stashes beside what was shown there.
+    pub fn holds_more(&self) -> bool {
+        let shown: Vec<&BranchName> = self.shown.iter().collect();
+        self.git.as_ref().is_some_and(|own| own.holds_more(&shown))
+    }
+
     /// Shows programs the branch as it is after agentd committed there.
     pub async fn follow_branch(&self) -> Result<(), GitError> {
         match &self.git {
@@ -500,7 +534,12 @@ impl RunSandbox {
 
     /// Removes what only programs needed.
     pub fn close(&self) {
-        if let Err(error) = files::remove_dir(self.folder.as_path()) {
+        let stays = self.git.as_ref().filter(|_| self.git_stays.load(Ordering::Relaxed));
+        let removed = match stays {
+            Some(own) => own.remove_all_else(),
+            None => files::remove_dir(self.folder.as_path()).map(drop),
+        };
+        if let Err(error) = removed {
             tracing::warn!(%error, "the private folder of a run's programs stays");
         }
     }

@@ -257,9 +257,7 @@ impl Model for NoModel {
     ) -> futures::future::BoxFuture<'a, Result<ModelReply, ModelError>> {
         use crate::engine::model::ModelErrorClass;
         let class = ModelErrorClass::BadRequest;
-        Box::pin(async move {
-            Err(ModelError { class, message: "no model is configured".to_owned(), status: None })
-        })
+        Box::pin(async move { Err(ModelError::new(class, "no model is configured")) })
     }
 }
 

@@ -79,12 +79,20 @@ impl SealKey {
         }
     }
 
-    /// The same, made where it is missing. Of two that make it at once, one is kept.
+    /// The same, made where it is missing. Of two that make it at once, one is kept. One that others could only read, as after it was
+    /// put back from a copy without modes, is made its owner's alone.
     pub fn of_host_or_new(state: &Path) -> Result<Self, SealKeyError> {
+        let path = state.join(HOST_KEY);
+        if let Some(mode) = readable_by_others(&path) {
+            close(&path).map_err(|error| failed(&path, error.to_string()))?;
+            tracing::warn!(
+                "{} could be read by others (mode {mode:04o}); now it is yours alone (mode 0600)",
+                path.display()
+            );
+        }
         if let Some(key) = Self::of_host(state)? {
             return Ok(key);
         }
-        let path = state.join(HOST_KEY);
         let unmade = |what: &str| failed(&path, format!("cannot be made: {what}"));
         let pair = Ed25519KeyPair::generate().map_err(|_| unmade("no random numbers"))?;
         let der: Pkcs8V2Der<'_> = pair.as_der().map_err(|_| unmade("it cannot be written down"))?;
@@ -188,6 +196,32 @@ fn only_owners(path: &Path) -> Result<(), String> {
         0 => Ok(()),
         _ => Err("can be read by others; `chmod 600` it".to_owned()),
     }
+}
+
+/// The mode of this user's file that others may read and not change.
+#[cfg(unix)]
+pub fn readable_by_others(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    let meta = path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mode = meta.mode() & 0o777;
+    (mode & 0o077 != 0 && mode & 0o022 == 0).then_some(mode)
+}
+
+/// Rights of others are not known here.
+#[cfg(not(unix))]
+pub fn readable_by_others(_path: &Path) -> Option<u32> {
+    None
+}
+
+#[cfg(unix)]
+fn close(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+}
+
+#[cfg(not(unix))]
+fn close(_path: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(not(unix))]

@@ -615,7 +615,7 @@ async fn i51_why_gives_every_rules_answer_and_the_schedulers_own_reason() {
         (IssueRef { repo: yard.watched().name, number: 1 }, report.waiting[0].1.clone())
     );
     assert_eq!(report.waiting[0].1.code(), "blocked_by_open");
-    assert_eq!(verdicts.len(), 19, "all are asked");
+    assert_eq!(verdicts.len(), 20, "all are asked");
     let codes = why(2)
         .await
         .into_iter()

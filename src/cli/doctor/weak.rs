@@ -15,7 +15,7 @@ use crate::engine::shared_cap::SharedCap;
 use crate::github::Viewer;
 use crate::repository::managed;
 use crate::sandbox::run_sandbox;
-use crate::store::seal_key::SealKey;
+use crate::store::seal_key::{self, SealKey};
 use crate::sys::clock::Clock;
 use crate::sys::paths::AbsPath;
 use crate::sys::private_place;
@@ -36,7 +36,7 @@ pub fn state(context: &Context) -> Finding {
     };
     match private_place::fault(dir.as_path()) {
         None => match unreadable_spending(context, &dir).or_else(|| unusable_key(&dir)) {
-            None => Finding::ok(what, format!("{dir} is yours alone")),
+            None => shown_key(&dir).unwrap_or_else(|| Finding::ok(what, format!("{dir} is yours alone"))),
             Some((error, remedy)) => Finding::problem(what, error, remedy),
         },
         Some(fault) if fault.is_mended_by_mode() => Finding::warning(
@@ -59,8 +59,23 @@ fn unreadable_spending(context: &Context, dir: &AbsPath) -> Option<(String, Stri
     Some((error.to_string(), remedy))
 }
 
+/// The host's key where others may read it: whoever has it could sign in agentd's place.
+fn shown_key(dir: &AbsPath) -> Option<Finding> {
+    let key = dir.as_path().join(seal_key::HOST_KEY);
+    let mode = seal_key::readable_by_others(&key)?;
+    let problem = format!("{} can be read by others (mode {mode:04o})", key.display());
+    Some(Finding::warning(
+        "state",
+        problem,
+        format!("chmod 600 {}; the next run does it, too", key.display()),
+    ))
+}
+
 /// Why this host's key cannot sign what runs leave, and what helps: they are sealed without a signature then.
 fn unusable_key(dir: &AbsPath) -> Option<(String, String)> {
+    if seal_key::readable_by_others(&dir.as_path().join(seal_key::HOST_KEY)).is_some() {
+        return None;
+    }
     let error = SealKey::of_host(dir.as_path()).err()?;
     let remedy = format!("chmod 600 {}, or put it back from a backup", error.path.display());
     Some((format!("{error}; runs are not signed, and those that were cannot be verified"), remedy))

@@ -5,6 +5,7 @@
 
 pub mod fold;
 pub mod given_up;
+mod left_in_git;
 pub mod new_files;
 pub mod others;
 pub mod review;
@@ -51,7 +52,11 @@ pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, Journal
     // The tools are closed and the programs have ended. What the next look finds is what is judged and published.
     workspace.worktree.nothing_runs();
     let summary = report::summary(&run.journal.facts(), &worked.stop);
-    let refused = match keep(run, &workspace.worktree, &summary).await {
+    let kept = match left_in_git::look(run, workspace).await {
+        Ok(()) => keep(run, &workspace.worktree, &summary).await,
+        Err(stop) => Err(stop.into()),
+    };
+    let refused = match kept {
         // What conflicts with others' commits is not tried twice.
         Ok(()) if worked.stop.detail == StopDetail::BranchMoved => {
             return Ok(Committed { worked, has_tree: true });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::config::config_file::CommitTable;
+use crate::domain::call_text::told_arguments;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::name::CommitId;
@@ -299,7 +300,7 @@ fn approved(facts: &RunFacts) -> BTreeSet<String> {
     let path = |event: &Event| match event {
         Event::ItemRecorded { item, .. } => match item.as_ref() {
             Item::ToolCallItem { call_id, arguments, .. } if calls.contains(call_id.as_str()) => {
-                let path = arguments.get("path")?.as_str()?;
+                let path = told_arguments(arguments).get("path")?.as_str()?;
                 Some(path.trim_start_matches("./").to_owned())
             }
             _ => None,

@@ -8,7 +8,7 @@ use agentd::domain::issue::ObjectiveSource;
 use agentd::domain::run::RunId;
 use agentd::domain::stop::{Stop, StopDetail};
 
-use super::{Yard, codes, ended, issue};
+use super::{Yard, codes, ended, issue, refused};
 
 async fn two() -> Yard {
     let asked = "labels = [\"agentd\"]";
@@ -30,6 +30,9 @@ async fn held_back_and_gone_on_with(yard: &Yard, end: RunSummary, code: &str, pa
     yard.clock.advance(pause - Duration::from_secs(5));
     yard.once(ended(StopDetail::Completed)).await;
     assert_eq!(yard.started(), [1], "the pause holds");
+    let status =
+        std::fs::read_to_string(yard.home.path().join("daemon/status.json")).unwrap_or_default();
+    assert!(status.contains("is gone on with by itself at"), "{status}");
     yard.clock.advance(Duration::from_secs(10));
     for _ in 0..4 {
         yard.once(ended(StopDetail::Completed)).await;
@@ -54,6 +57,24 @@ async fn a_model_that_does_not_answer_holds_the_queue_back_for_a_while() {
 }
 
 #[tokio::test]
+async fn what_people_brought_to_its_end_during_a_pause_is_not_begun_again() {
+    let yard = two().await;
+    for _ in 0..2 {
+        yard.once(ended(StopDetail::LlmUnavailable)).await;
+    }
+    assert_eq!((yard.started(), yard.labels(1)), (vec![1], vec!["agentd:failed".to_owned()]));
+    // As by `agentd runs resume` at a terminal.
+    yard.sim.remove_label(super::REPO, 1, "agentd:failed", "mia");
+    yard.sim.add_label(super::REPO, 1, "agentd:done", "mia");
+    yard.clock.advance(Duration::from_secs(65));
+    for _ in 0..3 {
+        yard.once(ended(StopDetail::Completed)).await;
+    }
+    assert_eq!((yard.started(), yard.labels(1)), (vec![1, 2], vec!["agentd:done".to_owned()]));
+    yard.violations();
+}
+
+#[tokio::test]
 async fn the_money_of_the_day_holds_the_queue_back_until_midnight() {
     let yard = two().await;
     let message = "The budget of $1.00 a day (UTC) does not cover the next request.";
@@ -74,6 +95,40 @@ async fn a_state_directory_that_cannot_be_read_holds_the_queue_back_for_a_while(
     let yard = two().await;
     let end = ended(StopDetail::OutputWriteFailed);
     held_back_and_gone_on_with(&yard, end, "state_unusable", Duration::from_secs(60)).await;
+}
+
+#[tokio::test]
+async fn what_two_issues_end_for_is_of_the_host_and_no_third_one_meets_it() {
+    let asked = "labels = [\"agentd\"]";
+    for (end, first, second) in [
+        (refused(StopDetail::ConfigInvalid), "agentd:attention", vec!["agentd", "agentd:queued"]),
+        (ended(StopDetail::McpUnavailable), "agentd:failed", vec!["agentd:failed"]),
+    ] {
+        let mut yard =
+            Yard::new(&(issue("One", asked) + &issue("Two", asked) + &issue("Three", asked))).await;
+        yard.limits.all = 1;
+        let mut report = yard.once(end.clone()).await;
+        for _ in 0..3 {
+            report = yard.once(end.clone()).await;
+        }
+        assert_eq!(yard.started(), [1, 2], "{report:?}");
+        assert!(codes(&report).contains(&(3, "host_not_ready")), "{report:?}");
+        assert_eq!(
+            (yard.labels(1), yard.labels(2)),
+            (vec![first.to_owned()], second.iter().map(|&one| one.to_owned()).collect())
+        );
+        assert_eq!(yard.labels(3), ["agentd", "agentd:queued"]);
+        yard.clock.advance(Duration::from_secs(65));
+        for _ in 0..6 {
+            yard.once(ended(StopDetail::Completed)).await;
+        }
+        assert_eq!(
+            (yard.labels(2), yard.labels(3)),
+            (vec!["agentd:done".to_owned()], vec!["agentd:done".to_owned()])
+        );
+        assert_eq!(yard.labels(1), [first], "what one issue met may be its own");
+        yard.violations();
+    }
 }
 
 #[tokio::test]

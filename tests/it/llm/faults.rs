@@ -1,7 +1,8 @@
 //! What goes wrong on every wire: limits, cuts, garbage, silence, endless replies.
 
 use agentd::config::ProviderKind;
-use agentd::engine::model::{Model, ModelErrorClass as Class};
+use agentd::domain::message::TokenUsage;
+use agentd::engine::model::{Model, ModelErrorClass as Class, ReplyStop, Spent};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
@@ -78,6 +79,56 @@ async fn errors_inside_a_stream_keep_their_class() {
     stream.push(json!({ "error": { "code": 429, "message": "upstream limit" }, "choices": [] }));
     let error = ask(ProviderKind::Openai, Answer::Pieces(chunks(&stream)), true).await.unwrap_err();
     assert_eq!(error.class, Class::RateLimited { retry_after: None });
+}
+
+#[tokio::test]
+async fn what_a_reply_that_cannot_be_used_had_cost_is_told_on_every_wire() {
+    let told = |input, output| Spent::Reply { usage: Some(TokenUsage::new(input, output, 0, 0)), cost: None };
+    let unknown = Spent::Reply { usage: None, cost: None };
+    let error = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
+    let start = json!({ "type": "message_start", "message": { "model": "m", "content": [], "usage": { "input_tokens": 9 } } });
+    let odd = json!({ "type": "message_delta", "delta": {}, "usage": { "input_tokens": -5, "output_tokens": 2.0 } });
+    let nameless = json!({ "choices": [{ "message": { "tool_calls": [{ "function": { "arguments": "{}" } }] } }],
+        "usage": { "prompt_tokens": 9, "completion_tokens": 1 } });
+    let usage = json!({ "input_tokens": 9, "output_tokens": 1 });
+    let failed = json!({ "type": "response.failed", "response": { "status": "failed", "error": { "message": "no" }, "usage": usage } });
+    let malformed = json!({ "candidates": [{ "finishReason": "MALFORMED_FUNCTION_CALL" }],
+        "usageMetadata": { "promptTokenCount": 9, "candidatesTokenCount": 1 } });
+    let stream = |list: &[Value]| Answer::Pieces(events(list));
+    let begun = stream(&responses_stream()[..3]);
+    let table = [
+        (ProviderKind::Anthropic, stream(&[start.clone(), error.clone()]), true, told(9, 0)),
+        (ProviderKind::Anthropic, stream(&[start, odd, error.clone()]), true, told(9, 2)),
+        (ProviderKind::Anthropic, stream(&[error]), true, Spent::Nothing),
+        (ProviderKind::Openai, whole(nameless), false, told(9, 1)),
+        (ProviderKind::Openai, Answer::Cut(chunks(&openai_stream())[..3].to_vec()), true, unknown),
+        (ProviderKind::OpenaiResponses, stream(&[failed]), true, told(9, 1)),
+        (ProviderKind::OpenaiResponses, begun, true, unknown),
+        (ProviderKind::Gemini, whole(malformed), false, told(9, 1)),
+        (ProviderKind::Gemini, whole(json!({ "candidates": [] })), false, Spent::Nothing),
+    ];
+    for (row, (kind, answer, stream, spent)) in table.into_iter().enumerate() {
+        let error = ask(kind, answer, stream).await.unwrap_err();
+        assert_eq!(error.spent, spent, "row {row}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_the_limit_cut_before_its_arguments_has_none_on_every_wire() {
+    let anthropic = json!({ "type": "message", "content": [{ "type": "tool_use", "id": "a", "name": "wipe", "input": {} }], "stop_reason": "max_tokens" });
+    let openai = json!({ "choices": [{ "finish_reason": "length", "message": { "tool_calls": [
+        { "id": "a", "function": { "name": "wipe", "arguments": "" } }] } }] });
+    let responses = json!({ "status": "incomplete", "incomplete_details": { "reason": "max_output_tokens" },
+        "output": [{ "type": "function_call", "call_id": "a", "name": "wipe", "arguments": "", "status": "incomplete" }] });
+    for (kind, reply) in [
+        (ProviderKind::Anthropic, anthropic),
+        (ProviderKind::Openai, openai),
+        (ProviderKind::OpenaiResponses, responses),
+    ] {
+        let reply = ask(kind, whole(reply), false).await.unwrap();
+        let arguments = reply.tool_calls[0].arguments.as_str();
+        assert_eq!((reply.stop, arguments), (ReplyStop::Length, ""), "{kind:?}");
+    }
 }
 
 #[tokio::test]

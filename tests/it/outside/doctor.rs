@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use agentd::sim::{ReplyFile, Scenario};
 use serde_json::{Value, json};
 
-use super::world::{DEMO, GREEN, TOKEN, World};
+use super::world::{DEMO, GREEN, TOKEN, World, text};
 
 /// The reply to doctor's smallest request.
 pub fn answers() -> ReplyFile {
@@ -195,7 +195,8 @@ async fn doctor_finds_out_each_right_by_the_request_that_needs_it() {
 /// As after a loss of power, and after a backup was put back without its modes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_others_can_read_and_a_damaged_file_of_what_was_spent_today_are_named() {
-    let world = World::new(1).await;
+    let world = World::of(2, |scenario| scenario.model.replies.push(answers())).await;
+    world.verify(GREEN);
     assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
     let key = world.dir.path().join("state/seal.key");
     let mode = |mode| std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -203,10 +204,24 @@ async fn a_key_that_others_can_read_and_a_damaged_file_of_what_was_spent_today_a
     let (code, told) = world.json(&["doctor"]).await;
     let (state, words) = of(&told, "state")[0].clone();
     assert!(
+        code == Some(0) && state == "warning" && words.contains("seal.key can be read by others (mode 0644)"),
+        "{told:#}"
+    );
+    // Others could have put another in its place.
+    mode(0o666);
+    let (code, told) = world.json(&["doctor"]).await;
+    let (state, words) = of(&told, "state")[0].clone();
+    assert!(
         code == Some(1) && state == "problem" && words.contains("seal.key: can be read by others"),
         "{told:#}"
     );
-    mode(0o600);
+    mode(0o644);
+    let mut again = world.command_in(&["run", "--issue", "7"]);
+    let done = tokio::task::spawn_blocking(move || again.output().unwrap()).await.unwrap();
+    assert!(text(&done.stderr).contains("now it is yours alone (mode 0600)"), "{}", text(&done.stderr));
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let (code, told) = world.json(&["runs", "verify", "latest"]).await;
+    assert_eq!((code, &told["proof"]["signature"]), (Some(0), &json!("valid")), "{told:#}");
     let spend = world.dir.path().join("state/spend");
     for file in std::fs::read_dir(&spend).unwrap() {
         std::fs::write(file.unwrap().path(), "").unwrap();

@@ -217,6 +217,28 @@ async fn a_pull_request_that_is_closed_while_no_daemon_runs_is_noticed_by_the_ne
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_request_that_is_closed_and_opened_again_is_followed_as_before() {
+    let (world, daemon, pull) = delivered(2, "").await;
+    world.sim.close_issue("demo/shop", pull, "ada");
+    until("it is over", || world.labels() == ["agentd:failed"]).await;
+    assert!(world.sim.edit_issue("demo/shop", pull, |issue| issue.open = true));
+    until("as before", || world.labels() == ["agentd:done"]).await;
+    let before = asked(&world);
+    check(&world, "run", "lint", "failure", "cart.sh:14: trailing space");
+    until("a follow-up run", || asked(&world) > before).await;
+    until("done again", || world.labels() == ["agentd:done"]).await;
+    // What people say with the label while it is closed stands.
+    world.sim.close_issue("demo/shop", pull, "ada");
+    until("it is over", || world.labels() == ["agentd:failed"]).await;
+    world.sim.remove_label("demo/shop", 7, "agentd:failed", "ada");
+    assert!(world.sim.edit_issue("demo/shop", pull, |issue| issue.open = true));
+    looked_at_again(&world, 2).await;
+    assert_eq!(world.labels(), Vec::<String>::new());
+    daemon.stop().await;
+    world.finish().await;
+}
+
 /// The conflict that a model finds when somebody else changes the same line, and how it resolves it.
 async fn contested(rounds: usize) -> World {
     World::of(rounds, |scenario| {

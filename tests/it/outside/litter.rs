@@ -94,6 +94,9 @@ async fn a_folder_of_such_a_name_that_has_files_of_the_repository_is_its_own() {
     assert!(!files.contains("dist/app.js"), "{files}");
     let told = warning(&output, "kept_out").unwrap_or_else(|| panic!("not without a word: {output:#}"));
     assert!(told.contains("`dist/app.js`") && told.contains("commit.exclude"), "{told}");
+    // Git sees no change in such a file, so the worktree may go once the branch is merged.
+    let kept = world.git(&world.shop(), &["show", "refs/agentd/left/feature/issue-7:dist/app.js"]).await;
+    assert!(!kept.is_empty() && told.contains("refs/agentd/left/feature/issue-7"), "{told}");
     world.finish().await;
 }
 
@@ -165,6 +168,29 @@ async fn a_binary_or_large_file_that_a_command_made_is_committed_only_where_the_
     let moved = world.shop().join(".git/worktrees/issue-7/agentd-left");
     let moved = std::fs::read_dir(moved).unwrap().next().unwrap().unwrap().path();
     assert_eq!(std::fs::metadata(moved.join("huge.img")).unwrap().len(), 70_000_000);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_that_the_agent_itself_wrote_is_its_work_whatever_the_report_says() {
+    // Longer than what a record holds inline, so that the record points to it.
+    let content = format!("{}\u{0}\n", "long line of a generated file\n".repeat(4_000));
+    let replies = vec![
+        calls(&[("write_file", json!({ "path": "gen/data.js", "content": content }))]),
+        reports("Written.", json!([])),
+    ];
+    let world = solo(replies, Some(ALLOW), "").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(warning(&output, "left_out"), None, "{output:#}");
+    assert!(committed(&world).await.contains("gen/data.js"), "{output:#}");
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    assert!(!report.contains("by a command"), "{report}");
+    let (_, log) = world.json(&["runs", "events", "latest"]).await;
+    assert!(
+        log.to_string().contains(r#""short":{"path":"gen/data.js"}"#),
+        "what it is about stands in the record"
+    );
     world.finish().await;
 }
 

@@ -3,6 +3,7 @@
 use agentd::sim::world::FieldContent;
 use serde_json::{Value, json};
 
+use super::daemons::{slow_model, until};
 use super::world::World;
 
 const REPO: &str = "demo/shop";
@@ -145,6 +146,49 @@ async fn an_issue_whose_work_is_not_merged_keeps_the_commit_that_it_started_from
     world.git(&world.shop().join(".worktrees/issue-7"), &["checkout", "-q", "--", "."]).await;
     let (_, plan) = planned(&world, &[]).await;
     assert_eq!(plan["origin"]["commit"], moved, "{plan:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_origin_branch_that_is_renamed_while_a_run_works_is_named_and_followed_and_the_work_published() {
+    let world = World::new(1).await;
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    slow_model(&world, 1, 3_000);
+    let renamed = async {
+        until("it works", || world.sim.model_requests().len() >= 2).await;
+        world.git(&git_dir, &["branch", "-q", "-m", "develop", "trunk"]).await;
+    };
+    let ((code, first), ()) = futures::future::join(world.json(&["run", "--issue", "7"]), renamed).await;
+    assert_eq!((code, &first["stop_detail"]), (Some(1), &json!("github_error")), "{first:#}");
+    let told = world.sim.issue(REPO, 7).unwrap().comments[0].body.clone();
+    for words in ["does not exist any more", "develop", "runs resume", "without asking the model"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let asked = world.sim.model_requests().len();
+    let refused = async |more: &[&str], words: &[&str]| {
+        let mut args = vec!["run", "--issue", "7"];
+        args.extend(more);
+        let (code, output) = world.json(&args).await;
+        assert_eq!((code, &output["stop_detail"]), (Some(4), &json!("origin_missing")), "{output:#}");
+        let told = output.to_string().replace("\\\"", "\"");
+        words.iter().for_each(|words| assert!(told.contains(words), "{words}: {told}"));
+    };
+    refused(&[], &["\"develop\"", "mapped to", "renamed"]).await;
+    refused(&["--origin", "nowhere"], &["\"develop\"", "\"nowhere\""]).await;
+    let tree = world.git(&git_dir, &["rev-parse", "trunk^{tree}"]).await;
+    let commit = world.git(&git_dir, &["commit-tree", tree.trim(), "-m", "Another history"]).await;
+    world.git(&git_dir, &["branch", "-q", "other", commit.trim()]).await;
+    refused(&["--origin", "other"], &["\"other\"", "does not have the commit"]).await;
+    world.sim.set_field(REPO, 7, "base_branch", text("trunk"));
+    let run = first["run_id"].as_str().unwrap();
+    let (code, second) = world.json(&["runs", "resume", run]).await;
+    assert_eq!(code, Some(0), "{second:#}");
+    assert_eq!(world.sim.model_requests().len(), asked, "it was paid for once");
+    assert_eq!(second["mapping"]["origin"]["branch"], "trunk", "{second:#}");
+    assert!(second["warnings"].to_string().contains("the mapping follows the issue field"), "{second:#}");
+    let pulls = world.sim.pulls(REPO);
+    assert_eq!(pulls.len(), 1);
+    assert!(pulls[0].pull.as_ref().is_some_and(|pull| pull.base == "trunk"), "{pulls:?}");
     world.finish().await;
 }
 

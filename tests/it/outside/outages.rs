@@ -1,9 +1,11 @@
 //! GitHub in trouble: what is wrong is said, nothing is concluded from it, and when it is over the work goes on.
 
+use std::process::Command;
+
 use agentd::sim::FaultFile;
 use serde_json::{Value, json};
 
-use super::daemons::{Running, until, until_or};
+use super::daemons::{Running, slow_model, until, until_or};
 use super::world::World;
 
 fn status(world: &World) -> Value {
@@ -55,7 +57,7 @@ async fn i50_whatever_github_answers_is_said_and_when_it_is_over_the_issue_is_wo
 #[tokio::test(flavor = "multi_thread")]
 async fn i50_a_label_taken_off_is_not_concluded_from_a_list_that_could_not_be_read() {
     let world = World::new(1).await;
-    super::daemons::slow_model(&world, 1, 4_000);
+    slow_model(&world, 1, 4_000);
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     let daemon = Running::start(&world, &[]);
     until("work", || world.sim.model_requests().len() >= 2).await;
@@ -202,7 +204,7 @@ async fn a_killed_run_of_the_command_line_no_longer_shows_as_working_after_the_n
             issues.push(other);
         })
         .await;
-        super::daemons::slow_model(&world, 0, 60_000);
+        slow_model(&world, 0, 60_000);
         let mut run = world.command_in(&["run", "--issue", "7"]).spawn().unwrap();
         until("it works", || world.sim.model_requests().len() == 1 && world.labels() == ["agentd:running"])
             .await;
@@ -252,4 +254,34 @@ async fn a_killed_run_of_the_command_line_no_longer_shows_as_working_after_the_n
         assert_eq!(world.sim.issue("demo/shop", 7).unwrap().comments.len(), 1);
         world.sim.shutdown().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_copy_of_the_state_directory_takes_nothing_back_from_the_issue() {
+    let world = World::new(1).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    slow_model(&world, 1, 4_000);
+    let daemon = Running::start(&world, &[]);
+    until("it works", || world.sim.model_requests().len() >= 2).await;
+    let copied = Command::new("cp").args(["-a", "state", "older"]).current_dir(world.dir.path()).status();
+    assert!(copied.unwrap().success());
+    until("done", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    let said = || world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+    let before = said();
+    std::fs::remove_dir_all(world.dir.path().join("state")).unwrap();
+    let moved = Command::new("mv").args(["older", "state"]).current_dir(world.dir.path()).status();
+    assert!(moved.unwrap().success());
+    let lists = || world.sim.requests().iter().filter(|asked| asked.target.contains("/issues?")).count();
+    let seen = lists();
+    let daemon = Running::start(&world, &[]);
+    until("three polls", || lists() >= seen + 3).await;
+    let out = daemon.stop().await;
+    let log = super::world::text(&out.stderr);
+    assert!(log.contains("the issue is left as it is"), "{log}");
+    assert_eq!((world.labels(), said()), (vec!["agentd:done".to_owned()], before), "{log}");
+    let (_, run) = world.json(&["runs", "show", "latest"]).await;
+    assert_eq!(run["stop_detail"], "interrupted", "{run:#}");
+    assert_eq!(world.sim.pulls("demo/shop").len(), 1);
+    world.finish().await;
 }

@@ -2,7 +2,7 @@
 
 use agentd::domain::canonical::sha256_hex;
 use agentd::domain::event::Event;
-use agentd::domain::message::Message;
+use agentd::domain::message::{Message, TokenUsage};
 use agentd::domain::money::Money;
 use agentd::engine::model::ModelReply;
 use serde_json::{Value, json};
@@ -173,4 +173,21 @@ async fn d87_a_session_sets_each_requests_worst_case_aside_and_settles_it() {
         cap.used(now).unwrap() > before + Money::from_micros(32_000),
         "the longest reply alone is that much"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_072_c_069_what_a_reply_that_broke_off_had_cost_is_counted_and_ends_the_run_at_its_cap() {
+    let dear = |tokens| Line::BreaksOff(Some(TokenUsage::new(tokens, 1, 0, 0)));
+    let ran = World::new(vec![dear(100_000), report("ok")]).run().await;
+    assert_eq!(ran.detail(), "completed");
+    let lines = ledger(&ran);
+    assert_eq!((&lines[0]["status"], &lines[0]["brokeOff"]), (&json!("failed"), &json!(true)), "{lines:#?}");
+    assert_eq!(lines[0]["tokens"]["inputTokens"], 100_000, "{lines:#?}");
+    assert!(ran.outcome.cost > Money::from_micros(100_000), "{:?}", ran.outcome.cost);
+    // What nobody has counted is unknown, and counts as estimated.
+    let ran = World::new(vec![Line::BreaksOff(None), report("ok")]).run().await;
+    assert!(ran.outcome.cost_unknown);
+    assert!(ledger(&ran)[0]["estimated"].is_object(), "{:#?}", ledger(&ran));
+    let ran = World::new(vec![dear(4_000_000)]).run().await;
+    assert_eq!((ran.detail(), ran.requests.len()), ("max_cost", 1));
 }

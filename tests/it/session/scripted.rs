@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agentd::domain::message::{Message, TokenUsage, ToolCall};
-use agentd::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop};
+use agentd::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop, Spent};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -18,6 +18,8 @@ use super::world::SECRET;
 pub enum Line {
     Reply(ModelReply),
     Fail(ModelErrorClass, Option<u16>),
+    /// A reply that breaks off, after the provider had said this of it.
+    BreaksOff(Option<TokenUsage>),
     /// Never answers.
     Hang,
     /// Answers after a while.
@@ -118,7 +120,11 @@ impl Model for ScriptedModel {
             match line.expect("the script has a line") {
                 Line::Reply(reply) => Ok(reply),
                 Line::Fail(class, status) => {
-                    Err(ModelError { class, message: format!("scripted, key {SECRET}"), status })
+                    Err(ModelError { status, ..ModelError::new(class, format!("scripted, key {SECRET}")) })
+                }
+                Line::BreaksOff(usage) => {
+                    let spent = Spent::Reply { usage, cost: None };
+                    Err(ModelError { spent, ..ModelError::new(ModelErrorClass::Server, "overloaded") })
                 }
                 Line::Hang => std::future::pending().await,
                 Line::Slow(wait, reply) => {

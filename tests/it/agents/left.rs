@@ -1,0 +1,107 @@
+//! What a program leaves in its own git directory: stashes and branches are kept, conflicts that are half worked out are not published.
+
+use serde_json::{Value, json};
+
+use super::bench::{FIX, fixer, no_sandbox, script};
+use crate::outside::daemons::until;
+use crate::outside::world::World;
+
+/// A program that puts a new file into a stash.
+const STASHES: &str = "echo mine > work.txt; git stash -q -u";
+
+async fn kept(world: &World, output: &Value, name: &str) -> String {
+    let run = output["run_id"].as_str().unwrap();
+    world.git(&world.shop(), &["show", &format!("refs/agentd/left/{run}/{name}")]).await
+}
+
+async fn runs(world: &World, text: &str) -> (Option<i32>, Value) {
+    let program = script(world, "program.sh", &format!("#!/bin/sh\ncat >/dev/null; {text}\n"));
+    fixer(world, "command", &json!({"argv": [program]}));
+    world.json(&["run", "--issue", "7", "--agent", "fixer"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_stashed_or_committed_beside_the_branch_is_kept_and_told() {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let wip = "git checkout -q -b wip && echo half > half.txt && git add half.txt && git commit -q -m half && git pack-refs --all \
+               && git checkout -q feature/issue-7";
+    let (code, output) = runs(&world, &format!("{STASHES}; {wip}; {FIX}; echo done")).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(kept(&world, &output, "stash/0^3:work.txt").await, "mine\n");
+    assert_eq!(kept(&world, &output, "heads/wip:half.txt").await, "half\n");
+    let warnings = output["warnings"].to_string();
+    assert!(
+        warnings.contains("a stash (refs/agentd/left/") && warnings.contains("the branch wip"),
+        "{warnings}"
+    );
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    assert_eq!(
+        agentd::sim::bare::file(&git_dir, "feature/issue-7", "half.txt"),
+        None,
+        "none of it is published"
+    );
+    // What is on the branch is nothing that was left.
+    let (code, output) = runs(&world, "echo more >> README.md; git commit -q -a -m more; echo done").await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(!output["warnings"].to_string().contains("commits_left"), "{output:#}");
+    // It dies before it brings back what it stashed.
+    let (code, output) = runs(&world, &format!("{STASHES}; exit 7")).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("agent_cli_failed")), "{output:#}");
+    assert!(output.to_string().contains("left work in a stash"), "{output:#}");
+    assert_eq!(kept(&world, &output, "stash/0^3:work.txt").await, "mine\n");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_of_a_killed_run_had_stashed_is_kept_by_the_next_one() {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let program = script(
+        &world,
+        "program.sh",
+        &format!("#!/bin/sh\ncat >/dev/null; {STASHES}; echo on > .on; sleep 60\n"),
+    );
+    fixer(&world, "command", &json!({"argv": [program]}));
+    let mut command = world.command_in(&["run", "--issue", "7", "--agent", "fixer"]);
+    let mut killed = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let works = world.shop().join(".worktrees/issue-7/.on");
+    until("it has stashed", || works.exists()).await;
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let (_, first) = world.json(&["runs", "show", "latest"]).await;
+    assert_eq!(first["stop_detail"], "interrupted", "{first:#}");
+    let (code, second) = runs(&world, &format!("{FIX}; echo done")).await;
+    assert_eq!(code, Some(0), "{second:#}");
+    assert_eq!(kept(&world, &first, "stash/0^3:work.txt").await, "mine\n");
+    assert!(second["warnings"].to_string().contains("the killed run had put work aside"), "{second:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_that_a_program_leaves_half_done_is_not_published_with_its_markers() {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let commits = |text: &str| format!("echo {text} > both.txt; git add both.txt; git commit -q -m {text}");
+    let (theirs, ours) = (commits("theirs"), commits("ours"));
+    let merge = format!(
+        "git checkout -q -b x; {theirs}; git checkout -q feature/issue-7; {ours}; git merge x; echo done"
+    );
+    let (code, output) = runs(&world, &merge).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("git_error")), "{output:#}");
+    let told = output["error"].to_string();
+    assert!(told.contains("conflict markers are still in both.txt"), "{output:#}");
+    assert_eq!(world.sim.pulls("demo/shop").len(), 0);
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    assert_eq!(agentd::sim::bare::head(&git_dir, "feature/issue-7"), None);
+    world.finish().await;
+}
