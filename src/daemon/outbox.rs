@@ -137,6 +137,14 @@ impl Daemon {
         self.watch_of(&issue.repo)?.state.issues.get_mut(&issue.number)?.parked.as_mut()
     }
 
+    /// A person has nothing to do about the issue any more.
+    fn parked_is_over(&mut self, issue: &IssueRef) {
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
+            memory.parked = None;
+        }
+    }
+
     /// Notes what has to be written to an issue.
     pub(super) fn plan_outcome(
         &mut self,
@@ -181,9 +189,9 @@ impl Daemon {
             if self.troubles.rests(&format!("labels of {issue}")) {
                 continue;
             }
-            if let Err(error) =
-                write_outcome(&client, self.deps.state.store(), &issue, &wanted, &self.deps.labels).await
-            {
+            let written =
+                write_outcome(&client, self.deps.state.store(), &issue, &wanted, &self.deps.labels).await;
+            if let Err(error) = &written {
                 // That GitHub wants to be left alone is said by the poll.
                 if matches!(error.kind, ErrorKind::RateLimited { .. }) {
                     break;
@@ -195,6 +203,10 @@ impl Daemon {
             }
             if let Some(times) = self.troubles.over(&format!("labels of {issue}")) {
                 tracing::info!(%issue, times, "the issue's labels are settled now");
+            }
+            if let Ok(Some(became)) = written {
+                tracing::info!(%issue, became, "nobody is asked any more what is to become of it");
+                self.parked_is_over(&issue);
             }
             self.outcome_is_written(&issue);
             self.save();

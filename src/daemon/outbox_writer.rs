@@ -6,23 +6,22 @@ use super::snapshot::IssueRef;
 use super::state_format::PendingOutcome;
 use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::github::{Client, Error, ErrorKind};
-use crate::issue::{refusal_comment, status_comment};
+use crate::issue::{refusal_comment, status_comment, unwanted};
 use crate::store::Store;
 
-/// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
+/// Writes the comment of a refusal, then the labels. An issue that is gone needs neither; where that is certain, what became of
+/// it is given.
 pub(super) async fn write_outcome(
     client: &Client,
     store: &Arc<dyn Store>,
     issue: &IssueRef,
     wanted: &PendingOutcome,
     labels: &LabelsTable,
-) -> Result<(), Error> {
+) -> Result<Option<String>, Error> {
     let snapshot = match client.issue(&issue.repo, issue.number).await {
         Ok(snapshot) => snapshot,
-        Err(error)
-            if error.is_absent() || matches!(error.kind, ErrorKind::Moved | ErrorKind::IsPullRequest) =>
-        {
-            return Ok(());
+        Err(error) if error.is_not_here() || error.kind == ErrorKind::IsPullRequest => {
+            return Ok(unwanted::what_became(&error));
         }
         Err(error) => return Err(error),
     };
@@ -43,5 +42,6 @@ pub(super) async fn write_outcome(
         }
     }
     let (current, end) = (snapshot.issue.labels, (wanted.state, wanted.answers));
-    client.ensure_end_labels(&issue.repo, issue.number, current, end, labels).await
+    client.ensure_end_labels(&issue.repo, issue.number, current, end, labels).await?;
+    Ok(None)
 }
