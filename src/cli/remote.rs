@@ -4,7 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Env;
 use crate::domain::name::RepoName;
-use crate::git::GitProgram;
+use crate::git::{Checkout, GitError, GitProgram};
 use crate::sys::paths::AbsPath;
 
 /// A remote.
@@ -59,6 +59,13 @@ async fn default_branch(checkout: &AbsPath, env: &Env, remote: &str) -> Option<S
         [only] => Some((*only).to_owned()),
         _ => usual.map(str::to_owned),
     }
+}
+
+/// Why nobody can work in this folder where it is in a repository that has no main checkout.
+pub(super) async fn bare(folder: &AbsPath, env: &Env) -> Option<GitError> {
+    let git = GitProgram::new(env.all(), CancellationToken::new());
+    let error = Checkout::open(git, folder, false).await.err()?;
+    matches!(error, GitError::Bare { .. } | GitError::WorktreeOfBare { .. }).then_some(error)
 }
 
 /// What a git command that only reads prints, without the end of line; `None` if it fails or there is no git.

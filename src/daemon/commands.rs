@@ -16,10 +16,10 @@ use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::remark::{RemarkId, Standing};
-use crate::domain::stop::StopDetail;
 use crate::domain::text_revision::AskedHow;
 use crate::github::Error;
 use crate::issue::approval::{self, NewApproval};
+use crate::issue::unwanted;
 use crate::record::rendering;
 use crate::store::port::StoreError;
 
@@ -417,7 +417,7 @@ impl Daemon {
     async fn stop_for(&mut self, issue: &IssueRef, by: &AskedBy) -> String {
         let login = &by.login;
         if let Some(live) = self.supervisor.get(issue) {
-            live.control.stop(StopDetail::UserStop);
+            live.control.stop(unwanted::by_person());
             return format!(
                 "{login} asked the run to stop: an agent at work gives one last report and the run ends; a run whose agent is done \
                  finishes what is left (verify commands, push, pull request)."

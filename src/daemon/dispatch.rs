@@ -422,20 +422,10 @@ async fn pass_on(control: &RunHandle, stop: &StopHandle) -> std::convert::Infall
             control.shutdown.stopped().await;
         }
     }
-    let why = control.why();
-    stop.ask(Stop::new(why, reason(why)));
+    stop.ask(control.why());
     control.shutdown.aborted().await;
     stop.abort(Stop::new(StopDetail::UserAbort, "The run was told to end at once."));
     std::future::pending().await
-}
-
-fn reason(why: StopDetail) -> &'static str {
-    match why {
-        StopDetail::IssueClosed => "The issue was closed while the run worked on it.",
-        StopDetail::LabelRemoved => "The trigger label was taken off while the run worked on it.",
-        StopDetail::UserStop => "A person asked the run to stop.",
-        _ => "The daemon was told to stop.",
-    }
 }
 
 fn summary(walked: Finished) -> RunSummary {

@@ -20,9 +20,9 @@ use super::unread::List;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
-use crate::domain::stop::StopDetail;
 use crate::github::{Client, Error, ErrorKind, Fetched, Pull};
 use crate::issue::cut_off_runs::BegunBy;
+use crate::issue::unwanted;
 
 /// How often checks of a pull request are read. It is every second poll if that is more often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -239,7 +239,7 @@ impl Daemon {
                 if let Some(live) = self.supervisor.get(&issue) {
                     // What follows from it comes once the run has ended.
                     tracing::info!(%issue, merged, "the pull request is over: asking its follow-up run to stop");
-                    live.control.stop(StopDetail::UserStop);
+                    live.control.stop(unwanted::by_person());
                     continue;
                 }
                 self.drop_waiting(&issue).await;

@@ -85,10 +85,17 @@ impl Watch {
                 read
             }
         };
-        let mut from = From::Since(read.since, read.etag.as_deref());
-        let (mut next, mut newest, mut news, mut pages) = (String::new(), read.since, false, 0);
-        let mut unkept: Option<DateTime<Utc>> = None;
-        let etag = loop {
+        // Within a second that is too long for one look, it is read on from the page that was read last: pages move up where
+        // something of them is edited.
+        let mut stayed = self.stayed.get(&list.into()).cloned().unwrap_or_default();
+        let goes_on = !stayed.page.is_empty();
+        let mut from = match goes_on {
+            true => From::Next(&stayed.page),
+            false => From::Since(read.since, read.etag.as_deref()),
+        };
+        let (mut next, mut newest, mut pages) = (String::new(), read.since, 0);
+        let (mut news, mut unkept) = (stayed.news, stayed.unkept);
+        let (whole, etag) = loop {
             self.activity.requests += 1;
             let Fetched::Fresh(page, etag) = ears.client.written(&repo, list, from).await? else {
                 return Ok(());
@@ -102,22 +109,26 @@ impl Watch {
             match page.next {
                 Some(after) if pages < MOST_PAGES => next = after,
                 // The rest of a list that is too long comes with the next look.
-                Some(_) => break None,
-                None if pages == 1 => break etag,
-                None => break None,
+                Some(_) => break (false, None),
+                None if pages == 1 && !goes_on => break (true, etag),
+                None => break (true, None),
             }
             from = From::Next(&next);
         };
-        let whole = next.is_empty() || pages < MOST_PAGES;
         // What was written in the newest second may not be all of it yet.
         let over = ears.client.now().is_some_and(|now| now - newest > SECOND * 2);
         let since = match (whole, news) {
             // Once more, until it brings nothing new.
             (true, true) => newest - READ_TWICE,
             // A second that fills more than a page would be read again and again.
-            (true, false) if pages > 1 && over => newest + SECOND,
+            (true, false) if (pages > 1 || goes_on) && over => newest + SECOND,
             _ => newest,
         };
+        self.stayed.remove(&list.into());
+        if !whole && since == read.since {
+            stayed = Stayed { page: next, news, unkept };
+            self.stayed.insert(list.into(), stayed);
+        }
         // What an inbox did not take is read again. A list that is too long goes on all the same: others wait there.
         let again = unkept.filter(|_| whole);
         let since = again.map_or(since, |unkept| since.min(unkept));
@@ -259,6 +270,16 @@ impl Watch {
             || self.candidate(issue).is_some()
             || memory.is_some_and(|memory| memory.pull.is_some() || memory.parked.is_some())
     }
+}
+
+/// A look that all its pages brought no further than the second with which it began: the next one goes on there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stayed {
+    /// Address of the page that was read last.
+    page: String,
+    /// What became of the pages so far; see [`Kept`].
+    news: bool,
+    unkept: Option<DateTime<Utc>>,
 }
 
 /// What became of remarks of a list.

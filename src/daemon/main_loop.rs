@@ -27,8 +27,9 @@ use super::supervise::{Supervisor, UnfinishedRun};
 use super::troubles::Troubles;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
-use crate::domain::stop::StopDetail;
-use crate::github::{Client, ErrorKind, Fetched};
+use crate::domain::stop::Stop;
+use crate::github::{Client, Fetched};
+use crate::issue::unwanted;
 use crate::repository::shared_limits;
 use crate::store::port::HeldLease;
 use crate::sys::memory;
@@ -64,7 +65,7 @@ pub struct Daemon {
     pub(super) started_at: DateTime<Utc>,
     pub(super) waiting: Vec<(IssueRef, Reason)>,
     /// Running issues that were closed or lost their label.
-    pub(super) gone: BTreeMap<IssueRef, StopDetail>,
+    pub(super) gone: BTreeMap<IssueRef, Stop>,
     pub(super) ended: Vec<(IssueRef, RunSummary)>,
     /// What earlier processes left and was not looked at yet.
     pub(super) unfinished: Vec<UnfinishedRun>,
@@ -320,7 +321,7 @@ impl Daemon {
 
     /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41). What a
     /// sweep started is in no list: it is read conditionally, which costs nothing while it is as it was (D76).
-    pub(super) async fn find_gone(&mut self, looked: &BTreeSet<RepoName>) -> BTreeMap<IssueRef, StopDetail> {
+    pub(super) async fn find_gone(&mut self, looked: &BTreeSet<RepoName>) -> BTreeMap<IssueRef, Stop> {
         let mut gone = BTreeMap::new();
         let client = self.quick_client();
         for (issue, live) in self.supervisor.runs_mut() {
@@ -329,13 +330,11 @@ impl Daemon {
             }
             match client.issue_if_changed(&issue.repo, issue.number, live.etag.as_deref()).await {
                 Ok(Fetched::Fresh(fresh, _)) if !fresh.issue.open => {
-                    gone.insert(issue.clone(), StopDetail::IssueClosed);
+                    gone.insert(issue.clone(), unwanted::closed());
                 }
                 Ok(Fetched::Fresh(_, etag)) => live.etag = etag,
-                Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => {
-                    gone.insert(issue.clone(), StopDetail::IssueClosed);
-                }
-                _ => {}
+                Ok(Fetched::Unchanged) => {}
+                Err(error) => gone.extend(unwanted::not_here(&error).map(|why| (issue.clone(), why))),
             }
         }
         for (issue, live) in self.supervisor.runs() {
@@ -350,12 +349,15 @@ impl Daemon {
             }
             let trigger = live.control.trigger().unwrap_or(&self.deps.labels.trigger);
             let why = match self.quick_client().issue(&issue.repo, issue.number).await {
-                Ok(fresh) if !fresh.issue.open => StopDetail::IssueClosed,
+                Ok(fresh) if !fresh.issue.open => unwanted::closed(),
                 // A run that writes its labels has taken it off itself.
                 Ok(_) if self.deps.progress.is_writing_labels(issue) => continue,
-                Ok(fresh) if !fresh.has_label(trigger) => StopDetail::LabelRemoved,
-                Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => StopDetail::IssueClosed,
-                _ => continue,
+                Ok(fresh) if !fresh.has_label(trigger) => unwanted::unlabelled(),
+                Ok(_) => continue,
+                Err(error) => match unwanted::not_here(&error) {
+                    Some(why) => why,
+                    None => continue,
+                },
             };
             gone.insert(issue.clone(), why);
         }
@@ -403,7 +405,7 @@ impl Daemon {
                     Action::Wait(issue, reason) => self.show_waiting(&issue, &reason).await,
                     Action::Stop(issue, why) => {
                         if let Some(live) = self.supervisor.get(&issue) {
-                            tracing::info!(%issue, why = why.as_str(), "asking a run to stop");
+                            tracing::info!(%issue, why = why.detail.as_str(), "asking a run to stop");
                             live.control.stop(why);
                         }
                         self.gone.remove(&issue);
@@ -456,7 +458,7 @@ impl Daemon {
                 .collect(),
             running: issues
                 .into_iter()
-                .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })
+                .map(|issue| Running { gone: self.gone.get(&issue).cloned(), issue })
                 .collect(),
             others: BTreeMap::new(),
             limits: self.limits_now(),

@@ -1,7 +1,7 @@
 //! The outbox of outcomes: what a run's end or a refusal means is noted in the state first, then written to the issue until it is there.
 
 use super::main_loop::Daemon;
-use super::outbox_writer::write_outcome;
+use super::outbox_writer::{Written, write_outcome};
 use super::outcome::{Afterwards, RunSummary, afterwards};
 use super::pause::WorksFor;
 use super::snapshot::{IssueRef, Selection};
@@ -142,6 +142,14 @@ impl Daemon {
         self.watch_of(&issue.repo)?.state.issues.get_mut(&issue.number)?.parked.as_mut()
     }
 
+    /// A person has nothing to do about the issue any more.
+    fn parked_is_over(&mut self, issue: &IssueRef) {
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
+            memory.parked = None;
+        }
+    }
+
     /// Notes what has to be written to an issue.
     pub(super) fn plan_outcome(
         &mut self,
@@ -188,8 +196,8 @@ impl Daemon {
             }
             let labels = &self.deps.labels;
             let written = write_outcome(&client, self.deps.state.store(), &issue, &wanted, labels).await;
-            let before = match written {
-                Ok(before) => before,
+            let written = match written {
+                Ok(written) => written,
                 Err(error) => {
                     // That GitHub wants to be left alone is said by the poll.
                     if matches!(error.kind, ErrorKind::RateLimited { .. }) {
@@ -204,10 +212,19 @@ impl Daemon {
             if let Some(times) = self.troubles.over(&format!("labels of {issue}")) {
                 tracing::info!(%issue, times, "the issue's labels are settled now");
             }
-            let memory =
-                self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
-            if let Some(closed) = memory.and_then(|memory| memory.closed.as_mut()) {
-                closed.before = closed.before.or(before);
+            match written {
+                Written::Labels { before } => {
+                    let memory =
+                        self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+                    if let Some(closed) = memory.and_then(|memory| memory.closed.as_mut()) {
+                        closed.before = closed.before.or(before);
+                    }
+                }
+                Written::Gone { became: Some(became) } => {
+                    tracing::info!(%issue, became, "nobody is asked any more what is to become of it");
+                    self.parked_is_over(&issue);
+                }
+                Written::Gone { became: None } => {}
             }
             self.outcome_is_written(&issue);
             self.save();

@@ -6,23 +6,35 @@ use super::snapshot::IssueRef;
 use super::state_format::PendingOutcome;
 use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::github::{Client, Error, ErrorKind};
-use crate::issue::{refusal_comment, status_comment};
+use crate::issue::{refusal_comment, status_comment, unwanted};
 use crate::store::Store;
 
-/// Writes the comment of a refusal, then the labels. An issue that is gone needs neither. Gives the state that the labels said before.
+/// What was found where an outcome was written.
+pub(super) enum Written {
+    /// The labels said this before.
+    Labels {
+        /// `None` = nothing.
+        before: Option<IssueState>,
+    },
+    /// The issue is not there any more.
+    Gone {
+        /// What became of it, where that is certain.
+        became: Option<String>,
+    },
+}
+
+/// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
 pub(super) async fn write_outcome(
     client: &Client,
     store: &Arc<dyn Store>,
     issue: &IssueRef,
     wanted: &PendingOutcome,
     labels: &LabelsTable,
-) -> Result<Option<IssueState>, Error> {
+) -> Result<Written, Error> {
     let snapshot = match client.issue(&issue.repo, issue.number).await {
         Ok(snapshot) => snapshot,
-        Err(error)
-            if error.is_absent() || matches!(error.kind, ErrorKind::Moved | ErrorKind::IsPullRequest) =>
-        {
-            return Ok(None);
+        Err(error) if error.is_not_here() || error.kind == ErrorKind::IsPullRequest => {
+            return Ok(Written::Gone { became: unwanted::what_became(&error) });
         }
         Err(error) => return Err(error),
     };
@@ -45,5 +57,5 @@ pub(super) async fn write_outcome(
     }
     let (current, end) = (snapshot.issue.labels, (wanted.state, wanted.answers));
     client.ensure_end_labels(&issue.repo, issue.number, current, end, labels).await?;
-    Ok(before)
+    Ok(Written::Labels { before })
 }

@@ -22,7 +22,7 @@ use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::github::{Error, Fetched};
 use crate::issue::approval::PULL_REQUEST_OVER;
-use crate::issue::{shown_lease, status_comment};
+use crate::issue::{shown_lease, status_comment, unwanted};
 use crate::record::rendering;
 use crate::store::port::StoreError;
 
@@ -227,7 +227,11 @@ impl Daemon {
                 }
                 return Ok(false);
             }
-            Err(error) if error.is_absent() => "issue_closed",
+            // Nobody reads there what would be written.
+            Err(error) if unwanted::what_became(&error).is_some() => {
+                self.wait_is_over((issue, cell), "issue_closed").await?;
+                return Ok(true);
+            }
             Err(error) => return Err(error.into()),
         };
         match client.remove_label(&issue.repo, issue.number, &labels.needs_input).await {
@@ -239,6 +243,15 @@ impl Daemon {
             _ => "the issue was closed".to_owned(),
         };
         self.tell_over(issue, parked, &words).await?;
+        self.wait_is_over((issue, cell), why).await?;
+        Ok(true)
+    }
+
+    async fn wait_is_over(
+        &mut self,
+        (issue, cell): (&IssueRef, &ParkedCell),
+        why: &'static str,
+    ) -> Result<(), NotHeeded> {
         tracing::info!(%issue, why, "nothing is waited for any more");
         cell.update(move |issue| end(issue, why)).await?;
         if let Some(memory) =
@@ -246,7 +259,7 @@ impl Daemon {
         {
             memory.parked = None;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The first answer of somebody who may, once it holds: nobody may edit it any more then.

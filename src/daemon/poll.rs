@@ -12,13 +12,14 @@ use super::admission::Admission;
 use super::cluster::polling::Polling;
 use super::dependencies::Watched;
 use super::disk_room::DiskRoom;
+use super::listen::Stayed;
 use super::plan_reactions::KnownReactions;
 use super::pulls::Pulls;
 use super::snapshot::{
     Facts, IssueRef, Lookup, Poll, Seen, Selection, WaitsForPerson, WorkedOnBy, priority_of,
 };
 use super::state_format::{AskedBy, RepositoryState};
-use super::unread::Unread;
+use super::unread::{List, Unread};
 
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
 use crate::domain::issue::IssueKey;
@@ -48,6 +49,8 @@ pub(super) struct Watch {
     pub completing: BTreeSet<u64>,
     /// Its lists that GitHub does not give us.
     pub unread: Unread,
+    /// Its lists that one second is too long of for one look, and how far that was read.
+    pub stayed: BTreeMap<List, Stayed>,
     /// Issues whose inbox does not take what people wrote, and why.
     pub unheard: BTreeMap<u64, String>,
     /// Open pull requests of agentd's.
@@ -141,6 +144,7 @@ impl Watch {
             recovering: Vec::new(),
             completing: BTreeSet::new(),
             unread: Unread::default(),
+            stayed: BTreeMap::new(),
             unheard: BTreeMap::new(),
             pulls: Pulls::default(),
             hinted: false,
@@ -178,10 +182,11 @@ impl Watch {
         self.hinted || self.looked_at.is_some_and(|looked_at| looked_at.elapsed() < MINUTE)
     }
 
-    /// Whether nothing has happened there for a while, and nothing is to be made of what was heard. One that cannot be polled has
-    /// pauses of its own.
+    /// Whether nothing has happened there for a while, nothing is to be made of what was heard, and no list is due for its own
+    /// reasons. One that cannot be polled has pauses of its own.
     pub fn is_idle(&self) -> bool {
-        self.state.attend.is_empty() && self.health.failing_since.is_none() && self.activity.is_idle()
+        let waits = self.unread.is_due() || !self.stayed.is_empty() || !self.state.attend.is_empty();
+        !waits && self.health.failing_since.is_none() && self.activity.is_idle()
     }
 
     /// Asks whether anything changed there. True = it is to be looked at: something did, or it does not answer.
@@ -487,6 +492,9 @@ pub(super) fn number(of: &IssueSnapshot) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::config_file::SweepSelect;
+    use crate::config::settings::Sweep;
+    use crate::domain::name::RepoName;
 
     #[test]
     fn the_first_delivery_is_heeded_at_once_and_those_that_follow_together_later() {
@@ -496,6 +504,36 @@ mod tests {
         assert_eq!(look_when(Some(start), soon, quiet), start + Duration::from_secs(40));
         let late = start + Duration::from_secs(90);
         assert_eq!(look_when(Some(start), late, quiet), late);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_repository_is_looked_at_once_the_pause_of_a_refused_list_is_over() {
+        let name = RepoName::parse("demo/shop").unwrap();
+        let sweep = Sweep {
+            schedule: None,
+            timezone: chrono_tz::Tz::UTC,
+            select: SweepSelect::default(),
+            labels: Vec::new(),
+            milestone: None,
+            limit: None,
+        };
+        let watched = Watched {
+            name: name.clone(),
+            depends: false,
+            sweep,
+            place: None,
+            issue_cap: None,
+            run_caps: (Money::ZERO, None),
+        };
+        let mut watch = Watch::new(watched, RepositoryState::default());
+        watch.activity.seen_at = Some(Instant::now());
+        assert!(watch.is_idle());
+        watch.unread.refused(&name, List::Pulls, &Error::internal("reading", &"404"));
+        assert!(watch.is_idle(), "its pause has only begun");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(!watch.is_idle());
+        watch.unread.refused(&name, List::Pulls, &Error::internal("reading", &"404"));
+        assert!(watch.is_idle(), "it was asked for, and rests for longer");
     }
 
     /// Two deliveries a second, one repository after the other; gives the looks in the busiest minute of ten.

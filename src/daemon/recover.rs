@@ -7,7 +7,7 @@ use super::snapshot::IssueRef;
 use super::supervise::UnfinishedRun;
 use crate::domain::issue_state::IssueState;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::github::{ErrorKind, IssueSnapshot};
+use crate::github::IssueSnapshot;
 use crate::issue::cut_off_runs::BegunBy;
 
 impl Daemon {
@@ -35,7 +35,7 @@ impl Daemon {
                     watch.go_on_sweeping(fresh);
                 }
                 Ok(fresh) if fresh.issue.open && begun == BegunBy::FollowUp => self.look_anew(&issue),
-                Err(error) if !error.is_absent() && error.kind != ErrorKind::Moved => {
+                Err(error) if !error.is_not_here() => {
                     if self.troubles.again(format!("run of {issue}"), &error.to_string()) {
                         tracing::warn!(%issue, %error, "the issue of a run that was cut off could not be read yet; it is tried again");
                     }

@@ -9,11 +9,14 @@ use super::state_format::{AskedBy, TriedRound};
 use crate::conversation::inbox::inbox_format::{Heard, Inbox};
 use crate::conversation::inbox::rounds::{Due, Rules, Starter};
 use crate::conversation::standing::People;
+use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::remark::{Remark, RemarkId, Standing};
 use crate::domain::text_revision::AskedHow;
 use crate::github::{Error, Present, Pull};
+use crate::issue::unwanted;
+use crate::record::rendering;
 use crate::store::port::StoreError;
 
 /// How people are told that there were enough runs.
@@ -107,7 +110,16 @@ impl Daemon {
         let Some(Due { by, asked, .. }) = self.rules().due(&inbox) else { return Ok(false) };
         let tried = TriedRound::of(Some(asked.remark.id), pull);
         let client = self.quick_client();
-        let fresh = client.issue(&issue.repo, issue.number).await?;
+        let fresh = match client.issue(&issue.repo, issue.number).await {
+            Ok(fresh) => fresh,
+            Err(error) => match unwanted::what_became(&error) {
+                Some(became) => {
+                    self.refuse_round(issue, (pull, asked.remark.id), &became).await?;
+                    return Ok(false);
+                }
+                None => return Err(error.into()),
+            },
+        };
         if !fresh.issue.open {
             return Ok(false);
         }
@@ -140,6 +152,26 @@ impl Daemon {
         };
         watch.pulls.wanted.insert(issue.number, wanted);
         Ok(true)
+    }
+
+    /// Whoever wrote on the pull request of an issue that is gone is told so, once; what waits there waits no more.
+    async fn refuse_round(
+        &mut self,
+        issue: &IssueRef,
+        (pull, asked): (&Pull, RemarkId),
+        became: &str,
+    ) -> Result<(), NotPrepared> {
+        let text = format!(
+            "Nothing is done about this: issue #{} {became}, and agentd works on issues. For more work on this branch, write a \
+             new issue, or go on by hand.",
+            issue.number
+        );
+        let marker = rendering::request_marker(&IssueKey::Number(issue.number), &format!("command-{asked}"));
+        self.quick_client().ensure_comment(&issue.repo, pull.number, &marker, &text).await?;
+        let why = format!("the issue {became}");
+        tracing::info!(%issue, pull = pull.number, why, "what people wrote starts no follow-up run");
+        self.inbox(issue).update(move |inbox| inbox.leave_all_out(&why)).await?;
+        Ok(())
     }
 
     /// Whether the same start was refused before, so that people have to do something first.

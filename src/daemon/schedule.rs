@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use super::snapshot::{Facts, IssueRef, SchedulerSnapshot, Selection};
 use super::start_rules::{Reason, refusal};
 use crate::domain::name::RepoName;
-use crate::domain::stop::StopDetail;
+use crate::domain::stop::Stop;
 
 /// What to do about an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Stop its run.
-    Stop(IssueRef, StopDetail),
+    Stop(IssueRef, Stop),
     /// Find out who asks and what it waits for, then schedule again.
     Ask(IssueRef),
     /// Start a run.
@@ -29,7 +29,7 @@ pub fn schedule(snapshot: &SchedulerSnapshot) -> Vec<Action> {
     let mut actions: Vec<Action> = snapshot
         .running
         .iter()
-        .filter_map(|run| run.gone.map(|why| Action::Stop(run.issue.clone(), why)))
+        .filter_map(|run| run.gone.clone().map(|why| Action::Stop(run.issue.clone(), why)))
         .collect();
     let mut used: BTreeMap<&RepoName, usize> =
         snapshot.others.iter().map(|(repo, runs)| (repo, *runs)).collect();
@@ -88,6 +88,7 @@ mod tests {
     use crate::daemon::state_format::BackOff;
     use crate::domain::issue_state::LabelsTable;
     use crate::domain::policy::ActorPermission;
+    use crate::domain::stop::StopDetail;
     use crate::github::{Actor, Dependency};
 
     fn issue(repo: &str, number: u64) -> IssueRef {
@@ -301,13 +302,11 @@ mod tests {
     fn a_daemon_that_stops_starts_nothing_and_a_gone_issue_is_stopped() {
         let mut snapshot = snapshot(vec![ready("a", 1)], &[issue("a", 7)], 4, 4);
         snapshot.daemon = Presence::Stopping;
-        snapshot.running[0].gone = Some(StopDetail::IssueClosed);
+        let closed = Stop::new(StopDetail::IssueClosed, "It was closed.");
+        snapshot.running[0].gone = Some(closed.clone());
         assert_eq!(
             schedule(&snapshot),
-            [
-                Action::Stop(issue("a", 7), StopDetail::IssueClosed),
-                Action::Wait(issue("a", 1), Reason::Stopping)
-            ]
+            [Action::Stop(issue("a", 7), closed), Action::Wait(issue("a", 1), Reason::Stopping)]
         );
     }
 }

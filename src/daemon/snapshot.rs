@@ -13,7 +13,7 @@ use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
-use crate::domain::stop::StopDetail;
+use crate::domain::stop::Stop;
 use crate::github::Dependency;
 
 /// An issue of a repository.
@@ -100,7 +100,7 @@ pub struct Running {
     /// Its issue.
     pub issue: IssueRef,
     /// Why it should stop: the issue was closed or the label was removed. This is read again and never guessed (S41).
-    pub gone: Option<StopDetail>,
+    pub gone: Option<Stop>,
 }
 
 /// A fact that costs requests.

@@ -63,7 +63,7 @@ impl Daemon {
             repo: issue.repo.clone(),
             issue: issue.number,
             since,
-            stopping: control.shutdown.stopping().then(|| control.why().as_str().to_owned()),
+            stopping: control.shutdown.stopping().then(|| control.why().detail.as_str().to_owned()),
             placed_on: control.node(),
             progress: self.deps.progress.of(issue),
             node: None,

@@ -28,6 +28,7 @@ use crate::engine::shared_cap_format::Extension;
 use crate::issue::approval::NewApproval;
 use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::reference::Asked;
+use crate::issue::unwanted;
 use crate::lifecycle::extender::Extender;
 use crate::lifecycle::give_back::GaveBack;
 use crate::lifecycle::taken::Took;
@@ -207,7 +208,7 @@ pub struct RunHandle {
     pub shutdown: Shutdown,
     /// Gives the run more.
     pub extender: Extender,
-    why: Arc<OnceLock<StopDetail>>,
+    why: Arc<OnceLock<Stop>>,
     elsewhere: Arc<Mutex<Option<Elsewhere>>>,
     /// In a cluster: what the run was started with, for another node that polls its repository later.
     request: Arc<OnceLock<AssignmentRequest>>,
@@ -307,14 +308,15 @@ impl RunHandle {
     }
 
     /// Asks the run for one last report; the first reason stays.
-    pub fn stop(&self, why: StopDetail) {
+    pub fn stop(&self, why: Stop) {
         let _ = self.why.set(why);
         self.shutdown.request_stop();
     }
 
     /// Why it was told to stop; [`StopDetail::Shutdown`] where nobody gave another reason.
-    pub fn why(&self) -> StopDetail {
-        self.why.get().copied().unwrap_or(StopDetail::Shutdown)
+    pub fn why(&self) -> Stop {
+        let stopped = || unwanted::of(StopDetail::Shutdown);
+        self.why.get().cloned().unwrap_or_else(stopped)
     }
 }
 

@@ -54,12 +54,21 @@ impl Refused {
     fn pause(&self) -> Duration {
         (FIRST * (1 << (self.times - 1).min(10))).min(LONGEST)
     }
+
+    fn is_due(&self) -> bool {
+        self.at.elapsed() >= self.pause()
+    }
 }
 
 impl Unread {
     /// Whether a list is to be asked for.
     pub fn may_ask(&self, list: impl Into<List>) -> bool {
-        self.0.get(&list.into()).is_none_or(|refused| refused.at.elapsed() >= refused.pause())
+        self.0.get(&list.into()).is_none_or(Refused::is_due)
+    }
+
+    /// Whether one that was refused is to be asked for again.
+    pub fn is_due(&self) -> bool {
+        self.0.values().any(Refused::is_due)
     }
 
     /// A list was refused.
@@ -104,15 +113,16 @@ mod tests {
     async fn what_is_refused_is_told_and_asked_for_again_after_longer_and_longer_pauses() {
         let (repo, mut unread) = (RepoName::parse("demo/shop").unwrap(), Unread::default());
         let error = Error::internal("reading", &"404");
-        assert!(unread.may_ask(List::Pulls) && unread.told().is_none());
+        assert!(unread.may_ask(List::Pulls) && unread.told().is_none() && !unread.is_due());
         let mut pauses = Vec::new();
         for _ in 0..8 {
             unread.refused(&repo, List::Pulls, &error);
-            assert!(!unread.may_ask(List::Pulls) && unread.may_ask(Written::Comments));
+            assert!(!unread.may_ask(List::Pulls) && unread.may_ask(Written::Comments) && !unread.is_due());
             let since = Instant::now();
             while !unread.may_ask(List::Pulls) {
                 tokio::time::advance(Duration::from_secs(1)).await;
             }
+            assert!(unread.is_due());
             pauses.push(since.elapsed().as_secs());
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 600, 600]);

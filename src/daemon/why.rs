@@ -86,7 +86,7 @@ pub async fn gather(
     let snapshot = match client.issue(&repo, number).await {
         Ok(snapshot) => snapshot,
         Err(error) => match error.kind {
-            ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Moved => return Ok(facts),
+            ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Moved { .. } => return Ok(facts),
             ErrorKind::IsPullRequest => {
                 facts.seen = Seen::PullRequest;
                 return Ok(facts);

@@ -70,6 +70,12 @@ fn quoted(word: &str) -> String {
     if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
+/// A word as a shell takes it, whatever stands in it.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:=@%".contains(c);
+    if word.chars().all(plain) { quoted(word) } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
 fn argument_text(value: &Value) -> String {
     match value {
         Value::String(text) if text.lines().count() > 1 => format!("({} lines)", text.lines().count()),

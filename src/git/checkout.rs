@@ -74,7 +74,7 @@ pub(super) fn remove_stale_locks(git_dir: &AbsPath) -> Result<(), GitError> {
 }
 
 impl Checkout {
-    /// The main checkout that `dir` is in. Refuses a linked worktree and a bare repository. `hooks`: whether the
+    /// The main checkout that `dir` is in. Refuses a linked worktree, a bare repository and its worktrees. `hooks`: whether the
     /// repository's own hooks run (`worktree.hooks`).
     pub async fn open(git: GitProgram, dir: &AbsPath, hooks: bool) -> Result<Self, GitError> {
         let path = dir.to_string();
@@ -100,6 +100,10 @@ impl Checkout {
         let lost = |error: crate::sys::paths::NotAbsolute| GitError::Lost(error.to_string());
         let (common, git_dir) = (AbsPath::new(common).map_err(lost)?, AbsPath::new(git_dir).map_err(lost)?);
         if common != git_dir {
+            let asked = git.call(&common, ["rev-parse", "--is-bare-repository"]).text().await?;
+            if asked.trim() == "true" {
+                return Err(GitError::WorktreeOfBare { path, main: common.to_string() });
+            }
             let main = common.parent().unwrap_or_else(|| common.clone()).to_string();
             return Err(GitError::LinkedWorktree { path, main });
         }

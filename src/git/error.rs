@@ -39,6 +39,16 @@ pub enum GitError {
         /// Where it should be.
         main: String,
     },
+    /// A worktree of a repository that has no main checkout.
+    #[error(
+        "{path} is a worktree of the bare repository {main}; agentd works from the main checkout of a clone"
+    )]
+    WorktreeOfBare {
+        /// Where agentd was run.
+        path: String,
+        /// The repository.
+        main: String,
+    },
     /// Git refuses a directory of another user.
     #[error(
         "{path} belongs to another user, and git refuses it; if you trust it: git config --global --add safe.directory {path}"
@@ -223,6 +233,20 @@ pub enum GitError {
     /// A task of ours ended without an answer.
     #[error("git: a task was lost ({0})")]
     Lost(String),
+}
+
+impl GitError {
+    /// What to do where agentd was started in a place in which it cannot work.
+    pub fn remedy(&self) -> Option<String> {
+        if let Self::NotARepository { .. } = self {
+            return Some("go to the repository's main checkout, or `git init` one".to_owned());
+        }
+        if let Self::LinkedWorktree { main, .. } = self {
+            return Some(format!("go to {main}"));
+        }
+        let is_bare = matches!(self, Self::Bare { .. } | Self::WorktreeOfBare { .. });
+        is_bare.then(|| "git clone URL FOLDER, and run agentd in FOLDER".to_owned())
+    }
 }
 
 /// Reads the cause out of what the git program wrote.

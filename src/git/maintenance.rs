@@ -1,6 +1,7 @@
-//! What lets git find commits and objects faster in a clone that grows with each fetch. Nothing is removed.
+//! What lets git find commits, objects and refs faster in a repository that grows with each fetch and run. Nothing is removed.
 
 use std::fs;
+use std::path::Path;
 
 use super::checkout::Checkout;
 use super::error::GitError;
@@ -13,7 +14,25 @@ const MANY_PACKS: usize = 2;
 const LOCKS: [&str; 3] =
     ["info/commit-graph.lock", "info/commit-graphs/commit-graph-chain.lock", "pack/multi-pack-index.lock"];
 
+/// Files of refs that are not yet too many.
+const FEW_REFS: usize = 500;
+/// The first git that packs the refs of one folder and leaves all others as they are.
+const PACKS_A_FOLDER: &str = "2.42.0";
+
 impl Checkout {
+    /// Has git keep agentd's own refs, several of each run, in one file instead of one each, once there are many. Other refs stay as
+    /// they are; so do all with an older git, which does it with its own `git gc`. Gives whether it did.
+    pub async fn pack_own_refs(&self) -> Result<bool, GitError> {
+        let own = self.common_dir().join("refs").join("agentd");
+        let many = tokio::task::spawn_blocking(move || files_below(own.as_path(), FEW_REFS + 1) > FEW_REFS);
+        let many = many.await.map_err(|error| GitError::Lost(error.to_string()))?;
+        if !many || !self.program().is_at_least(PACKS_A_FOLDER).await? {
+            return Ok(false);
+        }
+        self.call(["pack-refs", "--include", "refs/agentd/*"]).await?.done().await?;
+        Ok(true)
+    }
+
     /// Writes the graph of commits that are new in it, and one index over all packs. For clones that agentd manages; one
     /// process at a time.
     pub async fn maintain(&self) -> Result<(), GitError> {
@@ -30,4 +49,20 @@ impl Checkout {
         }
         Ok(())
     }
+}
+
+/// Files in a folder and in those below it; not counted further than `most`.
+fn files_below(folder: &Path, most: usize) -> usize {
+    let mut found = 0;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        found += match entry.file_type() {
+            Ok(kind) if kind.is_dir() => files_below(&entry.path(), most - found),
+            Ok(_) => 1,
+            Err(_) => 0,
+        };
+        if found >= most {
+            return most;
+        }
+    }
+    found
 }

@@ -7,6 +7,7 @@ use super::checkout::Checkout;
 use super::error::GitError;
 use super::worktree::Worktree;
 use super::worktree_state::{Entry, Head, POOL_FOLDER, entries, resolved};
+use crate::domain::call_text::shell_word;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -148,6 +149,10 @@ impl Checkout {
         path: &AbsPath,
     ) -> Result<Option<String>, GitError> {
         let kept = |reason: String| Ok(Some(reason));
+        if entry.path.as_ref() != Some(path) {
+            let (root, path) = (shell_word(&self.root().to_string()), shell_word(&path.to_string()));
+            return kept(format!("its checkout was moved; mend that: git -C {root} worktree repair {path}"));
+        }
         if let Some(why) = plan.held.get(name) {
             return kept(why.clone());
         }
@@ -226,7 +231,14 @@ impl Checkout {
             let path = entry.path.clone()?;
             let inside = path.parent().is_some_and(|parent| parent == root);
             let name = path.as_path().file_name()?.to_string_lossy().into_owned();
-            inside.then_some((name, entry, path))
+            let here = root.join(&name);
+            let path = match inside {
+                true => path,
+                // The whole checkout was moved, and git's links between the two lead to where they were.
+                false if !path.as_path().exists() && entry.is_of(&here) => here,
+                false => return None,
+            };
+            Some((name, entry, path))
         };
         let mut found: Vec<_> = entries(self)?.into_iter().filter_map(named).collect();
         found.sort_by(|a, b| a.0.cmp(&b.0));

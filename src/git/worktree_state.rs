@@ -42,6 +42,18 @@ impl Entry {
         self.locked.as_deref() == Some("initializing")
     }
 
+    /// Whether the folder at `path` is its worktree, as the folder says itself, wherever it was then.
+    pub(super) fn is_of(&self, path: &AbsPath) -> bool {
+        let link = fs::read_to_string(path.join(".git").as_path()).unwrap_or_default();
+        let Some(named) = link.strip_prefix("gitdir:").map(|named| Path::new(named.trim())) else {
+            return false;
+        };
+        let of = |path: &Path| path.parent().and_then(Path::file_name).map(ToOwned::to_owned);
+        !named.exists()
+            && named.file_name() == self.dir.as_path().file_name()
+            && of(named) == of(self.dir.as_path())
+    }
+
     /// Whether its worktree exists, or a person has locked it because it will come back.
     pub(super) fn is_alive(&self) -> bool {
         self.path.as_ref().is_some_and(|path| path.as_path().exists())

@@ -37,7 +37,10 @@ pub enum ErrorKind {
     /// The number is a pull request's.
     IsPullRequest,
     /// The issue was moved to another repository.
-    Moved,
+    Moved {
+        /// Where it is now, as `owner/name#number`, if GitHub says so in words that can be such.
+        to: Option<String>,
+    },
     /// 422: GitHub refuses the content.
     Validation,
     /// 422: it is already there.
@@ -123,6 +126,11 @@ impl Error {
         matches!(self.kind, ErrorKind::NotFound | ErrorKind::Gone)
     }
 
+    /// Whether an issue is not here any more, or cannot be seen.
+    pub fn is_not_here(&self) -> bool {
+        self.is_absent() || matches!(self.kind, ErrorKind::Moved { .. })
+    }
+
     /// Whether people locked the conversation, so that agentd may not write there.
     pub fn is_locked(&self) -> bool {
         matches!(self.kind, ErrorKind::Forbidden { .. })
@@ -158,7 +166,8 @@ impl fmt::Display for Error {
                 write!(f, "{doing}: it was deleted, or the feature is switched off in the repository")
             }
             ErrorKind::IsPullRequest => write!(f, "{doing}: the number is a pull request's; give an issue's"),
-            ErrorKind::Moved => {
+            ErrorKind::Moved { to: Some(to) } => write!(f, "{doing}: the issue was moved; it is {to} now"),
+            ErrorKind::Moved { to: None } => {
                 write!(f, "{doing}: the issue was moved to another repository; use its new number there")
             }
             ErrorKind::Validation => write!(f, "{doing}: GitHub refused the content"),

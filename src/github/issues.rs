@@ -54,7 +54,9 @@ impl Client {
             return Err(Error::new(ErrorKind::IsPullRequest, doing, "the issue has a pull_request member"));
         }
         if wire.number != number {
-            return Err(Error::new(ErrorKind::Moved, doing, format!("redirected to issue {}", wire.number)));
+            let detail = format!("redirected to issue {}", wire.number);
+            let to = wire.html_url.as_deref().and_then(named);
+            return Err(Error::new(ErrorKind::Moved { to }, doing, detail));
         }
         if wire.state.is_empty() {
             return Err(Error::malformed(&doing, "the issue has no state"));
@@ -105,6 +107,15 @@ pub struct Labelling {
     pub at: Option<DateTime<Utc>>,
     /// Who did it; `None` = GitHub does not say.
     pub by: Option<Actor>,
+}
+
+/// An issue as people name it, from the address of its page.
+fn named(url: &str) -> Option<String> {
+    let mut parts = url.trim_end_matches('/').rsplit('/');
+    let number: u64 = parts.next()?.parse().ok()?;
+    parts.next().filter(|part| *part == "issues")?;
+    let (name, owner) = (parts.next()?, parts.next()?);
+    RepoName::parse(&format!("{owner}/{name}")).ok().map(|repo| format!("{repo}#{number}"))
 }
 
 /// Our form of GitHub's issue.

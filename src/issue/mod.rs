@@ -10,4 +10,5 @@ pub mod shown_lease;
 mod ended_leases_format;
 mod ended_leases;
 pub mod cut_off_runs;
+pub mod unwanted;
 pub mod approval;

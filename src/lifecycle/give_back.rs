@@ -2,6 +2,7 @@
 //!
 //! Each part finds what is done already, and only the last one lets a run go on: killed anywhere, it is done again.
 
+use super::lease::recovery;
 use super::shared_work;
 use super::taken::{LASTS, cell, is_here, unreadable, write};
 use crate::config::config_file::Auto;
@@ -32,7 +33,7 @@ const MOST_FILES: usize = 50;
 pub struct GaveBack {
     /// The run that it was taken from, or the last one.
     pub run_id: RunId,
-    /// Whether that run had reached its objective: then another one begins, and goes on with none.
+    /// Whether that run had reached its objective, or its record is damaged: then another one begins, and goes on with none.
     pub is_done: bool,
     /// Where the branch stands.
     pub head: CommitId,
@@ -141,6 +142,7 @@ async fn brought_in(
 ) -> Result<(Taken, Worktree, GaveBack), Refusal> {
     let (run_id, taken) = taken(context, key).await?;
     is_here(context, key, mapping).await?;
+    let is_done = taken.is_done || (!giving.ends && !can_go_on(context, run_id).await?);
     let lfs = context.config.worktree.lfs == Auto::Auto;
     let (root, name) = (context.worktree_root(), worktree_of(key));
     let found = context.checkout.worktree_by_hand((&root, &name), &taken.branch, lfs).await;
@@ -154,8 +156,25 @@ async fn brought_in(
     bring_in(context, &worktree).await?;
     let head = worktree.head().await?.unwrap_or_else(|| taken.head.clone());
     let changed = worktree.changed_lines(&taken.head, MOST_FILES).await?;
-    let back = GaveBack { run_id, is_done: taken.is_done, head, commit, changed };
+    let back = GaveBack { run_id, is_done, head, commit, changed };
     Ok((taken, worktree, back))
+}
+
+/// Whether the run that the work was taken from can be gone on with. Where its record is damaged the next run begins on the
+/// branch as it stands.
+async fn can_go_on(context: &RepositoryContext, run_id: RunId) -> Result<bool, Refusal> {
+    match recovery::resumed(context, run_id).await {
+        Ok(before) => Ok(before.is_some()),
+        // The others' store may only be away.
+        Err(error) if context.state.shared().is_some() => {
+            let message = format!("What was made of the work is not known: {error}.");
+            Err(Refusal::new(StopDetail::OutputWriteFailed, message))
+        }
+        Err(error) => {
+            tracing::warn!(%run_id, %error, "the run's record is damaged: the next run begins anew on its branch");
+            Ok(false)
+        }
+    }
 }
 
 /// Lets the work go on, or ends it.
@@ -173,6 +192,7 @@ async fn go_on(
         issue.asked = None;
         let Some(taken) = issue.taken_mut() else { return };
         taken.giving_back = None;
+        taken.is_done = given.is_done;
         taken.given =
             Some(GivenBack { head: given.head.clone(), changed: given.changed.clone(), by_id: giving.by_id });
         let Some(parked) = issue.parked.as_mut() else { return };

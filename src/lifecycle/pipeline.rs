@@ -37,6 +37,7 @@ use crate::domain::run_output::{Objective, RunOutput};
 use crate::engine::journal::JournalError;
 use crate::issue::cut_off_runs;
 use crate::record::report;
+use crate::repository::clean_up;
 use crate::repository::context::RepositoryContext;
 
 /// How a request ended: always with a run output, also when nothing could start.
@@ -101,6 +102,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
     .instrument(span)
     .await;
     leased.lease.release();
+    clean_up::pack_refs(context).await;
     finished
 }
 

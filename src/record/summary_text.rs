@@ -248,7 +248,9 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::Overtaken => {
             "Another node has the issue and goes on with it: `agentd runs list` shows its run.".to_owned()
         }
-        StopDetail::IssueClosed => format!("Reopen the issue to have it worked on again, then {again}."),
+        StopDetail::IssueClosed => format!(
+            "What was made is on the branch. Where the issue is still here, reopen it to have it worked on again, then {again}."
+        ),
         StopDetail::LabelRemoved => {
             format!("Put the label back to have the issue worked on again, or {again}.")
         }

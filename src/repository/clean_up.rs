@@ -38,6 +38,16 @@ pub async fn list(context: &RepositoryContext) -> Result<Vec<KnownWorktree>, Ref
     Ok(found)
 }
 
+/// Has git keep agentd's refs in one file, once there are many. Where that fails, such as beside another git that does it, the next time is
+/// soon enough.
+pub async fn pack_refs(context: &RepositoryContext) {
+    match context.checkout.pack_own_refs().await {
+        Ok(true) => tracing::debug!(repo = %context.repo, "agentd's refs are packed"),
+        Ok(false) => {}
+        Err(error) => tracing::debug!(repo = %context.repo, %error, "agentd's refs could not be packed"),
+    }
+}
+
 /// Removes worktrees that are merged, clean and were last worked on at least `age` ago. The others stay, each with its
 /// reason; `taken` = those that people work in, with who that is.
 pub async fn clean_up(
@@ -75,6 +85,9 @@ pub async fn clean_up(
     };
     let pruned = context.checkout.prune(&plan).await?;
     drop(leases);
+    if !dry_run {
+        pack_refs(context).await;
+    }
     Ok(pruned)
 }
 

@@ -104,11 +104,9 @@ fn own_client(config: &Config, is_needed: bool) -> Result<Option<github::Client>
 
 fn no_checkout(error: GitError) -> Refusal {
     let refusal = Refusal::new(StopDetail::ConfigInvalid, format!("{error}."));
-    match error {
-        GitError::NotARepository { .. } => {
-            refusal.hint("go to the repository's main checkout, or `git init` one")
-        }
-        _ => refusal,
+    match error.remedy() {
+        Some(hint) => refusal.hint(hint),
+        None => refusal,
     }
 }
 

@@ -34,7 +34,7 @@ impl From<github::Error> for Refusal {
     fn from(error: github::Error) -> Self {
         use github::ErrorKind;
         let detail = match error.kind {
-            ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::IsPullRequest | ErrorKind::Moved => {
+            ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::IsPullRequest | ErrorKind::Moved { .. } => {
                 StopDetail::InvalidInput
             }
             ErrorKind::FieldConflict { .. } | ErrorKind::FieldType { .. } => StopDetail::OriginUnresolved,

@@ -31,7 +31,7 @@ pub trait Journal: Send + Sync {
 
 /// The record cannot be written; the run ends with `output_write_failed`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot write {path}: {message}")]
+#[error("{path}: {message}")]
 pub struct JournalError {
     /// The file.
     pub path: String,

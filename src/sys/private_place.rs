@@ -114,12 +114,10 @@ fn above(dir: &Path) -> Option<Fault> {
 }
 
 /// Makes sure that a directory belongs to this user only. If others may only read, their rights are removed, and this
-/// is reported. Everything else is an error, because the content may have been changed.
+/// is reported. Everything else is an error: nothing can be kept there, or the content may have been changed.
 pub fn ensure(dir: &Path) -> Result<(), Fault> {
     match fault(dir) {
-        // Something else is in the place of the directory. Nothing is read from it, and writing fails with its own
-        // error.
-        None | Some(Fault::NoDirectory) => Ok(()),
+        None => Ok(()),
         Some(fault) if fault.is_mended_by_mode() => {
             close(dir).map_err(|error| Fault::Unknown(error.to_string()))?;
             tracing::warn!("{} {fault}; now it is yours alone (mode 0700)", dir.display());

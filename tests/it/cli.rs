@@ -407,31 +407,66 @@ fn completions_are_printed_for_every_shell() {
     }
 }
 
-/// In a folder of the repository, in a linked worktree of it, and where its rules ignore what `init` writes.
+#[test]
+fn where_a_repository_has_no_main_checkout_init_writes_nothing_and_all_say_what_to_do() {
+    let dir = repository();
+    let place = tempfile::tempdir().unwrap();
+    let project = place.path().join("project");
+    let bare = project.join(".bare");
+    std::fs::create_dir(&project).unwrap();
+    git(dir.path(), &["clone", "-q", "--bare", ".", &bare.to_string_lossy()]);
+    git(&bare, &["worktree", "add", "-q", "--detach", "../main"]);
+    let says_so = |at: &Path, what: &str| {
+        for args in [&["init"][..], &["doctor"], &["run", "--issue", "7"], &["worktrees", "list"]] {
+            let done = agentd(at, args);
+            let told = out(&done) + &err(&done);
+            assert!(!done.status.success() && told.contains(what), "{args:?} in {}: {told}", at.display());
+            assert!(told.contains("git clone URL FOLDER") && !told.contains("git init"), "{args:?}: {told}");
+        }
+        assert!(!at.join(".agent").exists());
+    };
+    says_so(&project.join("main"), "is a worktree of the bare repository");
+    says_so(&bare, "is a bare repository");
+    file(&project, ".git", "gitdir: ./.bare\n");
+    says_so(&project.join("main"), "is a worktree of the bare repository");
+    says_so(&project, "is a bare repository");
+}
+
+/// In a folder of the repository, in a linked worktree of it, in a place with blanks, and where its rules ignore what `init` writes.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a person's own shell")]
 fn the_commit_that_init_prints_works_from_where_it_was_started() {
-    for case in ["root", "folder", "linked", "ignored"] {
+    for case in ["root", "folder", "linked", "ignored", "spaced"] {
         let dir = repository();
-        git(dir.path(), &["config", "user.email", "a@b"]);
-        git(dir.path(), &["config", "user.name", "a"]);
-        std::fs::create_dir(dir.path().join("folder")).unwrap();
-        git(dir.path(), &["worktree", "add", "-q", "-b", "other", "linked"]);
-        if case == "ignored" {
-            file(dir.path(), ".gitignore", "target/\nCargo.lock\n.agent\n");
+        let root = match case {
+            "spaced" => dir.path().join("a b; c"),
+            _ => dir.path().to_owned(),
+        };
+        if case == "spaced" {
+            git(dir.path(), &["clone", "-q", ".", &root.to_string_lossy()]);
         }
-        let at =
-            if matches!(case, "folder" | "linked") { dir.path().join(case) } else { dir.path().to_owned() };
+        git(&root, &["config", "user.email", "a@b"]);
+        git(&root, &["config", "user.name", "a"]);
+        std::fs::create_dir(root.join("folder")).unwrap();
+        git(&root, &["worktree", "add", "-q", "-b", "other", "linked"]);
+        if case == "ignored" {
+            file(&root, ".gitignore", "target/\nCargo.lock\n.agent\n");
+        }
+        let at = if matches!(case, "folder" | "linked" | "spaced") {
+            root.join(if case == "linked" { "linked" } else { "folder" })
+        } else {
+            root.clone()
+        };
         let done = agentd(&at, &["init"]);
         let told = out(&done);
         assert_eq!(told.contains("git ignores .agent/"), case == "ignored", "{told}");
-        file(dir.path(), ".agent/.agentd.env", "GITHUB_TOKEN=secret\n");
+        file(&root, ".agent/.agentd.env", "GITHUB_TOKEN=secret\n");
         let line = told.lines().find_map(|line| line.strip_prefix("Commit it: ")).unwrap();
         let (commits, push) = line.rsplit_once(" && ").unwrap();
         assert!(push.ends_with(" push"), "{line}");
         let ran = Command::new("sh").args(["-c", commits]).current_dir(&at).output().unwrap();
         assert!(ran.status.success(), "{case}: {line}: {}", err(&ran));
-        let show = Command::new("git").args(["ls-files", ".agent"]).current_dir(dir.path()).output().unwrap();
+        let show = Command::new("git").args(["ls-files", ".agent"]).current_dir(&root).output().unwrap();
         let committed = out(&show);
         assert!(
             committed.contains(".agent/policy.toml") && committed.contains(".agent/resolver/agent.json"),

@@ -417,8 +417,8 @@ async fn stopped_by(change: impl Fn(&Simulator)) -> (StopDetail, Vec<String>) {
         let seen = Arc::clone(&seen);
         async move {
             request.control.shutdown.stopped().await;
-            *seen.lock().unwrap() = Some(request.control.why());
-            ended(request.control.why())
+            *seen.lock().unwrap() = Some(request.control.why().detail);
+            ended(request.control.why().detail)
         }
     };
     let daemon = Daemon::open(yard.parts(walk)).unwrap();
@@ -502,7 +502,7 @@ async fn d69_a_stopped_daemon_leaves_the_trigger_and_the_next_goes_on() {
     let yard = Yard::new(&labelled("One")).await;
     let walk = |request: StartRequest| async move {
         request.control.shutdown.stopped().await;
-        ended(request.control.why())
+        ended(request.control.why().detail)
     };
     let daemon = Daemon::open(yard.parts(walk)).unwrap();
     let polls = || yard.sim.requests().iter().filter(|asked| asked.target.contains("/issues?")).count();

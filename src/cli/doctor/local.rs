@@ -4,7 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Finding;
 use crate::cli::context::{Context, main_checkout};
-use crate::cli::remote::Remote;
+use crate::cli::remote::{self, Remote};
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::{Config, Credentials};
 use crate::definition::policy_file::{PolicySource, read_policies};
@@ -52,6 +52,11 @@ pub async fn repository(context: &Context) -> Finding {
     let what = "repository";
     if context.in_clone && context.stands_at.is_some() {
         return clone(context);
+    }
+    if let Ok(base) = context.base_path()
+        && let Some(error) = remote::bare(&base, &context.env).await
+    {
+        return Finding::problem(what, error.to_string(), error.remedy().unwrap_or_default());
     }
     let Some(root) = main_checkout(&context.base) else {
         let remedy = match context.stands_at {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Finding, disk, mcp, tried, weak};
 use crate::cli::context::Context;
+use crate::cli::remote;
 use crate::config::Config;
 use crate::config::config_file::Publish;
 use crate::definition::{self, Loaded};
@@ -90,7 +91,13 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
         }
         Err(refusal) => {
             let mut findings = models(&config, None).await;
-            if context.stands_in_checkout() {
+            // That there is no main checkout is told beside the place.
+            let base = context.base_path().ok();
+            let bare = match &base {
+                Some(base) => remote::bare(base, &context.env).await,
+                None => None,
+            };
+            if context.stands_in_checkout() && bare.is_none() {
                 let remedy = refusal.hints.first().cloned();
                 let remedy = remedy.unwrap_or_else(|| "correct it where the message says".to_owned());
                 findings.push(Finding::problem("repository", refusal.stop.message, remedy));

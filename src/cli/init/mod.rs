@@ -17,6 +17,7 @@ use crate::config::layer::FILE_NAME;
 use crate::config::placeholder::ENV_FILE;
 use crate::config::{self, Config, ConfigError, Env, Source};
 use crate::definition::scaffold::{RESOLVER, editor_schemas, schema_path};
+use crate::domain::call_text::shell_word;
 use crate::sys::paths::AbsPath;
 use crate::sys::{files, sandbox};
 
@@ -100,6 +101,10 @@ pub(super) struct Written {
 pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
     if args.service {
         return super::service_unit::write(context);
+    }
+    if let Some(error) = context.block_on(remote::bare(&context.base_path()?, &context.env))? {
+        let refused = CommandError::invalid(format!("{error}: nothing was written"));
+        return Err(error.remedy().into_iter().fold(refused, |refused, hint| refused.hint(hint)));
     }
     let root = main_checkout(context.env.working_dir()).ok_or_else(|| {
         CommandError::invalid(format!("{} is not in a git repository", context.env.working_dir().display()))
@@ -366,7 +371,11 @@ fn committing(
     }
     // The files may be elsewhere: in the main checkout of a linked worktree, or above this folder.
     let is_here = context.env.working_dir().canonicalize().ok() == root.canonicalize().ok();
-    let git = if is_here { "git".to_owned() } else { format!("git -C {}", root.display()) };
+    let git = if is_here {
+        "git".to_owned()
+    } else {
+        format!("git -C {}", shell_word(&root.display().to_string()))
+    };
     let paths = paths.join(" ");
     told.push(format!("Commit it: {git} add {force}{paths} && {git} commit -m \"agentd\" && {git} push"));
     Ok(told)
@@ -438,8 +447,16 @@ fn keep_out_of_git(context: &Context, root: &Path, path: &str) -> Result<(), Com
         return Ok(());
     }
     let failed = |error: files::FileError| CommandError::failed(error.to_string());
-    let info = root.join(".git").join("info");
-    files::create_dir(&info).map_err(failed)?;
-    files::ensure_line(&info.join("exclude"), &format!("/{path}")).map_err(failed)?;
+    // `.git` is a file where the repository is elsewhere.
+    let asked = context.block_on(remote::git(
+        &checkout,
+        &context.env,
+        &["rev-parse", "--git-path", "info/exclude"],
+    ))?;
+    let exclude = root.join(asked.as_deref().unwrap_or(".git/info/exclude"));
+    if let Some(info) = exclude.parent() {
+        files::create_dir(info).map_err(failed)?;
+    }
+    files::ensure_line(&exclude, &format!("/{path}")).map_err(failed)?;
     Ok(())
 }

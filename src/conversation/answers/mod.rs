@@ -6,15 +6,33 @@ use crate::domain::answer::{Outcome, ReportedOutcome, reported};
 use crate::domain::briefing::Briefing;
 use crate::domain::confined;
 use crate::domain::issue::IssueKey;
+use crate::domain::name::CommitId;
 use crate::domain::outgoing::{cut, defused};
 use crate::domain::remark::ThreadOutcome;
 use crate::domain::run::{RunId, VisitRecord};
+use crate::domain::stop::Stop;
 
 /// Characters of an agent's own words that are told.
 const LONGEST_TEXT: usize = 2_000;
 
-/// How the host's own answer begins where the run did nothing about a remark.
-pub const NOT_WORKED_ON: &str = "not worked on: ";
+/// How the words begin that the host has for a remark of which its agent said nothing.
+const NO_ANSWER: &str = "The agent gave no answer to this";
+/// First line of them.
+const UNANSWERED: &str = "Not answered.";
+
+/// What is told of a remark of which the agent said nothing: how its run ended, and the commit where what it changed stands.
+pub fn no_answer(stop: &Stop, commit: Option<&CommitId>) -> String {
+    match (stop.success(), commit) {
+        (true, Some(commit)) => format!("{NO_ANSWER}. What its run changed is in {commit}."),
+        (true, None) => format!("{NO_ANSWER}, and its run changed nothing."),
+        (false, _) => format!("{NO_ANSWER}; its run ended before. {}", stop.message),
+    }
+}
+
+/// Whether a comment of agentd's says that nothing was answered yet. Earlier versions had other words for it.
+pub fn is_unanswered(comment: &str) -> bool {
+    comment.lines().any(|line| line == UNANSWERED || line.starts_with("not worked on: "))
+}
 
 /// What wants an outcome: threads, then remarks without one.
 pub fn wanted(briefing: &Briefing) -> Vec<String> {
@@ -66,6 +84,7 @@ fn headline(outcome: &Outcome) -> String {
     match (outcome.outcome, &outcome.commit) {
         (ThreadOutcome::Changed, Some(commit)) => format!("Changed in {commit}."),
         (ThreadOutcome::Changed | ThreadOutcome::Answered, _) => "Answered; nothing changed.".to_owned(),
+        (ThreadOutcome::Declined, _) if outcome.text.starts_with(NO_ANSWER) => UNANSWERED.to_owned(),
         (ThreadOutcome::Declined, _) => "Declined.".to_owned(),
         (ThreadOutcome::Asks, _) => "Question.".to_owned(),
     }

@@ -286,7 +286,7 @@ fn waits(comments: &[JudgedRemark]) -> bool {
         heard.left_out.is_none() && matches!(heard.judged.standing, Standing::Trusted | Standing::Bot)
     };
     let answers = |heard: &JudgedRemark| {
-        heard.judged.standing == Standing::Own && !heard.remark.text.contains(answers::NOT_WORKED_ON)
+        heard.judged.standing == Standing::Own && !answers::is_unanswered(&heard.remark.text)
     };
     let since = comments.iter().rposition(answers).map_or(0, |place| place + 1);
     comments[since..].iter().any(counts)

@@ -150,7 +150,7 @@ impl Placed {
                 () = self.shutdown.stopped() => return self.leave(&key, taker.is_some(), run_id).await,
                 () = self.control.shutdown.stopped(), if !told => {
                     told = true;
-                    self.ask(&key, Requested { stop: Some(self.control.why().as_str().to_owned()), ..Requested::default() }).await;
+                    self.ask(&key, Requested { stop: Some(self.control.why().detail.as_str().to_owned()), ..Requested::default() }).await;
                 }
                 Some(by) = self.extends.recv() => {
                     self.ask(&key, Requested { extended_by: vec![by], ..Requested::default() }).await;

@@ -20,6 +20,7 @@ use crate::daemon::supervise::{RunHandle, Start, StartRequest, Supervisor};
 use crate::domain::cluster::assignment::{AssignmentAnswer, AssignmentCell, Requested};
 use crate::domain::cluster::cells::RunKey;
 use crate::domain::stop::StopDetail;
+use crate::issue::unwanted;
 use crate::store::assignments::{AssignmentId, Assignments};
 use crate::sys::clock::Clock;
 use crate::sys::shutdown::Shutdown;
@@ -274,7 +275,7 @@ impl Assignee {
             return;
         }
         tracing::info!(%issue, why = why.as_str(), "asking a run to stop");
-        run.control.stop(*why);
+        run.control.stop(unwanted::of(*why));
     }
 
     /// Tells pollers which runs they are, once there are any.

@@ -349,6 +349,11 @@ pub async fn predecessor(
     match found {
         Ok(Ok(predecessor)) => Ok(predecessor),
         Ok(Err(error)) if context.state.shared().is_some() => Err(error),
+        Ok(Err(_)) if !dir.events().exists() => {
+            let path = dir.path.display();
+            tracing::warn!(%run_id, %path, "an earlier run's record is not in the state directory any more: this run begins anew on its branch");
+            Ok(None)
+        }
         Ok(Err(error)) => {
             tracing::warn!(%run_id, %error, "an earlier run's journal cannot be read; it is left as it is");
             Ok(None)

@@ -38,13 +38,16 @@ pub async fn prove(
         if before.is_some_and(|outcome| outcome.proven) {
             continue;
         }
-        let mut outcome = before.cloned().unwrap_or_else(|| not_worked_on(run, &id, stop));
+        let path = briefing.threads.iter().find(|thread| thread.id == id).map(|thread| thread.path.as_str());
+        let workspace = workspace.filter(|_| pushed);
+        let mut outcome = match before {
+            Some(before) => before.clone(),
+            None => unanswered(run, workspace, (&id, path), stop).await,
+        };
         if outcome.outcome == ThreadOutcome::Changed {
-            let path =
-                briefing.threads.iter().find(|thread| thread.id == id).map(|thread| thread.path.as_str());
-            outcome.commit = match (workspace, pushed) {
-                (Some(workspace), true) => commit_of(run, workspace, (path, &outcome)).await,
-                _ => None,
+            outcome.commit = match workspace {
+                Some(workspace) => commit_of(run, workspace, (path, &outcome)).await,
+                None => None,
             };
             if outcome.commit.is_none() {
                 outcome.outcome = ThreadOutcome::Answered;
@@ -70,11 +73,28 @@ fn is_over(run: &Run<'_>, stop: &Stop) -> bool {
     run.plan.publish != Publish::None && !goes_on
 }
 
-fn not_worked_on(run: &Run<'_>, id: &str, stop: &Stop) -> Outcome {
+/// The outcome of what the agent said nothing about.
+async fn unanswered(
+    run: &Run<'_>,
+    workspace: Option<&Workspace>,
+    (id, path): (&str, Option<&str>),
+    stop: &Stop,
+) -> Outcome {
+    let commit = match (workspace, &run.journal.facts().first_head) {
+        (Some(workspace), Some(base)) if stop.success() => {
+            let mut commits = workspace.worktree.commits_with_paths(base).await.unwrap_or_default();
+            let touches = |paths: &[String]| paths.iter().any(|changed| path == Some(changed));
+            if let Some(newest) = commits.iter().rposition(|(_, paths)| touches(paths)) {
+                commits.truncate(newest + 1);
+            }
+            commits.pop().map(|(commit, _)| commit)
+        }
+        _ => None,
+    };
     Outcome {
         thread: id.to_owned(),
         outcome: ThreadOutcome::Declined,
-        text: format!("{}{}", answers::NOT_WORKED_ON, stop.detail),
+        text: answers::no_answer(stop, commit.as_ref()),
         run: run.lease.run_id,
         base: None,
         commit: None,

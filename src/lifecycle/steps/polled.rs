@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::domain::completion::Completion;
 use crate::domain::issue::ObjectiveSource;
-use crate::domain::stop::{Stop, StopDetail};
-use crate::github::{ErrorKind, Fetched};
+use crate::domain::stop::Stop;
+use crate::github::Fetched;
+use crate::issue::unwanted;
 use crate::lifecycle::run::Run;
 
 /// How long a look may take; the next visit looks again.
@@ -38,16 +39,18 @@ impl Polled {
         match github.patient(PATIENCE).issue_if_changed(&run.context.repo, number, self.etag.as_deref()).await
         {
             Ok(Fetched::Unchanged) => Ok(()),
-            Ok(Fetched::Fresh(issue, _)) if !issue.issue.open => Err(closed()),
+            Ok(Fetched::Fresh(issue, _)) if !issue.issue.open => Err(unwanted::closed()),
             Ok(Fetched::Fresh(issue, etag)) => {
                 self.etag = etag;
-                if is_unlabelled(run, &issue.issue.labels) { Err(unlabelled()) } else { Ok(()) }
+                if is_unlabelled(run, &issue.issue.labels) { Err(unwanted::unlabelled()) } else { Ok(()) }
             }
-            Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => Err(closed()),
-            Err(error) => {
-                tracing::debug!(%error, "the issue could not be looked at before a visit");
-                Ok(())
-            }
+            Err(error) => match unwanted::not_here(&error) {
+                Some(stop) => Err(stop),
+                None => {
+                    tracing::debug!(%error, "the issue could not be looked at before a visit");
+                    Ok(())
+                }
+            },
         }
     }
 }
@@ -58,12 +61,4 @@ fn is_unlabelled(run: &Run<'_>, labels: &[String]) -> bool {
     let trigger = &run.context.config.github.labels.trigger;
     let has = |labels: &[String]| labels.iter().any(|label| label.eq_ignore_ascii_case(trigger));
     run.context.state.shared().is_none() && has(&run.plan.issue.labels) && !has(labels)
-}
-
-fn unlabelled() -> Stop {
-    Stop::new(StopDetail::LabelRemoved, "The trigger label was taken off while the run worked on it.")
-}
-
-fn closed() -> Stop {
-    Stop::new(StopDetail::IssueClosed, "The issue was closed while the run worked on it.")
 }

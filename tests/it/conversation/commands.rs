@@ -221,3 +221,39 @@ async fn an_inbox_that_cannot_be_read_holds_back_no_other_issue_and_is_told_of()
     daemon.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_comments_of_one_second_than_a_look_reads_deafen_nobody_and_are_read_no_longer_than_they_must() {
+    let (world, daemon) = quiet(1).await;
+    let number = admin(&world, "POST", "issues", &json!({ "title": "Imported" }))["number"].as_u64().unwrap();
+    let at = world.sim.issue(REPO, number).unwrap().updated_at;
+    let mass = json!({ "body": "Imported, {n}.", "count": 1_500, "actor": "mallory", "at": at });
+    admin(&world, "POST", &format!("issues/{number}/comments"), &mass);
+    let last = json!({ "body": "/agentd run", "actor": "ada", "at": at });
+    admin(&world, "POST", "issues/7/comments", &last);
+    until("a run", || runs(&world) == 1 && super::pull_request::is_settled(&world)).await;
+    comment(&world, 7, "ada", "/agentd dance");
+    until("what came later is heard", || said(&world, 7, "`dance` is no command").len() == 1).await;
+    // Once all of it is known, nothing but the first page is asked for.
+    let pages = || {
+        let asked = world.sim.requests();
+        asked
+            .iter()
+            .filter(|one| one.target.contains("issues/comments") && one.target.contains("&page="))
+            .count()
+    };
+    let mut before = usize::MAX;
+    for _ in 0..10 {
+        let now = pages();
+        if now == before {
+            break;
+        }
+        before = now;
+        ticks(&world, 4).await;
+    }
+    let settled = pages();
+    ticks(&world, 4).await;
+    assert!(settled > 20 && pages() == settled, "{settled}, {}", pages());
+    daemon.stop().await;
+    world.finish().await;
+}

@@ -281,6 +281,29 @@ async fn what_git_has_not_finished_or_cannot_bring_together_is_refused_with_its_
     world.sim.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn work_whose_run_left_a_damaged_journal_is_given_back_and_gone_on_with_all_the_same() {
+    let world = labelled_with(vec![writes(2_000), reports("Done.", json!([]))], AT_ONCE).await;
+    let run_of = spawn(&world, &["run", "--issue", "7"]);
+    until("work", || asked(&world) == 1).await;
+    comment_by_take(&world).await;
+    run_of.await.unwrap();
+    let journal = newest(&world).join("events.jsonl");
+    let lines = std::fs::read_to_string(&journal).unwrap();
+    let kept: Vec<&str> = lines.lines().take(12).collect();
+    std::fs::write(&journal, kept.join("\n") + "\n").unwrap();
+    let worktree = world.shop().join(".worktrees/issue-7");
+    std::fs::write(worktree.join("by_hand.txt"), "mine\n").unwrap();
+    let given = give_back(&world, &["-m", "The rest is by hand."]).await;
+    assert_eq!(given.status.code(), Some(0), "{}{}", text(&given.stdout), text(&given.stderr));
+    assert!(text(&given.stderr).contains("the run's record is damaged"), "{}", text(&given.stderr));
+    assert!(world.told(1).contains("The rest is by hand."), "{}", world.told(1));
+    until_labels(&world, &["agentd:done"]).await;
+    assert_eq!(on_remote(&world, "by_hand.txt").as_deref(), Some("mine\n"));
+    assert!(said(&world, 7, "has the work on this issue").is_empty());
+    world.sim.shutdown().await;
+}
+
 /// Takes the work of the run that works.
 async fn comment_by_take(world: &World) {
     let (code, taken) = world.json(&["take", "7"]).await;

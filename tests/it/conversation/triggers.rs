@@ -448,7 +448,15 @@ async fn c_i36_an_issue_that_is_transferred_in_a_run_ends_it_and_nothing_is_writ
     until("its end", || result().exists()).await;
     let output = crate::outside::solo::left(&world, "result.json");
     assert_eq!(output["stop_detail"], "issue_closed", "{output:#}");
+    let moved = format!("The issue was moved to {REPO}#{new} while the run worked on it.");
+    assert!(output.to_string().contains(&moved), "{output:#}");
     ticks(&world, 2).await;
+    until_or(
+        "nobody is asked for it",
+        || status(&world)["parked"] == json!([]),
+        || status(&world).to_string(),
+    )
+    .await;
     let written = |one: &&std::sync::Arc<agentd::sim::world::Request>| {
         one.method != "GET" && one.target.contains(&format!("/issues/{new}"))
     };
@@ -456,6 +464,35 @@ async fn c_i36_an_issue_that_is_transferred_in_a_run_ends_it_and_nothing_is_writ
     assert!(world.sim.issue(REPO, new).unwrap().comments.is_empty());
     daemon.stop().await;
     world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_reviews_the_pull_request_of_a_deleted_issue_is_told_once_and_nothing_is_tried_again() {
+    let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+    admin(&world, "PATCH", "issues/7", &json!({ "deleted": true }));
+    let id = review(&world, pull, "ada", "CHANGES_REQUESTED", "Please work on these.", &["Here."])[0];
+    let told = || said(&world, pull, "issue #7 was deleted").len();
+    until_or("an answer", || told() == 1, || format!("{:#}", inbox(&world))).await;
+    until("it waits no more", || fate(&world, &format!("review-comment-{id}")) == "dropped").await;
+    ticks(&world, 3).await;
+    assert_eq!((runs(&world), told()), (1, 1));
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_that_did_the_work_and_gave_no_answer_says_where_the_work_is() {
+    let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Please have another note.", &[]);
+    ended(&world, 2).await;
+    let told = || said(&world, pull, "Not answered.");
+    until_or("an answer", || told().len() == 1, || format!("{:#?}", said(&world, pull, ""))).await;
+    let head = world.git(&world.shop(), &["rev-parse", "feature/issue-7"]).await;
+    let where_it_is =
+        format!("The agent gave no answer to this. What its run changed is in {}.", head.trim());
+    assert!(told()[0].contains(&where_it_is) && !told()[0].contains("Declined"), "{:?}", told());
+    daemon.stop().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

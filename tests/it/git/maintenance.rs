@@ -39,3 +39,33 @@ async fn a_managed_clone_gets_a_graph_of_its_commits_and_one_index_and_loses_not
     assert!(clone.is_ancestor(&tip.clone().unwrap(), &tip.unwrap()).await.unwrap(), "the library reads it");
     clone.maintain().await.unwrap();
 }
+
+#[tokio::test]
+async fn many_refs_of_runs_become_one_file_and_are_found_there_and_those_of_people_stay() {
+    let ground = Ground::new().await;
+    let checkout = ground.checkout().await;
+    let head = ground.git(&["rev-parse", "HEAD"]).await;
+    let make = |runs: std::ops::Range<u32>| {
+        for run in runs {
+            ground.write(&format!(".git/refs/agentd/checkpoints/run-{run}/1"), &format!("{head}\n"));
+        }
+    };
+    let loose = |folder: &str| {
+        let all = std::fs::read_dir(ground.repo.join(".git/refs").join(folder).as_path());
+        all.map_or(0, Iterator::count)
+    };
+    make(0..400);
+    assert!(!checkout.pack_own_refs().await.unwrap(), "so few are no burden");
+    assert_eq!(loose("agentd/checkpoints"), 400);
+    make(400..600);
+    let heads = loose("heads");
+    assert!(checkout.pack_own_refs().await.unwrap());
+    assert_eq!((loose("agentd/checkpoints"), loose("heads")), (0, heads));
+    let found = checkout.reference("refs/agentd/checkpoints/run-7/1").await.unwrap();
+    assert_eq!(found.unwrap().as_str(), head);
+    assert!(!checkout.pack_own_refs().await.unwrap());
+    let next = agentd::domain::name::CommitId::parse(&head).unwrap();
+    checkout.update_ref("refs/agentd/checkpoints/run-600/1", None, &next).await.unwrap();
+    checkout.delete_ref("refs/agentd/checkpoints/run-7/1", &next).await.unwrap();
+    assert_eq!(checkout.reference("refs/agentd/checkpoints/run-7/1").await.unwrap(), None);
+}

@@ -460,6 +460,13 @@ async fn opening_says_what_is_wrong_with_a_place() {
     );
     ground.origin().await;
     assert!(matches!(open("~/origin.git").await, Err(GitError::Bare { .. })));
+    let linked = ground.home.join("linked").to_string();
+    ground.git_in(&ground.home.join("origin.git"), &["worktree", "add", "-q", "--detach", &linked]).await;
+    let error = open("~/linked").await.unwrap_err();
+    assert!(
+        matches!(&error, GitError::WorktreeOfBare { main, .. } if main.ends_with("/origin.git")),
+        "{error}"
+    );
     assert!(ground.program().version().await.unwrap().starts_with("2."));
     let nothing = ground.checkout().await.remote("upstream", agentd::git::RemoteAuth::User).await;
     assert!(matches!(nothing, Err(GitError::NoRemote { .. })));

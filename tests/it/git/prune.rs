@@ -201,3 +201,26 @@ async fn what_tools_leave_in_a_submodule_is_no_edit_of_it() {
     ground.write(".worktrees/issue-7/vendor/lib/__pycache__/a.pyc", "x\n");
     assert_eq!(tree.edited_submodules().await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn worktrees_whose_whole_checkout_was_moved_are_listed_where_they_are_and_stay_with_the_remedy() {
+    let ground = Ground::new().await;
+    let tree = ground.prepare(1).await.unwrap().worktree;
+    files::write_public(tree.path().join("new.txt").as_path(), b"x\n").unwrap();
+    ground.beside("mv", &["repo", "a shop"]).await;
+    let place = ground.at("~/a shop");
+    let ground = ground.at_place(place);
+    let checkout = ground.checkout().await;
+    let listed = checkout.list_worktrees(&ground.at(".worktrees")).await.unwrap();
+    let found: Vec<_> = listed.iter().map(|one| (one.name.as_str(), one.present, one.changed)).collect();
+    assert_eq!(found, [("issue-1", true, Some(1))]);
+    assert_eq!(listed[0].path, ground.at(".worktrees/issue-1"));
+    let report = checkout.prune(&plan(&ground).await).await.unwrap();
+    let [one] = report.as_slice() else { panic!("{report:?}") };
+    let PruneOutcome::Kept { reason } = &one.outcome else { panic!("{one:?}") };
+    let remedy = reason.split_once("mend that: ").unwrap().1;
+    ground.beside("sh", &["-c", remedy]).await;
+    let report = checkout.prune(&plan(&ground).await).await.unwrap();
+    let PruneOutcome::Kept { reason } = &report[0].outcome else { panic!("{report:?}") };
+    assert!(reason.contains("new.txt has uncommitted changes"), "{reason}");
+}

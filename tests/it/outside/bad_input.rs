@@ -237,3 +237,17 @@ async fn a_dirty_main_checkout_is_not_touched() {
     assert!(agentd::sim::bare::file(&git_dir, "feature/issue-7", "staged.txt").is_none());
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_in_the_place_of_the_state_directory_is_named_by_every_command_with_what_to_do() {
+    let world = World::new(1).await;
+    world.write("state", "not a folder\n");
+    for args in
+        [&["status"][..], &["why", "7"], &["run", "--issue", "7"], &["runs", "list"], &["daemon", "--once"]]
+    {
+        let done = world.agentd(args).await;
+        let told = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(4), "{args:?}: {told}");
+        assert!(told.contains("/state is no directory") && told.contains("--state-dir"), "{args:?}: {told}");
+    }
+}
