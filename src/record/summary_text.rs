@@ -12,6 +12,7 @@ use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::policy::Decision;
 use crate::domain::run::ForcedFinal;
 use crate::domain::run_output::RunOutput;
+use crate::domain::shell_words;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::trace::SuspendedProposal;
 use crate::domain::untrusted::visible;
@@ -318,10 +319,10 @@ fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             let mut step = String::new();
             let _infallible = write!(
                 step,
-                "The work is on the local branch `{}`; publish it with `git push REMOTE {}`, or run again: {}.",
-                mapping.branch,
+                "The work is on the local branch `{}`; publish it with `{}`, or run again: {}.",
                 mapping.branch,
                 again(run)
+                shell_words::line(&["git", "push", "REMOTE", mapping.branch.as_str()]),
             );
             steps.push(step);
         }

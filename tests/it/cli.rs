@@ -31,7 +31,10 @@ fn git(dir: &Path, args: &[&str]) {
 }
 
 fn repository() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
+    repository_in(tempfile::tempdir().unwrap())
+}
+
+fn repository_in(dir: tempfile::TempDir) -> tempfile::TempDir {
     git(dir.path(), &["init", "-q", "-b", "main"]);
     git(dir.path(), &["remote", "add", "origin", "https://user:sentinel-value@github.com/octo/cat.git"]);
     git(
@@ -412,7 +415,7 @@ fn completions_are_printed_for_every_shell() {
 #[expect(clippy::disallowed_methods, reason = "a person's own shell")]
 fn the_commit_that_init_prints_works_from_where_it_was_started() {
     for case in ["root", "folder", "linked", "ignored"] {
-        let dir = repository();
+        let dir = repository_in(tempfile::Builder::new().prefix("the shop").tempdir().unwrap());
         git(dir.path(), &["config", "user.email", "a@b"]);
         git(dir.path(), &["config", "user.name", "a"]);
         std::fs::create_dir(dir.path().join("folder")).unwrap();

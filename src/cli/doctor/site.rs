@@ -20,6 +20,7 @@ use crate::domain::flow::Sandbox;
 use crate::domain::model_target::ModelTarget;
 use crate::domain::name::BranchName;
 use crate::domain::policy::ActorPermission;
+use crate::domain::shell_words;
 use crate::engine::model::ModelErrorClass;
 use crate::github;
 use crate::issue::cut_off_runs::{Left, clear_left};
@@ -234,7 +235,10 @@ async fn tracker(site: &RepositoryContext, github: &github::Client) -> Vec<Findi
         Ok(false) => Finding::warning(
             "labels",
             format!("{} has no label \"{trigger}\" yet", site.repo),
-            format!("make it, so that people can put it on: gh label create {trigger}"),
+            format!(
+                "make it, so that people can put it on: {}",
+                shell_words::line(&["gh", "label", "create", trigger, "--repo", &site.repo.to_string()])
+            ),
         ),
         Err(error) => Finding::problem("labels", error.to_string(), "give the token: issues, read and write"),
     });

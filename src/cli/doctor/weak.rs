@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::config::sandbox_file::SandboxMode;
 use crate::definition;
 use crate::domain::money::Money;
+use crate::domain::shell_words;
 use crate::engine::shared_cap::SharedCap;
 use crate::github::Viewer;
 use crate::repository::managed;
@@ -42,7 +43,10 @@ pub fn state(context: &Context) -> Finding {
         Some(fault) if fault.is_mended_by_mode() => Finding::warning(
             what,
             format!("{dir} {fault}"),
-            format!("chmod 700 {dir}; the next run does it, too"),
+            format!(
+                "`{}`; the next run does it, too",
+                shell_words::line(&["chmod", "700", &dir.to_string()])
+            ),
         ),
         Some(fault) => Finding::problem(what, format!("{dir} {fault}"), fault.remedy(dir.as_path())),
     }
@@ -62,7 +66,8 @@ fn unreadable_spending(context: &Context, dir: &AbsPath) -> Option<(String, Stri
 /// Why this host's key cannot sign what runs leave, and what helps: they are sealed without a signature then.
 fn unusable_key(dir: &AbsPath) -> Option<(String, String)> {
     let error = SealKey::of_host(dir.as_path()).err()?;
-    let remedy = format!("chmod 600 {}, or put it back from a backup", error.path.display());
+    let closed = shell_words::line(&["chmod", "600", &error.path.display().to_string()]);
+    let remedy = format!("`{closed}`, or put it back from a backup");
     Some((format!("{error}; runs are not signed, and those that were cannot be verified"), remedy))
 }
 
@@ -116,7 +121,10 @@ fn files(context: &Context, config: &Config) -> Vec<Finding> {
                     "{} can be written by others (mode {mode:04o}): they decide what runs",
                     path.display()
                 ),
-                format!("look whether it says what you wrote, then: chmod go-w {}", path.display()),
+                format!(
+                    "look whether it says what you wrote, then: {}",
+                    shell_words::line(&["chmod", "go-w", &path.display().to_string()])
+                ),
             ));
         }
     }
@@ -125,7 +133,7 @@ fn files(context: &Context, config: &Config) -> Vec<Finding> {
             findings.push(Finding::warning(
                 "secrets",
                 format!("{} can be read by others (mode {mode:04o})", path.display()),
-                format!("chmod 600 {}", path.display()),
+                shell_words::line(&["chmod", "600", &path.display().to_string()]),
             ));
         }
     }

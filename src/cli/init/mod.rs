@@ -17,6 +17,7 @@ use crate::config::layer::FILE_NAME;
 use crate::config::placeholder::ENV_FILE;
 use crate::config::{self, Config, ConfigError, Env, Source};
 use crate::definition::scaffold::{RESOLVER, editor_schemas, schema_path};
+use crate::domain::shell_words;
 use crate::sys::paths::AbsPath;
 use crate::sys::{files, sandbox};
 
@@ -357,7 +358,8 @@ fn committing(
             paths.push(named);
         }
     }
-    let (force, mut told) = (if ignored.is_some() { "-f " } else { "" }, Vec::new());
+    let add: &[&str] = if ignored.is_some() { &["add", "-f"] } else { &["add"] };
+    let mut told = Vec::new();
     if let Some(ignored) = ignored {
         let first = ignored.lines().next().unwrap_or(FOLDER);
         told.push(format!(
@@ -366,9 +368,14 @@ fn committing(
     }
     // The files may be elsewhere: in the main checkout of a linked worktree, or above this folder.
     let is_here = context.env.working_dir().canonicalize().ok() == root.canonicalize().ok();
-    let git = if is_here { "git".to_owned() } else { format!("git -C {}", root.display()) };
-    let paths = paths.join(" ");
-    told.push(format!("Commit it: {git} add {force}{paths} && {git} commit -m \"agentd\" && {git} push"));
+    let root = root.display().to_string();
+    let git = |words: &[&str]| match is_here {
+        true => shell_words::line(&[&["git"], words].concat()),
+        false => shell_words::line(&[&["git", "-C", &root], words].concat()),
+    };
+    let commands =
+        [git(&[&add, paths.as_slice()].concat()), git(&["commit", "-m", "agentd"]), git(&["push"])];
+    told.push(format!("Commit it: {}", commands.join(" && ")));
     Ok(told)
 }
 

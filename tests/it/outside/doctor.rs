@@ -61,7 +61,7 @@ async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
     }
     assert!(of(&told, "disk")[0].1.contains("demo/shop: "), "{told:#}");
     assert_eq!(of(&told, "labels")[0].0, "warning", "{told:#}");
-    assert!(of(&told, "labels")[0].1.contains("gh label create agentd"), "{told:#}");
+    assert!(of(&told, "labels")[0].1.contains("gh label create agentd --repo demo/shop"), "{told:#}");
     assert_eq!(world.sim.model_requests().len(), 1, "the smallest request, once");
     assert_eq!((&told["problems"], &told["ok"]), (&json!(0), &json!(true)), "{told:#}");
     assert!(of(&told, "verify")[0].1.contains("`true` passes on develop, in "), "{told:#}");

@@ -62,7 +62,7 @@ async fn why_begins_with_what_becomes_of_the_issue_and_what_to_do() {
     };
     let (code, line) = first(&["why", "7"]).await;
     assert_eq!(code, Some(0), "{line}");
-    let label = "Do: gh issue edit 7 --repo demo/shop --add-label 'agentd'";
+    let label = "Do: gh issue edit 7 --repo demo/shop --add-label agentd";
     assert!(
         line.starts_with("Needs you: the label \"agentd\" is not on it. ") && line.ends_with(label),
         "{line}"
