@@ -16,6 +16,9 @@ use super::output::{Output, Tone};
 use super::repositories;
 use crate::record::summary_text::counted;
 
+/// What programs are called among the findings.
+pub(super) const PROGRAM: &str = "program";
+
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {

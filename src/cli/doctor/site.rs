@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Finding, disk, mcp, tried, weak};
+use super::{Finding, PROGRAM, disk, mcp, tried, weak};
 use crate::cli::context::Context;
 use crate::config::Config;
 use crate::config::config_file::Publish;
@@ -33,9 +33,6 @@ use crate::repository::open::{Opening, open};
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::sandbox;
-
-/// What programs are called among the findings.
-const PROGRAM: &str = "program";
 
 /// Asks everyone.
 pub async fn look(context: &Context, config: Config) -> Vec<Finding> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::Finding;
+use super::{Finding, PROGRAM};
 use crate::cli::clones;
 use crate::cli::context::{Context, is_below};
 use crate::config::Config;
@@ -14,7 +14,8 @@ use crate::domain::money::Money;
 use crate::domain::shell_words;
 use crate::engine::shared_cap::SharedCap;
 use crate::github::Viewer;
-use crate::repository::managed;
+use crate::record::seal;
+use crate::repository::{managed, resources};
 use crate::sandbox::run_sandbox;
 use crate::store::seal_key::SealKey;
 use crate::sys::clock::Clock;
@@ -82,6 +83,7 @@ pub async fn look(context: &Context, config: &Config) -> Vec<Finding> {
 pub fn files_and_programs(context: &Context, config: &Config) -> Vec<Finding> {
     let mut findings = files(context, config);
     findings.extend(programs(context, config));
+    findings.extend(of_each_run(context, config));
     findings
 }
 
@@ -177,6 +179,24 @@ fn programs(context: &Context, config: &Config) -> Vec<Finding> {
             )
         })
         .collect()
+}
+
+/// The operator's key and programs that each run needs, and that are not to be had.
+fn of_each_run(context: &Context, config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Err(error) = seal::check(config.record.seal_key.as_deref()) {
+        findings.push(Finding::problem(
+            "seal key",
+            format!("record.seal_key cannot be used: {error}: no run starts"),
+            "put the key back, for its owner alone to read, or take record.seal_key out of agentd.toml",
+        ));
+    }
+    let Ok(checkout) = context.base_path() else { return findings };
+    for gone in resources::programs_gone(config, &checkout, &context.env) {
+        let remedy = format!("install it, or correct {} in agentd.toml", gone.key);
+        findings.push(Finding::problem(PROGRAM, gone.to_string(), remedy));
+    }
+    findings
 }
 
 /// What clones ask for and do not get, and whether there is a sandbox for them.
