@@ -202,9 +202,10 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             None => format!("If something is missing, say so on the issue and run again: {again}."),
         },
         StopDetail::MaxSteps | StopDetail::MaxWallTime | StopDetail::MaxCost | StopDetail::MaxIterations => {
+            let (keys, flag) = limit_keys(run.stop_detail);
+            let with = flag.map(|flag| format!(" with `{flag}`")).unwrap_or_default();
             format!(
-                "Raise the limit ({}) and go on: {resume}; or run again: {again}. The branch is continued.",
-                limit_key(run.stop_detail)
+                "Raise the limit ({keys}) and go on: {resume}; or run again{with}: {again}. The branch is continued."
             )
         }
         StopDetail::MaxTurnsExhausted => {
@@ -321,8 +322,8 @@ fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
                 step,
                 "The work is on the local branch `{}`; publish it with `{}`, or run again: {}.",
                 mapping.branch,
-                again(run)
                 shell_words::line(&["git", "push", "REMOTE", mapping.branch.as_str()]),
+                again(run)
             );
             steps.push(step);
         }
@@ -348,14 +349,16 @@ fn why_last(reason: ForcedFinal) -> &'static str {
     }
 }
 
-fn limit_key(detail: StopDetail) -> &'static str {
+/// Where a limit stands, and the flag of `agentd run` that sets it. Who resumes a run has no such flag.
+fn limit_keys(detail: StopDetail) -> (&'static str, Option<&'static str>) {
     match detail {
-        StopDetail::MaxSteps => "`budgets.max_steps` in agentd.toml, or `--max-steps`",
-        StopDetail::MaxWallTime => "`budgets.max_wall_time` in agentd.toml, or `--max-wall-time`",
-        StopDetail::MaxCost => {
-            "`budgets.max_cost`, `budgets.max_cost_per_day` or `budgets.max_cost_per_issue` in agentd.toml, or `--max-cost`"
-        }
-        _ => "`maxIterations` of the agent's verdict",
+        StopDetail::MaxSteps => ("`budgets.max_steps` in agentd.toml", Some("--max-steps")),
+        StopDetail::MaxWallTime => ("`budgets.max_wall_time` in agentd.toml", Some("--max-wall-time")),
+        StopDetail::MaxCost => (
+            "`budgets.max_cost`, `budgets.max_cost_per_day` or `budgets.max_cost_per_issue` in agentd.toml",
+            Some("--max-cost"),
+        ),
+        _ => ("`maxIterations` of the agent's verdict", None),
     }
 }
 
