@@ -1,7 +1,6 @@
 //! Facts of a run in sentences for people: who or what intervened, how a claim was proven, how to go on.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::constraint::ConstraintKind;
@@ -12,7 +11,6 @@ use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::policy::Decision;
 use crate::domain::run::ForcedFinal;
 use crate::domain::run_output::RunOutput;
-use crate::domain::shell_words;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::trace::SuspendedProposal;
 use crate::domain::untrusted::visible;
@@ -273,11 +271,17 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::McpUnavailable => {
             format!("Start or mend the MCP server, or set `required = false` for it, then go on: {resume}.")
         }
-        _ if facts.is_unpublished() && facts.committed.is_none() => {
-            format!(
-                "The work is done and not committed: {resume} commits and publishes it without asking the model. A daemon that made \
-                 this run does so when its label is put on again."
-            )
+        _ if facts.is_unpublished() => {
+            let (is, does) = match facts.committed {
+                None => ("done and not committed", "commits and publishes"),
+                Some(_) => ("committed and not published", "publishes"),
+            };
+            // Of what passes it is said above that the daemon tries it by itself.
+            let daemon = match facts.end.as_ref().is_some_and(|end| facts.is_unpublished_for_now(end)) {
+                true => "",
+                false => " A daemon that made this run does so when its label is put on again.",
+            };
+            format!("The work is {is}: {resume} {does} it without asking the model.{daemon}")
         }
         _ => format!("Run again: {again}; the branch is continued."),
     };
@@ -317,15 +321,7 @@ fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         if *effect == Effect::Push
             && let Some(mapping) = &run.mapping
         {
-            let mut step = String::new();
-            let _infallible = write!(
-                step,
-                "The work is on the local branch `{}`; publish it with `{}`, or run again: {}.",
-                mapping.branch,
-                shell_words::line(&["git", "push", "REMOTE", mapping.branch.as_str()]),
-                again(run)
-            );
-            steps.push(step);
+            steps.push(format!("The work is on the local branch `{}`.", mapping.branch));
         }
     }
     steps
