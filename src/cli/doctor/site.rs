@@ -62,9 +62,16 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             findings.extend(programs);
             findings.extend(mcp::look(&site).await);
             findings.push(disk::used(&site).await);
+            let mut answers = false;
             if let Some(github) = &site.github {
-                findings.extend(tracker(&site, github).await);
-                findings.extend(left(&site).await);
+                match github.repository(&site.repo).await {
+                    Ok(repository) => {
+                        answers = true;
+                        findings.extend(tracker(&site, github, repository).await);
+                        findings.extend(left(&site).await);
+                    }
+                    Err(error) => findings.push(unreadable(&site, &error)),
+                }
             }
             let (told, branch) = origin(&site).await;
             findings.extend(told);
@@ -78,7 +85,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
                 }
                 return findings;
             };
-            if let Some(github) = &site.github {
+            if let Some(github) = site.github.as_ref().filter(|_| answers) {
                 findings.extend(tried::rights(&site, github, &branch).await);
             }
             findings.extend(tried::push(&site, &branch).await);
@@ -187,14 +194,17 @@ async fn definition_of(site: &RepositoryContext) -> (Finding, Option<Loaded>) {
     }
 }
 
-async fn tracker(site: &RepositoryContext, github: &github::Client) -> Vec<Finding> {
-    let repository = match github.repository(&site.repo).await {
-        Ok(repository) => repository,
-        Err(error) => {
-            let remedy = "check github.api_url, the token, and the repository's name";
-            return vec![Finding::problem("github", error.to_string(), remedy)];
-        }
-    };
+/// A repository that cannot be read: which rights there are is not known then.
+fn unreadable(site: &RepositoryContext, error: &github::Error) -> Finding {
+    let told = format!("{error} (asked: {}); permissions are not tried", site.config.github.api_url);
+    Finding::problem("github", told, "check github.api_url, the token, and the repository's name")
+}
+
+async fn tracker(
+    site: &RepositoryContext,
+    github: &github::Client,
+    repository: github::Repository,
+) -> Vec<Finding> {
     let viewer = github.viewer().await.ok();
     let who = viewer.map_or_else(|| "the token".to_owned(), |viewer| viewer.actor.login.clone());
     let mut findings = vec![match repository.permission {

@@ -72,6 +72,7 @@ async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     let wrong = [
         ("${GITHUB_TOKEN}", "${MODEL_KEY}", "github", "401"),
+        (world.sim.api_url().as_str(), "http://127.0.0.1:9", "github", "(asked: http://127.0.0.1:9"),
         ("recorded-model", "other-model", "models", "recorded-model"),
         (world.sim.model_url_anthropic().as_str(), "http://127.0.0.1:9", "models", "does not answer"),
     ]
@@ -85,6 +86,8 @@ async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
             "{what}: {told:#}"
         );
         assert_eq!(code == Some(0), found.iter().all(|(state, _)| *state != "problem"), "{told:#}");
+        // Of whoever cannot read the repository it is not known what else they may do.
+        assert_eq!(of(&told, "permissions").is_empty(), what == "github", "{told:#}");
     }
     world.write("overlay.toml", &overlay);
     let config = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
