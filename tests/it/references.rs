@@ -6,7 +6,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use agentd::cli::args::Cli;
+use agentd::definition::policy_file::{PolicySource, read_policies};
 use agentd::domain::issue_state::IssueState;
+use agentd::domain::policy::{PROTOCOL_TOOLS, WORKTREE_TOOLS};
 use agentd::domain::stop::{StopDetail, StopReason};
 use clap::CommandFactory as _;
 use serde_json::Value;
@@ -53,6 +55,29 @@ fn the_page_of_agentd_toml_says_which_words_a_key_takes() {
         let row = page.lines().find(|line| line.starts_with(&format!("| `{key}` | "))).unwrap();
         assert!(words.iter().all(|word| row.contains(&format!("`{word}`"))), "{row}");
     }
+}
+
+/// The examples of the page are a policy, and no tool is forgotten.
+#[test]
+fn the_page_of_the_policy_has_rules_that_can_be_read_and_each_tool() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/policy.md")).unwrap();
+    let text = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap().to_owned();
+    read_policies(&[PolicySource { name: "docs/policy.md".to_owned(), text }]).unwrap();
+    let of_rules = fs::read_to_string(root.join("src/definition/policy_file.rs")).unwrap();
+    let keys = ["RuleEntry", "WhenEntry"].map(|name| fields_of(&of_rules, name));
+    let tools = WORKTREE_TOOLS.iter().chain(&PROTOCOL_TOOLS).map(|tool| (*tool).to_owned());
+    let words: Vec<String> = keys.into_iter().flatten().chain(tools).collect();
+    assert!(words.len() > 20, "{words:?}");
+    let missing: Vec<&String> = words.iter().filter(|word| !page.contains(&format!("`{word}`"))).collect();
+    assert!(missing.is_empty(), "docs/policy.md does not tell of {missing:?}");
+}
+
+/// The names of a private type's fields.
+fn fields_of(text: &str, name: &str) -> Vec<String> {
+    let (_, rest) = text.split_once(&format!("struct {name} {{\n")).unwrap();
+    let fields = rest.split("\n}").next().unwrap().lines().filter_map(|line| line.trim().split_once(": "));
+    fields.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Why an issue is not started: each rule and each code of the program stands in the table for people.
