@@ -95,7 +95,7 @@ fn list(context: &Context) -> Result<(), CommandError> {
         return context.output.document(&told);
     }
     if rows.is_empty() {
-        return context.output.line("No agents here. `agentd init` writes one.");
+        return context.output.advice("No agents here. `agentd init` writes one.");
     }
     context.output.table(&["AGENT", "VERSION", "STATE", "STEPS", "DESCRIPTION"], &rows)
 }
@@ -130,7 +130,7 @@ fn new(context: &Context, name: &str) -> Result<(), CommandError> {
     }
     context
         .output
-        .line(format!("`agentd agents check {name}` checks it; its handoffs need a rule in the policy."))
+        .advice(format!("`agentd agents check {name}` checks it; its handoffs need a rule in the policy."))
 }
 
 fn migrate(context: &Context, name: Option<&str>) -> Result<(), CommandError> {

@@ -109,7 +109,7 @@ fn told(
             "issue": number, "run_id": run_id, "goes_on": goes_on,
         }));
     }
-    context.output.line(match goes_on {
+    context.output.advice(match goes_on {
         true => format!("{done}. The daemon goes on with it at its next look."),
         false => format!("{done}. Go on: agentd runs resume {run_id}"),
     })

@@ -169,7 +169,7 @@ fn deny(context: &Context, left: &Left, asked: &str) -> Result<(), CommandError>
         return context.output.document(&denial);
     }
     context.output.line(format!("Denied: {} {}", proposal.resource.name, proposal.canonical_json))?;
-    context.output.line(format!(
+    context.output.advice(format!(
         "Nothing goes on by itself. To let the agent find another way: agentd runs resume {}",
         left.dir.run_id
     ))

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use super::error::CommandError;
+use super::output::Output;
 use crate::domain::run::Principal;
 use crate::domain::run_output::rfc3339;
 use crate::domain::trace::SuspendedProposal;
@@ -36,13 +37,17 @@ pub fn show(
     proposal: &SuspendedProposal,
     decision: &Decision,
 ) -> Result<(), CommandError> {
-    rows(proposal, decision)
+    rows(context.output, proposal, decision)
         .iter()
         .try_for_each(|(name, value)| context.output.entry(&format!("  {name:<8}"), value))
 }
 
 /// The same as rows: a name and a value.
-pub fn rows(proposal: &SuspendedProposal, decision: &Decision) -> Vec<(&'static str, String)> {
+pub fn rows(
+    output: Output,
+    proposal: &SuspendedProposal,
+    decision: &Decision,
+) -> Vec<(&'static str, String)> {
     let mut rows = vec![("waits", proposal.call_text()), ("with", proposal.canonical_json.clone())];
     rows.extend(proposal.public_reason.clone().map(|reason| ("because", reason)));
     rows.push(("hash", proposal.proposal_hash.clone()));
@@ -50,8 +55,10 @@ pub fn rows(proposal: &SuspendedProposal, decision: &Decision) -> Vec<(&'static 
     match decision {
         Decision::Open => {
             let hash = short_hash(&proposal.proposal_hash);
-            rows.push(("approve", format!("agentd approvals approve {hash}")));
-            rows.push(("deny", format!("agentd approvals deny {hash}")));
+            let decide =
+                |how: &str| output.with_flags(&format!("agentd approvals {how} {hash}")).into_owned();
+            rows.push(("approve", decide("approve")));
+            rows.push(("deny", decide("deny")));
         }
         Decision::Approved(grant) => {
             let until = rfc3339(grant.expires_at);

@@ -98,7 +98,7 @@ pub enum Command {
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// What is said.
-        #[arg(value_name = "TEXT")]
+        #[arg(value_name = "TEXT", allow_hyphen_values = true)]
         text: String,
     },
     /// Take the work on an issue over: the run that works hands it over at the end of its turn; prints the worktree's path.
@@ -618,6 +618,24 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+
+    /// A point of a list, or a number below zero.
+    #[test]
+    fn what_is_said_may_begin_with_a_dash() {
+        for text in ["- keep the name", "-5 degrees", "-5", "--", "--no-verify is wrong"] {
+            for command in ["say", "answer", "reject"] {
+                let read = Cli::try_parse_from(["agentd", command, "7", text]);
+                let said = match read.map(|cli| cli.command) {
+                    Ok(Command::Say { text, .. }) => text,
+                    Ok(Command::Answer { text, .. } | Command::Reject { text, .. }) => text.join(" "),
+                    other => panic!("{command} {text}: {other:?}"),
+                };
+                assert!(said == text || text == "--", "{command} {text}: {said}");
+            }
+        }
+        let quiet = Cli::try_parse_from(["agentd", "say", "7", "- keep", "--json"]).unwrap();
+        assert!(quiet.global.json);
+    }
 
     #[test]
     fn the_command_line_holds_together_and_every_shown_argument_has_help() {

@@ -18,6 +18,7 @@ use crate::domain::name::BranchName;
 use crate::domain::schemas::record_schema;
 use crate::domain::step_executors::StepExecutors;
 use crate::lifecycle::plan;
+use crate::record::seal;
 use crate::repository::resources;
 
 /// Does what was asked.
@@ -197,6 +198,14 @@ async fn of_checkout(standing: &Context) -> Vec<(String, Result<(), CommandError
     let loaded = loaded.map(drop);
     let mut checked = of_session(&config, wants_a_model);
     checked.push(("policy".to_owned(), policy.map_err(Into::into)));
+    if let Some(key) = &config.record.seal_key {
+        let told = |error| CommandError::invalid(format!("record.seal_key cannot be used: {error}"));
+        checked.push((format!("seal key {}", key.display()), seal::check(Some(key)).map_err(told)));
+    }
+    for gone in resources::programs_gone(&config, &root, &standing.env) {
+        let error = CommandError::invalid(gone.to_string()).hint("install it, or correct the key");
+        checked.push((gone.key, Err(error)));
+    }
     checked.push((format!("agent {agent}"), loaded.map_err(Into::into)));
     checked
 }

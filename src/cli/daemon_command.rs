@@ -116,7 +116,7 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
             context.output.table(&["ISSUE", "STATE", "WHY"], &parked.iter().map(row).collect::<Vec<_>>())
         }
         None if others.is_empty() => {
-            context.output.line("No daemon has used this state directory yet: agentd daemon starts one.")
+            context.output.advice("No daemon has used this state directory yet: agentd daemon starts one.")
         }
         None => Ok(()),
     }

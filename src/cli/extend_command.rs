@@ -48,7 +48,7 @@ pub fn extend(context: &Context, issue: &IssueArg, amount: Money) -> Result<(), 
         context.output.line(format!("Issue {key} was given {amount} more: {may}."))?;
         match ended {
             Some(_) if goes_on => context.output.line("The daemon goes on with it at its next look."),
-            Some((run_id, _)) => context.output.line(format!("Go on: agentd runs resume {run_id}")),
+            Some((run_id, _)) => context.output.advice(format!("Go on: agentd runs resume {run_id}")),
             None => Ok(()),
         }
     })?

@@ -21,6 +21,7 @@ mod doctor;
 mod elsewhere;
 mod extend_command;
 mod init;
+mod given_flags;
 mod global;
 mod issue_arg;
 mod known_daemon;
@@ -61,6 +62,7 @@ use clap::{CommandFactory as _, Parser as _};
 use args::{Cli, Command, RunsCommand, ToolsCommand, WorktreesCommand};
 use context::Context;
 use error::CommandError;
+use given_flags::GivenFlags;
 use output::Output;
 
 use crate::config::Env;
@@ -88,7 +90,8 @@ pub fn main() -> ExitCode {
         }
     };
     let lines = matches!(&cli.command, Command::Run(args) if args.stream);
-    let output = Output::new(&cli.global, &env).in_lines(lines);
+    let given = GivenFlags::of(&cli.global, &Cli::command()).map(|given| &*Box::leak(Box::new(given)));
+    let output = Output::new(&cli.global, &env).in_lines(lines).giving(given);
     let told = ErrorOutput { output, ..told };
     // A defect of agentd ends with a documented exit code too. The panic itself was written to stderr.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cli, env, output)));

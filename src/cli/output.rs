@@ -9,6 +9,7 @@ use serde::Serialize;
 use terminal_size::{Height, Width, terminal_size_of};
 
 use super::error::CommandError;
+use super::given_flags::GivenFlags;
 use super::global::{Global, LogFormat};
 use super::wrap;
 use crate::config::Env;
@@ -29,6 +30,8 @@ pub struct Output {
     /// Columns that a line of stdout may have; `None` = any.
     stdout_width: Option<usize>,
     stderr_width: Option<usize>,
+    /// The flags for commands that are told next. They are those of the one command line that there is.
+    given: Option<&'static GivenFlags>,
 }
 
 /// Narrower than this nothing is laid out.
@@ -81,6 +84,7 @@ impl Output {
             stdout_colour: colours && io::stdout().is_terminal(),
             stderr_colour: colours && io::stderr().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
+            given: None,
         }
     }
 
@@ -96,7 +100,18 @@ impl Output {
             stderr_is_terminal: false,
             stdout_width: None,
             stderr_width: None,
+            given: None,
         }
+    }
+
+    /// The same with flags for the commands that it tells people to type next.
+    pub fn giving(self, given: Option<&'static GivenFlags>) -> Self {
+        Self { given, ..self }
+    }
+
+    /// A text of agentd's own: the commands in it have the flags that this one was given. Never for what others wrote.
+    pub fn with_flags(self, text: &str) -> Cow<'_, str> {
+        self.given.map_or(Cow::Borrowed(text), |given| given.told(text))
     }
 
     /// The same for JSON Lines: every document is one line.
@@ -132,6 +147,11 @@ impl Output {
     /// A line of the result, broken between words where the screen ends.
     pub fn line(self, text: impl AsRef<str>) -> Result<(), CommandError> {
         self.whole_line(&wrap::paragraph(text.as_ref(), self.stdout_width, seen))
+    }
+
+    /// A line of the result about what to do next. It is all agentd's own.
+    pub fn advice(self, text: impl AsRef<str>) -> Result<(), CommandError> {
+        self.line(self.with_flags(text.as_ref()))
     }
 
     /// A line of the result that is in its form already, or is to be copied in one piece.
@@ -226,7 +246,7 @@ impl Output {
         if self.logs() {
             tracing::info!("{}", text.as_ref());
         } else if !self.quiet {
-            let text = wrap::paragraph(text.as_ref(), self.stderr_width, seen);
+            let text = wrap::paragraph(&self.with_flags(text.as_ref()), self.stderr_width, seen);
             let _ = writeln!(io::stderr().lock(), "{}", harmless(&text));
         }
     }
@@ -253,7 +273,7 @@ impl Output {
             };
             let _ = writeln!(stderr, "{}", tell("error:", Tone::Bad, &error.message));
             for hint in &error.hints {
-                let _ = writeln!(stderr, "{}", tell("hint:", Tone::Strong, hint));
+                let _ = writeln!(stderr, "{}", tell("hint:", Tone::Strong, &self.with_flags(hint)));
             }
         }
         if self.json {

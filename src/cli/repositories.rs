@@ -16,10 +16,11 @@ use super::remote::{self, Remote};
 #[cfg(feature = "nats")]
 use crate::config::cluster_file::StoreKind;
 use crate::config::{Config, Entry, Flag, Repository, Request};
-#[cfg(feature = "nats")]
 use crate::domain::cluster::names::{node_of, token};
 use crate::domain::event::LeaseTaken;
 use crate::domain::name::RepoName;
+#[cfg(feature = "nats")]
+use crate::domain::shell_words;
 use crate::github;
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
@@ -389,7 +390,7 @@ fn choices(config: &Config, message: String) -> CommandError {
     config.repositories.iter().fold(CommandError::invalid(message), |error, entry| {
         match (&entry.name, &entry.path) {
             (Some(name), _) => error.hint(format!("--repo {name}")),
-            (None, Some(path)) => error.hint(format!("cd {}", path.display())),
+            (None, Some(path)) => error.hint(shell_words::line(&["cd", &path.display().to_string()])),
             (None, None) => error,
         }
     })

@@ -184,10 +184,11 @@ fn tell(context: &Context, walked: Finished, site: &RepositoryContext) -> Result
     let mut lines = ending(context, &output, &facts, &dir.report().display().to_string());
     for (proposal, decision) in approval::waiting(&site.state, &dir, &facts, site.clock.now()) {
         lines.push(String::new());
-        let rows = approvals_text::rows(proposal, &decision);
+        let rows = approvals_text::rows(context.output, proposal, &decision);
         lines.extend(rows.iter().map(|(name, value)| row(context, &capitalised(name), value)));
         if decision == approval::Decision::Open {
-            lines.push(row(context, "Then", &format!("agentd runs resume {}", output.run_id)));
+            let resume = format!("agentd runs resume {}", output.run_id);
+            lines.push(row(context, "Then", &context.output.with_flags(&resume)));
         }
     }
     context.output.whole_line(&lines.join("\n"))?;
@@ -241,7 +242,7 @@ fn ending(
     // What waits for an approval is shown below with its commands.
     if !output.success && output.stop_detail != StopDetail::ApprovalPending {
         for step in summary_text::next_steps(output, facts) {
-            fact("Next", step);
+            fact("Next", context.output.with_flags(&step).into_owned());
         }
     }
     lines

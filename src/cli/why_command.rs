@@ -174,12 +174,12 @@ fn waiting_calls<'a>(site: &RepositoryContext, last: &'a LastRun) -> Vec<(&'a Su
 
 /// On one line where it fits; else what to do stands on its own, in one piece.
 fn tell_outlook(context: &Context, outlook: &Outlook) -> Result<(), CommandError> {
-    let line = outlook.to_string();
+    let line = context.output.with_flags(&outlook.to_string()).into_owned();
     let fits = context.output.width().is_none_or(|width| line.chars().count() <= width);
     match (outlook, fits) {
         (Outlook::NeedsYou(what, todo), false) => {
             context.output.entry("Needs you:", &format!("{what}."))?;
-            context.output.whole_line(&format!("Do: {todo}\n"))
+            context.output.whole_line(&format!("Do: {}\n", context.output.with_flags(todo)))
         }
         _ => context.output.line(format!("{line}\n")),
     }

@@ -12,12 +12,14 @@ table! {
     /// `[checks]`.
     #[derive(PartialEq, Eq)]
     pub struct ChecksTable {
-        /// Which failed checks start a follow-up run; the others are still told.
+        /// Which failed checks start a follow-up run; the others are still told. `required`: Those that the base branch requires;
+        /// all where it requires none. `all`: All. `none`: None.
         pub follow: Follow = Follow::Required,
         /// Longest wait, from the first failure, for the checks that still run.
         #[serde(rename = "settle")]
         pub longest_wait: Span = Span(Duration::from_secs(600)),
-        /// Which failed jobs of GitHub Actions are run again, once a head, before a model is asked.
+        /// Which failed jobs of GitHub Actions are run again, once a head, before a model is asked. `infrastructure`: Those that
+        /// time, the start or the runner failed. `all`: All. `never`: None.
         pub rerun: Rerun = Rerun::Infrastructure,
         /// Most annotations of one check that are told, failures first.
         pub max_annotations: usize = 50,

@@ -17,7 +17,8 @@ table! {
     /// `[cluster]`.
     #[derive(PartialEq, Eq)]
     pub struct ClusterTable {
-        /// Where the state is: on this host alone, or on servers that several nodes share.
+        /// Where the state is. `files`: In the state directory, for one node. `nats`: On NATS servers with JetStream, which several
+        /// nodes share.
         pub store: StoreKind = StoreKind::Files,
         /// Name of the cluster; every stream and subject has it.
         pub name: String = "main".into(),

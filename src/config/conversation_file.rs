@@ -13,17 +13,21 @@ table! {
     /// `[conversation]`.
     #[derive(PartialEq, Eq)]
     pub struct ConversationTable {
-        /// Least permission of people whose words are part of the task; empty = `github.min_permission`.
+        /// Least permission of people whose words are part of the task: `read`, `triage`, `write`, `maintain` or `admin`;
+        /// empty = `github.min_permission`.
         pub trusted: String = String::new(),
         /// Logins whose words are part of the task whatever they may do in the repository.
         pub trusted_logins: Vec<String> = Vec::new(),
         /// Logins of machine accounts whose remarks are told; other bots are not.
         pub bots: Vec<String> = Vec::new(),
-        /// What is told of the remarks of people who are not trusted.
+        /// What is told of the remarks of people who are not trusted. `author`: Those of the author. `quote`: All of
+        /// them, as information. `omit`: None.
         pub outsiders: Outsiders = Outsiders::Author,
         /// Name whose mention (`@NAME`) starts a follow-up run; empty = agentd's own account.
         pub mention: String = String::new(),
         /// What trusted people do on an open pull request that starts a follow-up run. What starts none is told by the next run.
+        /// `changes_requested`: A review that asks for changes. `review_comments`: A comment on lines, and a reply to one.
+        /// `approval`: An approving review. `mention`: A mention of agentd. `comment`: Any other comment.
         pub start_on: Vec<StartOn> = vec![StartOn::ChangesRequested, StartOn::ReviewComments, StartOn::Mention],
         /// How long nothing more may have come before a follow-up run takes all that waits, by GitHub's clock.
         pub quiet_period: Span = Span(Duration::from_secs(90)),
@@ -51,7 +55,8 @@ table! {
         pub max_rules_chars: usize = 20_000,
         /// Path of the pull request template, where there are several; empty = GitHub's default one.
         pub pull_request_template: String = String::new(),
-        /// Which answered threads are resolved.
+        /// Which answered threads are resolved. `never`: None. `bots`: Those of bots that led to a change. `changed`: All that led
+        /// to a change.
         pub resolve: Resolve = Resolve::Never,
         /// Shortest time from one edit of the status comment of a working run to the next.
         pub progress_interval: Span = Span(Duration::from_secs(60)),

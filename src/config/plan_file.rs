@@ -9,7 +9,8 @@ table! {
     /// `[plan]`.
     #[derive(PartialEq, Eq)]
     pub struct PlanTable {
-        /// Which runs wait behind the step that is marked `"gate": "plan"` until a trusted person approves its plan.
+        /// Which runs wait behind the step that is marked `"gate": "plan"` until a trusted person approves its plan. `off`: None.
+        /// `always`: Every one. `label`: Those of issues with the label `plan.label`.
         pub gate: PlanGate = PlanGate::Off,
         /// The label of issues whose plan has to be approved, with `gate = "label"`.
         pub label: String = "agentd:plan".into(),

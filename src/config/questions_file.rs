@@ -22,7 +22,8 @@ table! {
         pub remind: Span = Span(Duration::from_secs(2 * DAY)),
         /// How long an answer is waited for.
         pub timeout: Span = Span(Duration::from_secs(7 * DAY)),
-        /// What follows where nobody answers in time.
+        /// What follows where nobody answers in time. `end`: The issue is a person's again. `default`: The agent goes on with the
+        /// answer that it named itself; without one, as with `end`.
         pub on_timeout: OnTimeout = OnTimeout::End,
     }
 }

@@ -13,7 +13,7 @@ table! {
     pub struct SandboxTable {
         /// Which kind: the best that works, one of the two, or none.
         pub mode: SandboxMode = SandboxMode::Auto,
-        /// Most processes and threads of one command.
+        /// Most processes and threads of one run at a time. Where no control group can be made: of a user that is not root.
         pub max_processes: u64 = 4096,
         /// Most memory that one process uses for its data, in MiB.
         pub max_memory_mib: u64 = 16 * 1024,

@@ -214,8 +214,9 @@ impl Daemon {
             }
             match written {
                 Written::Labels { before } => {
-                    let memory =
-                        self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+                    let memory = self
+                        .watch_of(&issue.repo)
+                        .and_then(|watch| watch.state.issues.get_mut(&issue.number));
                     if let Some(closed) = memory.and_then(|memory| memory.closed.as_mut()) {
                         closed.before = closed.before.or(before);
                     }

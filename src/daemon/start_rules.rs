@@ -8,6 +8,7 @@ use super::state_format::{Pause, PauseCause};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::domain::run_output::rfc3339;
+use crate::domain::shell_words;
 use crate::record::summary_text::counted;
 
 /// The code of an issue whose work a person has.
@@ -165,17 +166,15 @@ impl Reason {
 
     /// What somebody has to do; `None` = it is over by itself.
     fn todo(&self, facts: &Facts) -> Option<String> {
-        let number = facts.issue.number;
+        let (number, repo) = (facts.issue.number.to_string(), facts.issue.repo.to_string());
         let label = || {
-            format!(
-                "gh issue edit {number} --repo {} --add-label '{}'",
-                facts.issue.repo, facts.labels.trigger
-            )
+            let trigger = &facts.labels.trigger;
+            shell_words::line(&["gh", "issue", "edit", &number, "--repo", &repo, "--add-label", trigger])
         };
         Some(match self {
             Self::NotFound => "check the number; `agentd doctor` tells what the token may read".to_owned(),
             Self::IsPullRequest => "name the issue that it belongs to".to_owned(),
-            Self::Closed => format!("gh issue reopen {number} --repo {}", facts.issue.repo),
+            Self::Closed => shell_words::line(&["gh", "issue", "reopen", &number, "--repo", &repo]),
             Self::NoTrigger { parked: None, .. } | Self::ActorUnknown => label(),
             Self::NoTrigger { parked: Some(_), .. } => format!("settle that, then {}", label()),
             Self::AlreadyHandled(_) => format!("for another run, {}", label()),

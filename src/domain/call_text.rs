@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::shell_words;
 use super::untrusted::visible;
 
 /// Most characters of one argument.
@@ -56,30 +57,16 @@ fn text_of(tool: &str, arguments: &Value, without: &[&str]) -> String {
 fn subject_text(value: &Value) -> String {
     let words: Option<Vec<&str>> = value.as_array().map(|all| all.iter().filter_map(Value::as_str).collect());
     match (value, words) {
-        (_, Some(words)) => {
-            one_line(&words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "), LONGEST_SUBJECT)
-        }
+        (_, Some(words)) => one_line(&shell_words::line(&words), LONGEST_SUBJECT),
         (Value::String(text), None) => one_line(text, LONGEST_SUBJECT),
         _ => argument_text(value),
     }
 }
 
-/// A word of a command line; one with a space in it is told apart from two.
-fn quoted(word: &str) -> String {
-    let plain = !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '\'' || c == '"');
-    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
-}
-
-/// A word as a shell takes it, whatever stands in it.
-pub fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+,:=@%".contains(c);
-    if word.chars().all(plain) { quoted(word) } else { format!("'{}'", word.replace('\'', "'\\''")) }
-}
-
 fn argument_text(value: &Value) -> String {
     match value {
         Value::String(text) if text.lines().count() > 1 => format!("({} lines)", text.lines().count()),
-        Value::String(text) => one_line(&quoted(text.trim_end()), LONGEST_ARGUMENT),
+        Value::String(text) => one_line(&shell_words::quoted(text.trim_end()), LONGEST_ARGUMENT),
         other => one_line(&other.to_string(), LONGEST_ARGUMENT),
     }
 }

@@ -27,6 +27,7 @@ pub mod untrusted;
 pub mod shown_markdown;
 pub mod confined;
 pub mod fold;
+pub mod shell_words;
 pub mod call_text;
 pub mod outgoing;
 pub mod head_check;

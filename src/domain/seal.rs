@@ -97,6 +97,8 @@ pub enum SignatureState {
     Valid,
     /// By a key that is not known here.
     UnknownKey,
+    /// By a key that may be one that could not be read here.
+    NotChecked,
     /// It does not fit.
     Invalid,
     /// The index has one, the journal has none.

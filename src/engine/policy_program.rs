@@ -45,8 +45,12 @@ impl PolicyProgram {
             .output_cap(2 * ANSWER_LIMIT);
         let exit = match run(spec, &CancellationToken::new()).await {
             Ok(exit) => exit,
-            Err(ProcessError::NotFound(_)) => return failed("start", Value::from("program not found")),
-            Err(_) => return failed("start", Value::from("cannot be started")),
+            Err(error) => {
+                tracing::warn!(%error, "the policy program cannot be started; so what it is asked for is denied");
+                let is_gone = matches!(error, ProcessError::NotFound(_));
+                let what = if is_gone { "program not found" } else { "cannot be started" };
+                return failed("start", Value::from(what));
+            }
         };
         if exit.ending != Ending::Itself {
             return failed("timeout_ms", Value::from(self.timeout.as_millis() as u64));

@@ -14,6 +14,7 @@ use super::hardening::{self, Hardening};
 use super::program::{Call, GitProgram, Identity, failure};
 use crate::domain::clone_contents::CloneContents;
 use crate::domain::name::{BranchName, CommitId};
+use crate::domain::shell_words;
 use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
 use crate::sys::paths::AbsPath;
@@ -40,7 +41,7 @@ struct Judged {
 
 /// A branch whose name makes another one impossible: git keeps `a` as a file and `a/b` below a directory `a`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the branch \"{existing}\" {} stands in the way of \"{wanted}\"; rename it: {}",
+#[error("the branch \"{existing}\" {} stands in the way of \"{wanted}\"; rename it: `{}`",
     remote.as_ref().map_or_else(|| "in this repository".to_owned(), |remote| format!("on the remote \"{remote}\"")),
     self.remedy())]
 pub struct RefConflict {
@@ -57,10 +58,15 @@ impl RefConflict {
     fn remedy(&self) -> String {
         let (old, new) = (&self.existing, format!("{}-branch", self.existing.replace('/', "-")));
         match &self.remote {
-            None => format!("git branch -m {old} {new}"),
-            Some(remote) => format!(
-                "git fetch {remote} {old} && git push {remote} FETCH_HEAD:refs/heads/{new} :refs/heads/{old}"
-            ),
+            None => shell_words::line(&["git", "branch", "-m", old, &new]),
+            Some(remote) => {
+                let (made, gone) = (format!("FETCH_HEAD:refs/heads/{new}"), format!(":refs/heads/{old}"));
+                [
+                    shell_words::line(&["git", "fetch", remote, old]),
+                    shell_words::line(&["git", "push", remote, &made, &gone]),
+                ]
+                .join(" && ")
+            }
         }
     }
 }

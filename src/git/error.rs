@@ -1,5 +1,6 @@
 //! What can go wrong with git, parsed from what the program says, each with what to do next.
 
+use crate::domain::shell_words;
 use crate::sys::files::FileError;
 use crate::sys::process::ProcessError;
 
@@ -51,7 +52,8 @@ pub enum GitError {
     },
     /// Git refuses a directory of another user.
     #[error(
-        "{path} belongs to another user, and git refuses it; if you trust it: git config --global --add safe.directory {path}"
+        "{path} belongs to another user, and git refuses it; if you trust it: `{}`",
+        shell_words::line(&["git", "config", "--global", "--add", "safe.directory", path])
     )]
     ForeignOwner {
         /// The directory.
@@ -69,7 +71,8 @@ pub enum GitError {
     },
     /// No remote of that name.
     #[error(
-        "there is no remote \"{name}\"; add it (git remote add {name} URL) or set `remote` of the repository's entry"
+        "there is no remote \"{name}\"; add it (`{}`) or set `remote` of the repository's entry",
+        shell_words::line(&["git", "remote", "add", name, "URL"])
     )]
     NoRemote {
         /// Name asked for.
@@ -188,7 +191,8 @@ pub enum GitError {
     },
     /// HEAD of a worktree left the branch of the issue for a commit that does not contain it.
     #[error(
-        "the worktree {path} stands on {on} instead of {branch}; bring the work back: git -C {path} switch {branch}"
+        "the worktree {path} stands on {on} instead of {branch}; bring the work back: `{}`",
+        shell_words::line(&["git", "-C", path, "switch", branch])
     )]
     HeadMoved {
         /// Relative to the main checkout.

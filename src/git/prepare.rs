@@ -12,6 +12,7 @@ use super::worktree_plan::WorktreePlan;
 use super::worktree_state::{Entry, Found, Head, entries, found_at, is_empty_file, is_member, resolved};
 use crate::domain::event::WorktreeState;
 use crate::domain::name::{BranchName, CommitId};
+use crate::domain::shell_words;
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 use crate::sys::worktree_path::TEMPORARY_PREFIX;
@@ -37,7 +38,7 @@ pub struct PreparedWorktree {
 #[derive(Debug, thiserror::Error)]
 pub enum WorktreeError {
     /// Something else is in the place.
-    #[error("{path} is {what}; move it away (mv {path} {path}.mine) and start again")]
+    #[error("{path} is {what}; move it away (`{}`) and start again", moved_away(path))]
     Occupied {
         /// The place.
         path: String,
@@ -47,7 +48,9 @@ pub enum WorktreeError {
     /// The worktree there is on something else.
     #[error(
         "the worktree {path} stands on {on}, not on {branch}; \
-             put it right (git -C {path} switch {branch}) or move it (git worktree move {path} elsewhere)"
+             put it right (`{}`) or move it (`{}`)",
+        shell_words::line(&["git", "-C", path, "switch", branch]),
+        shell_words::line(&["git", "worktree", "move", path, "elsewhere"])
     )]
     OtherBranch {
         /// The place.
@@ -59,8 +62,9 @@ pub enum WorktreeError {
     },
     /// Git waits there for something to be finished.
     #[error(
-        "a {operation} is unfinished in {path}; finish it (git -C {path} {operation} --continue) \
-             or drop it (git -C {path} {operation} --abort; for bisect: reset)"
+        "a {operation} is unfinished in {path}; finish it (`{}`) or drop it (`{}`; for bisect: reset)",
+        shell_words::line(&["git", "-C", path, operation, "--continue"]),
+        shell_words::line(&["git", "-C", path, operation, "--abort"])
     )]
     Unfinished {
         /// The place.
@@ -79,8 +83,9 @@ pub enum WorktreeError {
         remedy: String,
     },
     /// A person locked the worktree.
-    #[error("the worktree {path} is gone but locked{}; unlock it (git worktree unlock {path}) if it will not come back",
-        if reason.is_empty() { String::new() } else { format!(" (\"{reason}\")") })]
+    #[error("the worktree {path} is gone but locked{}; unlock it (`{}`) if it will not come back",
+        if reason.is_empty() { String::new() } else { format!(" (\"{reason}\")") },
+        shell_words::line(&["git", "worktree", "unlock", path]))]
     Locked {
         /// The place.
         path: String,
@@ -102,8 +107,9 @@ pub enum WorktreeError {
     },
     /// The worktree is there and its branch is not.
     #[error("the branch {branch} of the worktree {path} is gone; {}", match commit {
-        Some(commit) => format!("make it again where it was: git branch {branch} {commit}"),
-        None => format!("make it again (git branch {branch} COMMIT), or move the worktree away (mv {path} {path}.mine)"),
+        Some(commit) => format!("make it again where it was: `{}`", shell_words::line(&["git", "branch", branch, commit.as_str()])),
+        None => format!("make it again (`{}`), or move the worktree away (`{}`)",
+            shell_words::line(&["git", "branch", branch, "COMMIT"]), moved_away(path)),
     })]
     BranchGone {
         /// The place.
@@ -115,7 +121,8 @@ pub enum WorktreeError {
     },
     /// The branch is another name of a branch, so that what is committed on it moves that one.
     #[error(
-        "{branch} is a symbolic ref to {target}, and commits would move that; remove it: git symbolic-ref --delete refs/heads/{branch}"
+        "{branch} is a symbolic ref to {target}, and commits would move that; remove it: `{}`",
+        shell_words::line(&["git", "symbolic-ref", "--delete", &format!("refs/heads/{branch}")])
     )]
     SymbolicBranch {
         /// The issue's branch.
@@ -636,14 +643,22 @@ fn as_pattern(name: &str) -> String {
         .collect()
 }
 
+/// The command that makes room.
+fn moved_away(path: &str) -> String {
+    shell_words::line(&["mv", path, &format!("{path}.mine")])
+}
+
 fn elsewhere(plan: &WorktreePlan, place: &AbsPath) -> WorktreeError {
     let remedy = match place.as_path().file_name() {
         // As after another `worktree.root` was configured.
-        Some(name) if *name == *plan.name => format!(
-            "if that is the issue's worktree, move it here: mkdir -p {root} && git worktree move {place} {root}/{}",
-            plan.name,
-            root = plan.root
-        ),
+        Some(name) if *name == *plan.name => {
+            let new = plan.root.join(&plan.name).to_string();
+            format!(
+                "if that is the issue's worktree, move it here: `{} && {}`",
+                shell_words::line(&["mkdir", "-p", &plan.root.to_string()]),
+                shell_words::line(&["git", "worktree", "move", &place.to_string(), &new])
+            )
+        }
         _ => "switch that checkout to another branch and start again".to_owned(),
     };
     WorktreeError::CheckedOutElsewhere { branch: plan.branch.to_string(), path: place.to_string(), remedy }

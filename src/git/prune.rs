@@ -7,8 +7,8 @@ use super::checkout::Checkout;
 use super::error::GitError;
 use super::worktree::Worktree;
 use super::worktree_state::{Entry, Head, POOL_FOLDER, entries, resolved};
-use crate::domain::call_text::shell_word;
 use crate::domain::name::{BranchName, CommitId};
+use crate::domain::shell_words;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 
@@ -150,7 +150,8 @@ impl Checkout {
     ) -> Result<Option<String>, GitError> {
         let kept = |reason: String| Ok(Some(reason));
         if entry.path.as_ref() != Some(path) {
-            let (root, path) = (shell_word(&self.root().to_string()), shell_word(&path.to_string()));
+            let (root, path) =
+                (shell_words::quoted(&self.root().to_string()), shell_words::quoted(&path.to_string()));
             return kept(format!("its checkout was moved; mend that: git -C {root} worktree repair {path}"));
         }
         if let Some(why) = plan.held.get(name) {

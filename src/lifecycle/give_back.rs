@@ -16,6 +16,7 @@ use crate::domain::name::CommitId;
 use crate::domain::outgoing::commit_text;
 use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
+use crate::domain::shell_words;
 use crate::domain::stop::StopDetail;
 use crate::git::by_hand::Brought;
 use crate::git::commit::CommitMessage;
@@ -147,9 +148,9 @@ async fn brought_in(
     let (root, name) = (context.worktree_root(), worktree_of(key));
     let found = context.checkout.worktree_by_hand((&root, &name), &taken.branch, lfs).await;
     let worktree = found.map_err(|error| not_usable(&error))?.ok_or_else(|| {
-        let path = root.join(&name);
-        invalid(format!("The worktree {path} is gone."))
-            .hint(format!("make it again: git worktree add {path} {}", taken.branch))
+        let path = root.join(&name).to_string();
+        let made = shell_words::line(&["git", "worktree", "add", &path, taken.branch.as_str()]);
+        invalid(format!("The worktree {path} is gone.")).hint(format!("make it again: {made}"))
     })?;
     worktree.something_ran();
     let commit = commit(context, key, &worktree, giving).await?;
@@ -261,7 +262,8 @@ async fn bring_in(context: &RepositoryContext, worktree: &Worktree) -> Result<()
     if checkout.is_ancestor(&tip, &head).await? {
         return Ok(());
     }
-    let path = worktree.path();
+    let path = worktree.path().to_string();
+    let git = |words: &[&str]| shell_words::line(&[&["git", "-C", &path], words].concat());
     if let Some(pushed) = checkout.last_pushed(&remote, branch).await?
         && !checkout.is_ancestor(&pushed, &tip).await?
     {
@@ -272,9 +274,9 @@ async fn bring_in(context: &RepositoryContext, worktree: &Worktree) -> Result<()
             head.short()
         );
         return Err(conflict(message).hint(format!(
-            "to go on with what is there: git -C {path} reset --hard {}; to go on with both: git -C {path} merge {}",
-            tip.short(),
-            tip.short()
+            "to go on with what is there: `{}`; to go on with both: `{}`",
+            git(&["reset", "--hard", tip.short()]),
+            git(&["merge", tip.short()])
         )));
     }
     let message = CommitMessage {
@@ -291,8 +293,8 @@ async fn bring_in(context: &RepositoryContext, worktree: &Worktree) -> Result<()
                 files.join(", ")
             );
             Err(conflict(message).hint(format!(
-                "git -C {path} merge {}, then work the conflict out, commit, and give it back again",
-                tip.short()
+                "`{}`, then work the conflict out, commit, and give it back again",
+                git(&["merge", tip.short()])
             )))
         }
     }

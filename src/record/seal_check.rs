@@ -1,6 +1,6 @@
 //! What the signed seal of a run and the index of seals prove about the run, and what they cannot prove.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::domain::artifact::Artifact;
 use crate::domain::event::Event;
@@ -32,21 +32,32 @@ impl KnownKey {
     }
 }
 
+/// The keys whose seals count here, as far as they can be read.
+#[derive(Debug, Clone, Default)]
+pub struct KnownKeys {
+    /// Those that were read.
+    pub keys: Vec<KnownKey>,
+    /// A file of keys that cannot be read, and why. Whether a seal that no other key fits is by one of them, nobody can say.
+    pub unreadable: Option<(PathBuf, String)>,
+}
+
 /// The keys whose seals count here: the operator's, if one is named, the host's, and those that came from the cluster.
-pub fn known_keys(state: &Path, operator: Option<&Path>) -> Result<Vec<KnownKey>, String> {
-    let mut known = Vec::new();
-    if let Some(path) = operator {
-        known.push(SealKey::operator(path).map_err(|error| error.to_string())?);
+pub fn known_keys(state: &Path, operator: Option<&Path>) -> KnownKeys {
+    let mut known = KnownKeys::default();
+    for key in [operator.map(SealKey::operator), SealKey::of_host(state).transpose()].into_iter().flatten() {
+        match key {
+            Ok(key) => known.keys.push(KnownKey { owner: key.owner, public_key: key.public_key() }),
+            Err(error) => known.unreadable = known.unreadable.or(Some((error.path, error.problem))),
+        }
     }
-    known.extend(SealKey::of_host(state).map_err(|error| error.to_string())?);
-    let own = known.into_iter().map(|key| KnownKey { owner: key.owner, public_key: key.public_key() });
-    let mut known: Vec<KnownKey> = own.collect();
     let path = state.join(SEAL_KEYS);
     let text = files::read_plain(&path, LARGEST_LIST);
     let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let others = SealKeys::read(text.as_deref()).map_err(|error| format!("{}: {error}", path.display()))?;
-    known.extend(of_cluster(others));
-    Ok(known)
+    match SealKeys::read(text.as_deref()) {
+        Ok(others) => known.keys.extend(of_cluster(others)),
+        Err(error) => known.unreadable = known.unreadable.or(Some((path, error.to_string()))),
+    }
+    known
 }
 
 fn of_cluster(keys: SealKeys) -> impl Iterator<Item = KnownKey> {
@@ -58,15 +69,16 @@ fn of_cluster(keys: SealKeys) -> impl Iterator<Item = KnownKey> {
 pub fn check(
     dir: &RunDir,
     lines: Option<&[JournalLine]>,
-    known: &[KnownKey],
-) -> (Proof, Vec<(&'static str, String)>) {
+    known: &KnownKeys,
+) -> (Proof, Vec<(String, String)>) {
     let state = dir.state();
     let entries = SealIndex::new(state.path()).read();
     let mut proof =
         Proof { journal_chain: lines.is_some(), index_lines: entries.seals.len(), ..Proof::default() };
-    let mut found: Vec<(&'static str, String)> = Vec::new();
-    found.extend(entries.problems.iter().map(|problem| (INDEX, problem.clone())));
-    found.extend(of_index(&entries, known).map(|problem| (INDEX, problem)));
+    let mut found: Vec<(String, String)> = Vec::new();
+    let of = |file: &str, problem: String| (file.to_owned(), problem);
+    found.extend(entries.problems.iter().map(|problem| of(INDEX, problem.clone())));
+    found.extend(of_index(&entries, known).map(|problem| of(INDEX, problem)));
     let of_run = |seal: &&SignedSeal| seal.statement.run_id == dir.run_id;
     proof.index_line = entries.seals.iter().position(|seal| of_run(&seal)).map(|place| place + 1);
     let entry = entries.seals.iter().find(of_run);
@@ -75,10 +87,10 @@ pub fn check(
             (proof.signature, proof.key) = judged(&mut found, dir, (line, &files, &seal), known);
             match entry {
                 Some(entry) if *entry == *seal => {}
-                Some(_) => found.push((JOURNAL, format!("its seal is not the one that {INDEX} has"))),
+                Some(_) => found.push(of(JOURNAL, format!("its seal is not the one that {INDEX} has"))),
                 // The index is with the node that sealed it.
                 None if state.only_reads() => {}
-                None => found.push((
+                None => found.push(of(
                     INDEX,
                     "has no line for this run, which was signed: its end was cut off".to_owned(),
                 )),
@@ -89,11 +101,11 @@ pub fn check(
             proof.signature = SignatureState::Gone;
             proof.key_id = Some(entry.key_id.clone());
             let line = proof.index_line.unwrap_or_default();
-            found.push((JOURNAL, format!("its signed seal is gone: line {line} of {INDEX} has it")));
+            found.push(of(JOURNAL, format!("its signed seal is gone: line {line} of {INDEX} has it")));
         }
         // Run ids sort by time: this one began when seals were signed already.
         (_, None) if entries.seals.iter().any(|seal| seal.statement.run_id < dir.run_id) => {
-            found.push((JOURNAL, format!("is not signed, and {INDEX} has runs that are older")));
+            found.push(of(JOURNAL, format!("is not signed, and {INDEX} has runs that are older")));
         }
         (_, None) => {}
     }
@@ -102,8 +114,8 @@ pub fn check(
         false => of_others(state, &entries, dir.run_id),
     };
     proof.runs_gone = gone;
-    found.extend(cut_off.map(|problem| (INDEX, problem)));
-    proof.index_whole = !found.iter().any(|(file, _)| *file == INDEX);
+    found.extend(cut_off.map(|problem| of(INDEX, problem)));
+    proof.index_whole = !found.iter().any(|(file, _)| file == INDEX);
     (proof, found)
 }
 
@@ -138,7 +150,8 @@ fn sealed(lines: &[JournalLine]) -> Option<Seal<'_>> {
 pub fn wrong_seal(dir: &RunDir, lines: &[JournalLine], keys: SealKeys) -> Option<String> {
     let (line, files, seal) = sealed(lines)?;
     let mut found = Vec::new();
-    judged(&mut found, dir, (line, &files, &*seal?), &of_cluster(keys).collect::<Vec<_>>());
+    let known = KnownKeys { keys: of_cluster(keys).collect(), unreadable: None };
+    judged(&mut found, dir, (line, &files, &*seal?), &known);
     found.into_iter().next().map(|(_, problem)| problem)
 }
 
@@ -148,14 +161,14 @@ pub fn seal_of(lines: &[JournalLine]) -> Option<SignedSeal> {
 }
 
 fn judged(
-    found: &mut Vec<(&'static str, String)>,
+    found: &mut Vec<(String, String)>,
     dir: &RunDir,
     (line, files, seal): (&JournalLine, &[Artifact], &SignedSeal),
-    known: &[KnownKey],
+    known: &KnownKeys,
 ) -> (SignatureState, Option<&'static str>) {
     let statement = &seal.statement;
     if !seal_key::is_signed(seal) || statement.schema_version != SEAL_SCHEMA {
-        found.push((JOURNAL, "the signature of its seal is wrong".to_owned()));
+        found.push((JOURNAL.to_owned(), "the signature of its seal is wrong".to_owned()));
         return (SignatureState::Invalid, None);
     }
     let same_run = statement.run_id == dir.run_id && statement.repo == dir.repo;
@@ -163,35 +176,41 @@ fn judged(
     let same_files = files_sha256(files).is_ok_and(|sha256| sha256 == statement.files_sha256);
     for (same, what) in [(same_run, "run"), (same_lines, "journal"), (same_files, "list of files")] {
         if !same {
-            found.push((JOURNAL, format!("its signed seal is of another {what}")));
+            found.push((JOURNAL.to_owned(), format!("its signed seal is of another {what}")));
         }
     }
     if !(same_run && same_lines && same_files) {
         return (SignatureState::Invalid, None);
     }
-    match known_key(known, seal) {
-        Some(key) => (SignatureState::Valid, Some(key.owner.as_str())),
-        None => {
+    match (known_key(known, seal), &known.unreadable) {
+        (Some(key), _) => (SignatureState::Valid, Some(key.owner.as_str())),
+        (None, Some((path, why))) => {
+            let problem =
+                format!("{why}; so whether the seal, by the key {}, counts here is not known", seal.key_id);
+            found.push((path.display().to_string(), problem));
+            (SignatureState::NotChecked, None)
+        }
+        (None, None) => {
             let problem = format!("its seal is signed by the key {}, which is not known here", seal.key_id);
-            found.push((JOURNAL, problem));
+            found.push((JOURNAL.to_owned(), problem));
             (SignatureState::UnknownKey, None)
         }
     }
 }
 
 /// The key that a seal names, where it is known here.
-fn known_key<'k>(known: &'k [KnownKey], seal: &SignedSeal) -> Option<&'k KnownKey> {
-    known.iter().find(|key| key.public_key == seal.public_key)
+fn known_key<'k>(known: &'k KnownKeys, seal: &SignedSeal) -> Option<&'k KnownKey> {
+    known.keys.iter().find(|key| key.public_key == seal.public_key)
 }
 
-/// Lines of the index that nobody who is known signed.
-fn of_index<'e>(entries: &'e Entries, known: &'e [KnownKey]) -> impl Iterator<Item = String> + 'e {
+/// Lines of the index that nobody who is known signed. Where a key cannot be read, that cannot be told.
+fn of_index<'e>(entries: &'e Entries, known: &'e KnownKeys) -> impl Iterator<Item = String> + 'e {
     entries.seals.iter().enumerate().filter_map(|(place, seal)| {
         let number = place + 1;
         if !seal_key::is_signed(seal) {
             return Some(format!("the signature of line {number} is wrong"));
         }
-        let is_known = known_key(known, seal).is_some();
+        let is_known = known.unreadable.is_some() || known_key(known, seal).is_some();
         (!is_known)
             .then(|| format!("line {number} is signed by the key {}, which is not known here", seal.key_id))
     })

@@ -201,9 +201,10 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             None => format!("If something is missing, say so on the issue and run again: {again}."),
         },
         StopDetail::MaxSteps | StopDetail::MaxWallTime | StopDetail::MaxCost | StopDetail::MaxIterations => {
+            let (keys, flag) = limit_keys(run.stop_detail);
+            let with = flag.map(|flag| format!(" with `{flag}`")).unwrap_or_default();
             format!(
-                "Raise the limit ({}) and go on: {resume}; or run again: {again}. The branch is continued.",
-                limit_key(run.stop_detail)
+                "Raise the limit ({keys}) and go on: {resume}; or run again{with}: {again}. The branch is continued."
             )
         }
         StopDetail::MaxTurnsExhausted => {
@@ -277,19 +278,18 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::McpUnavailable => {
             format!("Start or mend the MCP server, or set `required = false` for it, then go on: {resume}.")
         }
-        _ if facts.is_unpublished() && facts.committed.is_none() => {
-            format!(
-                "The work is done and not committed: {resume} commits and publishes it without asking the model. A daemon that made \
-                 this run does so when its label is put on again."
-            )
+        _ if facts.is_unpublished() => {
+            let (is, does) = match facts.committed {
+                None => ("done and not committed", "commits and publishes"),
+                Some(_) => ("committed and not published", "publishes"),
+            };
+            // Of what passes it is said above that the daemon tries it by itself.
+            let daemon = match facts.end.as_ref().is_some_and(|end| facts.is_unpublished_for_now(end)) {
+                true => "",
+                false => " A daemon that made this run does so when its label is put on again.",
+            };
+            format!("The work is {is}: {resume} {does} it without asking the model.{daemon}")
         }
-        _ if facts.end.as_ref().is_some_and(|end| facts.is_unpublished_for_now(end)) => {
-            format!("The work is done and not published: {resume} publishes it without asking the model.")
-        }
-        _ if facts.is_unpublished() => format!(
-            "The work is done and not published: {resume} publishes it without asking the model. A daemon that made this run does so \
-             when its label is put on again."
-        ),
         _ => format!("Run again: {again}; the branch is continued."),
     };
     steps.push(step);
@@ -352,14 +352,16 @@ fn why_last(reason: ForcedFinal) -> &'static str {
     }
 }
 
-fn limit_key(detail: StopDetail) -> &'static str {
+/// Where a limit stands, and the flag of `agentd run` that sets it. Who resumes a run has no such flag.
+fn limit_keys(detail: StopDetail) -> (&'static str, Option<&'static str>) {
     match detail {
-        StopDetail::MaxSteps => "`budgets.max_steps` in agentd.toml, or `--max-steps`",
-        StopDetail::MaxWallTime => "`budgets.max_wall_time` in agentd.toml, or `--max-wall-time`",
-        StopDetail::MaxCost => {
-            "`budgets.max_cost`, `budgets.max_cost_per_day` or `budgets.max_cost_per_issue` in agentd.toml, or `--max-cost`"
-        }
-        _ => "`maxIterations` of the agent's verdict",
+        StopDetail::MaxSteps => ("`budgets.max_steps` in agentd.toml", Some("--max-steps")),
+        StopDetail::MaxWallTime => ("`budgets.max_wall_time` in agentd.toml", Some("--max-wall-time")),
+        StopDetail::MaxCost => (
+            "`budgets.max_cost`, `budgets.max_cost_per_day` or `budgets.max_cost_per_issue` in agentd.toml",
+            Some("--max-cost"),
+        ),
+        _ => ("`maxIterations` of the agent's verdict", None),
     }
 }
 

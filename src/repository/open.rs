@@ -9,6 +9,7 @@ use super::context::{RepositoryContext, host_paths};
 use crate::config::{Config, Env};
 use crate::domain::name::RepoName;
 use crate::domain::refusal::Refusal;
+use crate::domain::shell_words;
 use crate::domain::stop::StopDetail;
 use crate::git::checkout::Checkout;
 use crate::git::error::GitError;
@@ -75,7 +76,10 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
         let message = format!("The remote \"{remote}\" of {root} is {other}, not {repo}.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message)
             .hint(format!("go to a checkout of {repo}, or name its `path` under [[repositories]]"))
-            .hint(format!("was it renamed? git remote set-url {remote} URL")));
+            .hint(format!(
+                "was it renamed? {}",
+                shell_words::line(&["git", "remote", "set-url", remote, "URL"])
+            )));
     }
     Ok(RepositoryContext {
         config,

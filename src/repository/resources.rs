@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -23,6 +24,7 @@ use crate::llm::Providers;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox;
 
 /// What a child process inherits of the user's environment; everything else is left out.
 const INHERITED: [&str; 12] = [
@@ -86,6 +88,44 @@ pub async fn policy(
 /// a relative name there would belong to the repository.
 pub fn program_folder(config: &Config, key: &str, checkout: &AbsPath) -> AbsPath {
     AbsPath::new(config.paths_start(key, checkout.as_path())).unwrap_or_else(|_| checkout.clone())
+}
+
+/// A program of the operator that a configuration names and that is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramGone {
+    /// The key that names it.
+    pub key: String,
+    /// As it stands there.
+    pub program: String,
+    /// Whether it was looked for in the PATH; else it is a path.
+    pub by_name: bool,
+}
+
+impl fmt::Display for ProgramGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let where_it_is_not = if self.by_name { " in the PATH" } else { "" };
+        write!(f, "{}: there is no program {}{where_it_is_not}", self.key, self.program)
+    }
+}
+
+/// The programs of `policy`, `redaction` and `record` that are not where they are started from. None is started.
+pub fn programs_gone(config: &Config, checkout: &AbsPath, env: &Env) -> Vec<ProgramGone> {
+    let sinks = config.record.sinks.iter().enumerate();
+    let sinks = sinks.map(|(index, argv)| ("record.sinks", format!("record.sinks[{index}]"), argv));
+    let named =
+        [("policy.program", &config.policy.program), ("redaction.program", &config.redaction.program)];
+    let named = named.into_iter().map(|(key, argv)| (key, key.to_owned(), argv));
+    let path = OsString::from(env.get("PATH").unwrap_or_default());
+    let gone = |(key, place, argv): (&str, String, &Vec<String>)| {
+        let program = argv.first()?.clone();
+        let by_name = Path::new(&program).components().count() == 1 && !program.contains('/');
+        let looked_for = match by_name {
+            true => OsString::from(&program),
+            false => program_folder(config, key, checkout).join(&program).as_path().into(),
+        };
+        sandbox::which(&looked_for, &path).is_none().then_some(ProgramGone { key: place, program, by_name })
+    };
+    named.chain(sinks).filter_map(gone).collect()
 }
 
 /// The providers that the session's targets name, and no others.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::domain::shell_words;
+
 /// What is wrong with a directory that should belong to this user only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
@@ -30,7 +32,7 @@ impl Fault {
 
     /// What to do about it, for the directory `dir`.
     pub fn remedy(&self, dir: &Path) -> String {
-        let dir = dir.display();
+        let dir = dir.display().to_string();
         match self {
             Self::Link => {
                 format!(
@@ -41,13 +43,16 @@ impl Fault {
                 "name another directory, by --state-dir or AGENTD_STATE_DIR".to_owned()
             }
             Self::Owner(_) => {
-                format!("take it over: chown -R \"$(id -u)\" {dir}; or name another, by --state-dir")
+                let taken = ["chown -R \"$(id -u)\"", &shell_words::quoted(&dir)].join(" ");
+                format!("take it over: `{taken}`; or name another, by --state-dir")
             }
             Self::Writable(_) | Self::Readable(_) => {
-                format!("look whether everything in it is yours, then: chmod 700 {dir}")
+                let closed = shell_words::line(&["chmod", "700", &dir]);
+                format!("look whether everything in it is yours, then: `{closed}`")
             }
             Self::Above(above) => {
-                format!("chmod o-w {} (or chmod +t), or name another, by --state-dir", above.display())
+                let closed = shell_words::line(&["chmod", "o-w", &above.display().to_string()]);
+                format!("`{closed}` (or chmod +t), or name another, by --state-dir")
             }
         }
     }

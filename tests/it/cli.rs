@@ -31,7 +31,10 @@ fn git(dir: &Path, args: &[&str]) {
 }
 
 fn repository() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
+    repository_in(tempfile::tempdir().unwrap())
+}
+
+fn repository_in(dir: tempfile::TempDir) -> tempfile::TempDir {
     git(dir.path(), &["init", "-q", "-b", "main"]);
     git(dir.path(), &["remote", "add", "origin", "https://user:sentinel-value@github.com/octo/cat.git"]);
     git(
@@ -474,6 +477,30 @@ fn the_commit_that_init_prints_works_from_where_it_was_started() {
         );
         assert!(!committed.contains(".agentd.env"), "no secret is taken by force: {committed}");
     }
+}
+
+/// What is told next is about the same configuration and the same state directory.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a person's own shell")]
+fn the_commands_that_are_told_next_have_the_flags_that_were_given() {
+    let dir = repository();
+    file(dir.path(), "over lay.toml", "");
+    let flags = ["--config", "over lay.toml", "--state-dir", "the state"];
+    let done = agentd(dir.path(), &[&flags[..], &["runs", "show", "01999999"]].concat());
+    let told = err(&done);
+    let hint = told.split('`').find(|part| part.starts_with("agentd ")).unwrap();
+    assert_eq!(hint, "agentd --config 'over lay.toml' --state-dir 'the state' runs list", "{told}");
+    let binary = Path::new(env!("CARGO_BIN_EXE_agentd")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let ran =
+        Command::new("sh").args(["-c", hint]).current_dir(dir.path()).env("PATH", path).output().unwrap();
+    assert!(ran.status.success(), "{}", err(&ran));
+    let next = "`agentd --config 'over lay.toml' --state-dir 'the state' run --issue N` makes one";
+    assert!(out(&ran).contains(next), "{}", out(&ran));
+    // A program's own words stay, and where no flag was given none is told.
+    let json = agentd(dir.path(), &[&flags[..], &["--json", "runs", "show", "01999999"]].concat());
+    assert!(out(&json).contains("`agentd runs list`"), "{}", out(&json));
+    assert!(err(&agentd(dir.path(), &["runs", "show", "01999999"])).contains("`agentd runs list`"));
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use agentd::cli::args::Cli;
+use agentd::definition::policy_file::{PolicySource, read_policies};
 use agentd::domain::issue_state::IssueState;
+use agentd::domain::policy::{PROTOCOL_TOOLS, WORKTREE_TOOLS};
 use agentd::domain::stop::{StopDetail, StopReason};
 use clap::CommandFactory as _;
 use serde_json::Value;
@@ -35,6 +37,47 @@ fn each_reference_page_says_what_the_code_says() {
         "\n{}\nThe new text is written; take it over: cp target/reference/*.md docs/reference/",
         wrong.join("\n")
     );
+}
+
+/// Who reads the page only knows which words a key takes, however the schema has them.
+#[test]
+fn the_page_of_agentd_toml_says_which_words_a_key_takes() {
+    let page = configuration();
+    for (key, words) in [
+        ("outsiders", &["author", "quote", "omit"][..]),
+        ("start_on", &["changes_requested", "review_comments", "approval", "mention", "comment"]),
+        ("rerun", &["infrastructure", "all", "never"]),
+        ("gate", &["off", "always", "label"]),
+        ("permissions", &["policy", "cage"]),
+        ("kind", &["anthropic", "openai", "openai-responses", "gemini"]),
+        ("trusted", &["read", "triage", "write", "maintain", "admin"]),
+    ] {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{key}` | "))).unwrap();
+        assert!(words.iter().all(|word| row.contains(&format!("`{word}`"))), "{row}");
+    }
+}
+
+/// The examples of the page are a policy, and no tool is forgotten.
+#[test]
+fn the_page_of_the_policy_has_rules_that_can_be_read_and_each_tool() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/policy.md")).unwrap();
+    let text = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap().to_owned();
+    read_policies(&[PolicySource { name: "docs/policy.md".to_owned(), text }]).unwrap();
+    let of_rules = fs::read_to_string(root.join("src/definition/policy_file.rs")).unwrap();
+    let keys = ["RuleEntry", "WhenEntry"].map(|name| fields_of(&of_rules, name));
+    let tools = WORKTREE_TOOLS.iter().chain(&PROTOCOL_TOOLS).map(|tool| (*tool).to_owned());
+    let words: Vec<String> = keys.into_iter().flatten().chain(tools).collect();
+    assert!(words.len() > 20, "{words:?}");
+    let missing: Vec<&String> = words.iter().filter(|word| !page.contains(&format!("`{word}`"))).collect();
+    assert!(missing.is_empty(), "docs/policy.md does not tell of {missing:?}");
+}
+
+/// The names of a private type's fields.
+fn fields_of(text: &str, name: &str) -> Vec<String> {
+    let (_, rest) = text.split_once(&format!("struct {name} {{\n")).unwrap();
+    let fields = rest.split("\n}").next().unwrap().lines().filter_map(|line| line.trim().split_once(": "));
+    fields.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Why an issue is not started: each rule and each code of the program stands in the table for people.
@@ -153,10 +196,14 @@ fn table(page: &mut String, path: &str, schema: &Value) {
             _ => "–".to_owned(),
         };
         let mut meaning = property["description"].as_str().unwrap_or_default().to_owned();
-        for choice in property["oneOf"].as_array().into_iter().flatten() {
-            if let Some(word) = choice["const"].as_str() {
-                meaning += &format!(" `{word}`: {}", choice["description"].as_str().unwrap_or_default());
-            }
+        for choice in described_words(property) {
+            let word = choice["const"].as_str().unwrap_or_default();
+            meaning += &format!(" `{word}`: {}", choice["description"].as_str().unwrap_or_default());
+        }
+        // A key whose text does not explain its words names them at least.
+        let words = plain_words(property);
+        if words.iter().any(|word| !meaning.contains(&format!("`{word}`"))) {
+            meaning += &format!(" One of `{}`.", words.join("`, `"));
         }
         rows += &format!("| `{name}` | {} | {} | {} |\n", kind(property), cell(&default), cell(&meaning));
     }
@@ -171,6 +218,19 @@ fn table(page: &mut String, path: &str, schema: &Value) {
         }
         table(page, &place, inner);
     }
+}
+
+/// The words that a key takes, where the schema says what each of them means.
+fn described_words(property: &Value) -> impl Iterator<Item = &Value> {
+    let beside_null = property["anyOf"].as_array().into_iter().flatten();
+    let all = std::iter::once(property).chain(beside_null).filter_map(|one| one["oneOf"].as_array());
+    all.flatten().filter(|choice| choice["const"].is_string())
+}
+
+/// The words that a key, or each item of its list, takes, where the schema only lists them.
+fn plain_words(property: &Value) -> Vec<&str> {
+    let lists = [&property["enum"], &property["items"]["enum"]].into_iter().filter_map(Value::as_array);
+    lists.flatten().filter_map(Value::as_str).collect()
 }
 
 /// A key that is a table, a list of tables or tables by name: how its heading is written, and the schema of one.
@@ -201,7 +261,11 @@ fn kind(property: &Value) -> String {
     match (kind.as_str(), item) {
         ("array", Some("array")) => "list of lists".to_owned(),
         ("array", Some(item)) => format!("list of {item}s"),
-        ("", _) if property["oneOf"].is_array() => "one of".to_owned(),
+        ("string" | "", _)
+            if !plain_words(property).is_empty() || described_words(property).next().is_some() =>
+        {
+            "one of".to_owned()
+        }
         ("", _) => "any".to_owned(),
         _ => kind,
     }

@@ -3,6 +3,7 @@
 mod circles;
 mod codes;
 mod lexer;
+mod printed_commands;
 mod words;
 
 use std::collections::BTreeMap;

@@ -19,6 +19,7 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::cluster::configuration::ConfigurationSaid;
 use crate::domain::cluster::forms::Forms;
 use crate::domain::cluster::names::Names;
+use crate::domain::shell_words;
 use crate::store::nats::{Access, Caps, Credentials, NatsStore, NodeSeen, Tls};
 use crate::store::port::StoreError;
 use crate::sys::host::Host;
@@ -192,7 +193,7 @@ fn private(key: &str, path: &Path) -> Result<(), CommandError> {
             "{key}: {} may be read by others (mode {mode:03o})",
             path.display()
         ))
-        .hint(format!("chmod 600 {}", path.display()))),
+        .hint(shell_words::line(&["chmod", "600", &path.display().to_string()]))),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::cli::remote::Remote;
 use crate::cli::{progress, run_command};
 use crate::config::{Config, Env, Request};
 use crate::domain::issue::ObjectiveSource;
+use crate::domain::shell_words;
 use crate::lifecycle::pipeline;
 use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
@@ -134,7 +135,7 @@ fn folder(context: &Context, args: &DemoArgs) -> Result<Folder, CommandError> {
 /// A clone, the files that `agentd init` writes, and a layer above them that points at the simulator.
 async fn prepare(context: &Context, folder: &Folder, simulator: &Simulator) -> Result<(), CommandError> {
     let url = simulator.remote_url(OWNER, NAME);
-    step(context, &format!("git clone {url}"));
+    step(context, &shell_words::line(&["git", "clone", &url]));
     clone(context, folder, simulator).await?;
     step(context, "agentd init");
     let remote = Remote {

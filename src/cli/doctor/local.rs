@@ -165,7 +165,7 @@ fn policy(context: &Context, config: &Config) -> Finding {
         return Finding::problem(
             "policy",
             "there is none, so that every tool call is denied",
-            "name rule files in policy.files; `agentd init` writes one",
+            "name rule files in policy.files (docs/policy.md); `agentd init` in a checkout writes one",
         );
     }
     let start = config.paths_start("policy.files", &context.config_base());

@@ -16,6 +16,9 @@ use super::output::{Output, Tone};
 use super::repositories;
 use crate::record::summary_text::counted;
 
+/// What programs are called among the findings.
+pub(super) const PROGRAM: &str = "program";
+
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -181,7 +184,7 @@ pub(super) fn tell(
         output.entry(&format!("{} {:<13}", output.toned(&word, tone), finding.what), &told)?;
         if let Some(remedy) = &finding.remedy {
             let arrow = output.toned("→", Tone::Strong);
-            output.entry(&format!("                       {arrow}"), remedy)?;
+            output.entry(&format!("                       {arrow}"), &output.with_flags(remedy))?;
         }
     }
     output.line(format!("\n{}, {}.", counted(problems, "problem"), counted(warnings, "warning")))

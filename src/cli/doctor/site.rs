@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Finding, disk, mcp, tried, weak};
+use super::{Finding, PROGRAM, disk, mcp, tried, weak};
 use crate::cli::context::Context;
 use crate::cli::remote;
 use crate::config::Config;
@@ -21,6 +21,7 @@ use crate::domain::flow::Sandbox;
 use crate::domain::model_target::ModelTarget;
 use crate::domain::name::BranchName;
 use crate::domain::policy::ActorPermission;
+use crate::domain::shell_words;
 use crate::engine::model::ModelErrorClass;
 use crate::github;
 use crate::issue::cut_off_runs::{Left, clear_left};
@@ -33,9 +34,6 @@ use crate::repository::open::{Opening, open};
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::sandbox;
-
-/// What programs are called among the findings.
-const PROGRAM: &str = "program";
 
 /// Asks everyone.
 pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
@@ -65,9 +63,16 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             findings.extend(programs);
             findings.extend(mcp::look(&site).await);
             findings.push(disk::used(&site).await);
+            let mut answers = false;
             if let Some(github) = &site.github {
-                findings.extend(tracker(&site, github).await);
-                findings.extend(left(&site).await);
+                match github.repository(&site.repo).await {
+                    Ok(repository) => {
+                        answers = true;
+                        findings.extend(tracker(&site, github, repository).await);
+                        findings.extend(left(&site).await);
+                    }
+                    Err(error) => findings.push(unreadable(&site, &error)),
+                }
             }
             let (told, branch) = origin(&site).await;
             findings.extend(told);
@@ -81,7 +86,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
                 }
                 return findings;
             };
-            if let Some(github) = &site.github {
+            if let Some(github) = site.github.as_ref().filter(|_| answers) {
                 findings.extend(tried::rights(&site, github, &branch).await);
             }
             findings.extend(tried::push(&site, &branch).await);
@@ -196,14 +201,17 @@ async fn definition_of(site: &RepositoryContext) -> (Finding, Option<Loaded>) {
     }
 }
 
-async fn tracker(site: &RepositoryContext, github: &github::Client) -> Vec<Finding> {
-    let repository = match github.repository(&site.repo).await {
-        Ok(repository) => repository,
-        Err(error) => {
-            let remedy = "check github.api_url, the token, and the repository's name";
-            return vec![Finding::problem("github", error.to_string(), remedy)];
-        }
-    };
+/// A repository that cannot be read: which rights there are is not known then.
+fn unreadable(site: &RepositoryContext, error: &github::Error) -> Finding {
+    let told = format!("{error} (asked: {}); permissions are not tried", site.config.github.api_url);
+    Finding::problem("github", told, "check github.api_url, the token, and the repository's name")
+}
+
+async fn tracker(
+    site: &RepositoryContext,
+    github: &github::Client,
+    repository: github::Repository,
+) -> Vec<Finding> {
     let viewer = github.viewer().await.ok();
     let who = viewer.map_or_else(|| "the token".to_owned(), |viewer| viewer.actor.login.clone());
     let mut findings = vec![match repository.permission {
@@ -241,7 +249,10 @@ async fn tracker(site: &RepositoryContext, github: &github::Client) -> Vec<Findi
         Ok(false) => Finding::warning(
             "labels",
             format!("{} has no label \"{trigger}\" yet", site.repo),
-            format!("make it, so that people can put it on: gh label create {trigger}"),
+            format!(
+                "make it, so that people can put it on: {}",
+                shell_words::line(&["gh", "label", "create", trigger, "--repo", &site.repo.to_string()])
+            ),
         ),
         Err(error) => Finding::problem("labels", error.to_string(), "give the token: issues, read and write"),
     });

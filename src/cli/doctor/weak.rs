@@ -4,16 +4,18 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::Finding;
+use super::{Finding, PROGRAM};
 use crate::cli::clones;
 use crate::cli::context::{Context, is_below};
 use crate::config::Config;
 use crate::config::sandbox_file::SandboxMode;
 use crate::definition;
 use crate::domain::money::Money;
+use crate::domain::shell_words;
 use crate::engine::shared_cap::SharedCap;
 use crate::github::Viewer;
-use crate::repository::managed;
+use crate::record::seal;
+use crate::repository::{managed, resources};
 use crate::sandbox::run_sandbox;
 use crate::store::seal_key::{self, SealKey};
 use crate::sys::clock::Clock;
@@ -42,7 +44,10 @@ pub fn state(context: &Context) -> Finding {
         Some(fault) if fault.is_mended_by_mode() => Finding::warning(
             what,
             format!("{dir} {fault}"),
-            format!("chmod 700 {dir}; the next run does it, too"),
+            format!(
+                "`{}`; the next run does it, too",
+                shell_words::line(&["chmod", "700", &dir.to_string()])
+            ),
         ),
         Some(fault) => Finding::problem(what, format!("{dir} {fault}"), fault.remedy(dir.as_path())),
     }
@@ -77,7 +82,8 @@ fn unusable_key(dir: &AbsPath) -> Option<(String, String)> {
         return None;
     }
     let error = SealKey::of_host(dir.as_path()).err()?;
-    let remedy = format!("chmod 600 {}, or put it back from a backup", error.path.display());
+    let closed = shell_words::line(&["chmod", "600", &error.path.display().to_string()]);
+    let remedy = format!("`{closed}`, or put it back from a backup");
     Some((format!("{error}; runs are not signed, and those that were cannot be verified"), remedy))
 }
 
@@ -92,6 +98,7 @@ pub async fn look(context: &Context, config: &Config) -> Vec<Finding> {
 pub fn files_and_programs(context: &Context, config: &Config) -> Vec<Finding> {
     let mut findings = files(context, config);
     findings.extend(programs(context, config));
+    findings.extend(of_each_run(context, config));
     findings
 }
 
@@ -131,7 +138,10 @@ fn files(context: &Context, config: &Config) -> Vec<Finding> {
                     "{} can be written by others (mode {mode:04o}): they decide what runs",
                     path.display()
                 ),
-                format!("look whether it says what you wrote, then: chmod go-w {}", path.display()),
+                format!(
+                    "look whether it says what you wrote, then: {}",
+                    shell_words::line(&["chmod", "go-w", &path.display().to_string()])
+                ),
             ));
         }
     }
@@ -140,7 +150,7 @@ fn files(context: &Context, config: &Config) -> Vec<Finding> {
             findings.push(Finding::warning(
                 "secrets",
                 format!("{} can be read by others (mode {mode:04o})", path.display()),
-                format!("chmod 600 {}", path.display()),
+                shell_words::line(&["chmod", "600", &path.display().to_string()]),
             ));
         }
     }
@@ -184,6 +194,24 @@ fn programs(context: &Context, config: &Config) -> Vec<Finding> {
             )
         })
         .collect()
+}
+
+/// The operator's key and programs that each run needs, and that are not to be had.
+fn of_each_run(context: &Context, config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Err(error) = seal::check(config.record.seal_key.as_deref()) {
+        findings.push(Finding::problem(
+            "seal key",
+            format!("record.seal_key cannot be used: {error}: no run starts"),
+            "put the key back, for its owner alone to read, or take record.seal_key out of agentd.toml",
+        ));
+    }
+    let Ok(checkout) = context.base_path() else { return findings };
+    for gone in resources::programs_gone(config, &checkout, &context.env) {
+        let remedy = format!("install it, or correct {} in agentd.toml", gone.key);
+        findings.push(Finding::problem(PROGRAM, gone.to_string(), remedy));
+    }
+    findings
 }
 
 /// What clones ask for and do not get, and whether there is a sandbox for them.

@@ -17,7 +17,7 @@ use crate::config::layer::FILE_NAME;
 use crate::config::placeholder::ENV_FILE;
 use crate::config::{self, Config, ConfigError, Env, Source};
 use crate::definition::scaffold::{RESOLVER, editor_schemas, schema_path};
-use crate::domain::call_text::shell_word;
+use crate::domain::shell_words;
 use crate::sys::paths::AbsPath;
 use crate::sys::{files, sandbox};
 
@@ -362,7 +362,8 @@ fn committing(
             paths.push(named);
         }
     }
-    let (force, mut told) = (if ignored.is_some() { "-f " } else { "" }, Vec::new());
+    let add: &[&str] = if ignored.is_some() { &["add", "-f"] } else { &["add"] };
+    let mut told = Vec::new();
     if let Some(ignored) = ignored {
         let first = ignored.lines().next().unwrap_or(FOLDER);
         told.push(format!(
@@ -371,13 +372,14 @@ fn committing(
     }
     // The files may be elsewhere: in the main checkout of a linked worktree, or above this folder.
     let is_here = context.env.working_dir().canonicalize().ok() == root.canonicalize().ok();
-    let git = if is_here {
-        "git".to_owned()
-    } else {
-        format!("git -C {}", shell_word(&root.display().to_string()))
+    let root = root.display().to_string();
+    let git = |words: &[&str]| match is_here {
+        true => shell_words::line(&[&["git"], words].concat()),
+        false => shell_words::line(&[&["git", "-C", &root], words].concat()),
     };
-    let paths = paths.join(" ");
-    told.push(format!("Commit it: {git} add {force}{paths} && {git} commit -m \"agentd\" && {git} push"));
+    let commands =
+        [git(&[&add, paths.as_slice()].concat()), git(&["commit", "-m", "agentd"]), git(&["push"])];
+    told.push(format!("Commit it: {}", commands.join(" && ")));
     Ok(told)
 }
 

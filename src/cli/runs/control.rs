@@ -95,18 +95,18 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
                 true => "Its agent was done already, and its work is published".to_owned(),
                 false => format!("Go on with it: agentd runs resume {}", dir.run_id),
             };
-            context.output.line(format!(
+            context.output.advice(format!(
                 "Run {} ended: {} ({}). {next}",
                 dir.run_id,
                 stop.reason(),
                 stop.detail
             ))
         }
-        None if dir.state().only_reads() => context.output.line(format!(
+        None if dir.state().only_reads() => context.output.advice(format!(
             "Run {} was told to stop; its node has not ended it yet. At once: agentd runs stop {} --abort",
             dir.run_id, dir.run_id
         )),
-        None => context.output.line(format!(
+        None => context.output.advice(format!(
             "Run {} was told to stop and is finishing. At once: agentd runs stop {} --abort",
             dir.run_id, dir.run_id
         )),
@@ -265,11 +265,11 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
             IssueKey::Number(number) => format!("agentd run --issue {number}"),
             IssueKey::Word(_) => "agentd run".to_owned(),
         };
-        return context.output.line(format!(
+        return context.output.advice(format!(
             "The run reached its objective without it: there is nothing to go on with. The issue's next run may use it: {next}"
         ));
     }
-    context.output.line(match daemon_command::goes_on_when_approved(context, &dir.repo, &facts) {
+    context.output.advice(match daemon_command::goes_on_when_approved(context, &dir.repo, &facts) {
         true => "The daemon goes on with it at its next look.".to_owned(),
         false => format!("Go on: agentd runs resume {}", dir.run_id),
     })

@@ -66,7 +66,12 @@ pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError
         let mark = told.toned("broken", Tone::Bad);
         told.line(format!("{mark}  {}: {}", finding.file, finding.problem))?;
     }
-    let word = if sound { told.toned("holds", Tone::Good) } else { told.toned("does not hold", Tone::Bad) };
+    let is_open = inspection.proof.signature == SignatureState::NotChecked && inspection.findings.len() == 1;
+    let word = match sound {
+        true => told.toned("holds", Tone::Good),
+        false if is_open => told.toned("is not proven", Tone::Warn),
+        false => told.toned("does not hold", Tone::Bad),
+    };
     told.line(format!(
         "run {} {word}: {} events, {} other files, evidence of {}",
         dir.run_id,
@@ -103,6 +108,9 @@ fn proven(proof: &Proof) -> String {
         (SignatureState::Valid, None) => format!("signed by {whose} {key}; not in {INDEX}"),
         (SignatureState::UnknownKey, _) => {
             format!("not proven: signed by the key {key}, which is not known here")
+        }
+        (SignatureState::NotChecked, _) => {
+            format!("signed by the key {key}; whether that is one that counts here could not be checked")
         }
         (SignatureState::Invalid, _) => "not proven: its signature does not fit".to_owned(),
         (SignatureState::Gone, _) => format!("not proven: {INDEX} has a seal of it that is gone"),

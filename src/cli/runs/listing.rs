@@ -111,7 +111,7 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
         return context.output.line("No such runs.");
     }
     if rows.is_empty() {
-        return context.output.line("No runs yet. `agentd run --issue N` makes one.");
+        return context.output.advice("No runs yet. `agentd run --issue N` makes one.");
     }
     context.output.table(&["RUN", "REPOSITORY", "ISSUE", "END", "COST", "STARTED (UTC)", "TITLE"], &rows)
 }
@@ -167,7 +167,7 @@ pub(super) fn show(context: &Context, dir: &RunDir, seen: &Seen) -> Result<(), C
     began(&mut rows, dir, &facts);
     let state = super::approvals_of(context, dir)?;
     for (proposal, decision) in approval::waiting(&state, dir, &facts, Clock::system().now()) {
-        rows.extend(approvals_text::rows(proposal, &decision));
+        rows.extend(approvals_text::rows(context.output, proposal, &decision));
     }
     worked(&mut rows, &facts, standing);
     rows.push(("directory", dir.path.display().to_string()));

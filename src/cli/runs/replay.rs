@@ -20,6 +20,7 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::domain::other_definition::OtherDefinition;
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::RunRecord;
+use crate::domain::shell_words;
 use crate::git::checkout::Checkout;
 use crate::git::error::GitError;
 use crate::issue::reference::IssueSource;
@@ -165,12 +166,15 @@ async fn bring_beginning(
         }
         site.origin_tip(branch, true).await?;
         if !site.checkout.has_commit(commit).await.map_err(git_failed)? {
-            let (root, short) = (site.checkout.root(), commit.short());
+            let (root, short) = (site.checkout.root().to_string(), commit.short());
             return Err(CommandError::failed(format!(
                 "run {} began from the commit {short} of {branch}, which neither {root} nor its remote has",
                 dir.run_id
             ))
-            .hint(format!("git fetch in {root} where another remote has it")));
+            .hint(format!(
+                "where another remote has it: {}",
+                shell_words::line(&["git", "-C", &root, "fetch", "--all"])
+            )));
         }
     }
     Ok(())

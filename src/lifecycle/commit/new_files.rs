@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::domain::shell_words;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, Worktree};
 use crate::lifecycle::run::Run;
@@ -45,7 +46,10 @@ pub async fn sort(
         tell(
             run,
             &left,
-            &format!("kept on {reference} (`git checkout {reference} -- PATH` brings one back)"),
+            &format!(
+                "kept on {reference} (`{}` brings one back)",
+                shell_words::line(&["git", "checkout", &reference, "--", "PATH"])
+            ),
         );
     }
     move_large(run, worktree, |path| {

@@ -30,6 +30,7 @@ use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
 use crate::domain::run_output::Objective;
+use crate::domain::shell_words;
 use crate::domain::step_executors::StepExecutors;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::text_revision::TextRevision;
@@ -583,7 +584,7 @@ async fn publish(
                 StopDetail::ConfigInvalid,
                 format!("The repository has no remote \"{}\" to publish to.", context.repository.remote),
             )
-            .hint(format!("git remote add {} URL", context.repository.remote))
+            .hint(shell_words::line(&["git", "remote", "add", &context.repository.remote, "URL"]))
             .hint("or keep the work here: --publish none"));
         }
         return Ok(wanted);

@@ -36,13 +36,14 @@ pub fn put_keys(
     operator: Option<&Path>,
     dry_run: bool,
 ) -> Result<Option<String>, StoreError> {
-    match seal_check::known_keys(from.path(), operator) {
-        Ok(known) if !dry_run => {
-            seal_key::count(to, known.iter().map(|key| key.public_key().to_owned())).map(|()| None)
-        }
-        Ok(_) => Ok(None),
-        Err(problem) => Ok(Some(problem)),
+    let known = seal_check::known_keys(from.path(), operator);
+    if let Some((path, why)) = known.unreadable {
+        return Ok(Some(format!("{}: {why}", path.display())));
     }
+    if !dry_run {
+        seal_key::count(to, known.keys.iter().map(|key| key.public_key().to_owned()))?;
+    }
+    Ok(None)
 }
 
 /// Brings the index of a state directory into a store. Blocks.

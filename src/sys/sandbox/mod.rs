@@ -501,7 +501,7 @@ fn variable(spec: &ProcessSpec, name: &str) -> Option<OsString> {
 /// Where a program of that name is, among the folders of `path`.
 pub fn which(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
     if Path::new(program).is_absolute() {
-        return Path::new(program).is_file().then(|| PathBuf::from(program));
+        return runs(Path::new(program)).then(|| PathBuf::from(program));
     }
     std::env::split_paths(path).map(|folder| folder.join(program)).find(|found| runs(found))
 }

@@ -408,6 +408,18 @@ async fn the_operators_key_signs_and_a_run_of_before_is_not_signed() {
     assert_eq!((code, &said["proof"]["signature"]), (Some(0), &json!("not_signed")), "{said:#}");
     // A key that others can read signs nothing, and the run says so before it begins.
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    // What it signed before is signed all the same, and the index is whole; by whom, nobody can say.
+    let mut command = world.command_in(&["runs", "verify", "latest"]);
+    let shown = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("is not proven") && !shown.contains("not signed"), "{shown}");
+    let (code, said) = verify(&world, &state, "latest").await;
+    let proof = &said["proof"];
+    assert_eq!((code, &proof["signature"]), (Some(1), &json!("not_checked")), "{said:#}");
+    assert_eq!((&proof["journal_chain"], &proof["index_whole"]), (&json!(true), &json!(true)), "{said:#}");
+    let findings = said["findings"].as_array().unwrap();
+    assert!(findings.len() == 1 && findings[0]["file"] == json!(key), "{said:#}");
+    assert!(findings[0]["problem"].as_str().unwrap().contains("chmod 600"), "{said:#}");
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
     assert_eq!(code, Some(4), "{output:#}");
     assert!(output["error"]["message"].as_str().unwrap().contains("chmod 600"), "{output:#}");

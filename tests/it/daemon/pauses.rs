@@ -30,8 +30,7 @@ async fn held_back_and_gone_on_with(yard: &Yard, end: RunSummary, code: &str, pa
     yard.clock.advance(pause - Duration::from_secs(5));
     yard.once(ended(StopDetail::Completed)).await;
     assert_eq!(yard.started(), [1], "the pause holds");
-    let status =
-        std::fs::read_to_string(yard.home.path().join("daemon/status.json")).unwrap_or_default();
+    let status = std::fs::read_to_string(yard.home.path().join("daemon/status.json")).unwrap_or_default();
     assert!(status.contains("is gone on with by itself at"), "{status}");
     yard.clock.advance(Duration::from_secs(10));
     for _ in 0..4 {

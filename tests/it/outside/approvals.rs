@@ -160,7 +160,7 @@ async fn a_call_that_waits_is_shown_wherever_one_looks_and_approved_by_its_hash_
     let (_, why, _) = said(&world, &["why", "7"]).await;
     let (_, list, _) = said(&world, &["approvals", "list"]).await;
     for told in [&ended, &show, &why, &list] {
-        let command = format!("agentd approvals approve {short}");
+        let command = format!("overlay.toml approvals approve {short}");
         for part in ["write_file release/notes.md", "{\"content\":\"made\\n\"", &hash, &command] {
             assert!(told.contains(part), "{part}: {told}");
         }
@@ -185,14 +185,16 @@ async fn a_call_that_waits_is_shown_wherever_one_looks_and_approved_by_its_hash_
     let (code, approved, _) = said(&world, &["approvals", "approve", short]).await;
     assert_eq!(code, Some(0), "{approved}");
     assert!(
-        approved.contains("Approved once") && approved.contains("Go on: agentd runs resume "),
+        approved.contains("Approved once")
+            && approved.contains("Go on: agentd --config /")
+            && approved.contains("overlay.toml runs resume "),
         "{approved}"
     );
     let (_, listed) = world.json(&["approvals", "list"]).await;
     assert_eq!(listed[0]["state"], "approved", "{listed:#}");
     let (_, why, _) = said(&world, &["why", "7"]).await;
     assert!(
-        why.starts_with("Needs you: its call is approved: ") && why.contains("Do: agentd runs resume "),
+        why.starts_with("Needs you: its call is approved: ") && why.contains("overlay.toml runs resume "),
         "{why}"
     );
     let (code, output) = world.json(&["runs", "resume", "latest"]).await;
@@ -294,7 +296,7 @@ async fn what_a_run_reached_its_objective_without_is_approved_for_the_next_run_a
     let id = output["run_id"].as_str().unwrap();
     let (code, told, error) = said(&world, &["runs", "approve", id, &waiting(&world)]).await;
     assert_eq!(code, Some(0), "{told}{error}");
-    assert!(!told.contains("resume") && told.contains("agentd run --issue 7"), "{told}");
+    assert!(!told.contains("resume") && told.contains("overlay.toml run --issue 7"), "{told}");
     world.finish().await;
 }
 

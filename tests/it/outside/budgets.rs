@@ -138,6 +138,13 @@ async fn d98_a_cap_on_the_cost_is_never_passed_and_nothing_is_asked_that_it_does
         }
         let spent = output["totals"]["cost_usd"].as_f64().unwrap();
         assert!(spent <= cap.parse().unwrap(), "{cap}: {output:#}");
+        // Only a new run takes the flag.
+        if output["stop_detail"] == json!("max_cost") {
+            let (_, report) = world.json(&["runs", "report", "latest"]).await;
+            let next = report["next_steps"].to_string();
+            let (resume, again) = next.split_once("; or run again with `--max-cost`: ").unwrap();
+            assert!(!resume.contains("--max") && again.starts_with("`agentd run --issue 7`"), "{next}");
+        }
         world.finish().await;
     }
 }

@@ -61,7 +61,7 @@ async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
     }
     assert!(of(&told, "disk")[0].1.contains("demo/shop: "), "{told:#}");
     assert_eq!(of(&told, "labels")[0].0, "warning", "{told:#}");
-    assert!(of(&told, "labels")[0].1.contains("gh label create agentd"), "{told:#}");
+    assert!(of(&told, "labels")[0].1.contains("gh label create agentd --repo demo/shop"), "{told:#}");
     assert_eq!(world.sim.model_requests().len(), 1, "the smallest request, once");
     assert_eq!((&told["problems"], &told["ok"]), (&json!(0), &json!(true)), "{told:#}");
     assert!(of(&told, "verify")[0].1.contains("`true` passes on develop, in "), "{told:#}");
@@ -72,6 +72,7 @@ async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     let wrong = [
         ("${GITHUB_TOKEN}", "${MODEL_KEY}", "github", "401"),
+        (world.sim.api_url().as_str(), "http://127.0.0.1:9", "github", "(asked: http://127.0.0.1:9"),
         ("recorded-model", "other-model", "models", "recorded-model"),
         (world.sim.model_url_anthropic().as_str(), "http://127.0.0.1:9", "models", "does not answer"),
     ]
@@ -85,6 +86,8 @@ async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
             "{what}: {told:#}"
         );
         assert_eq!(code == Some(0), found.iter().all(|(state, _)| *state != "problem"), "{told:#}");
+        // Of whoever cannot read the repository it is not known what else they may do.
+        assert_eq!(of(&told, "permissions").is_empty(), what == "github", "{told:#}");
     }
     world.write("overlay.toml", &overlay);
     let config = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
@@ -135,6 +138,44 @@ async fn doctor_names_the_mcp_tools_that_a_run_would_go_without() {
     assert_eq!(code, Some(1), "{told:#}");
     let found = of(&told, "mcp");
     assert!(found[0].0 == "problem" && found[0].1.contains("did not list its tools"), "{found:#?}");
+    world.finish().await;
+}
+
+/// What each run needs of this machine is looked for, and nothing of it is started.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_programs_of_the_operator_that_are_not_there_are_named_by_doctor_and_config_check() {
+    let world = world_of(|_| ()).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("program", "#!/bin/sh\nexit 1\n");
+    world.write("seal.pem", "no key\n");
+    let place = |name: &str| world.dir.path().join(name).display().to_string();
+    for (table, key, what) in [
+        (format!("[record]\nseal_key = \"{}\"", place("seal.pem")), "record.seal_key", "seal key"),
+        (format!("[record]\nseal_key = \"{}\"", place("gone.pem")), "record.seal_key", "seal key"),
+        ("[policy]\nprogram = [\"no-such-program-here\"]".to_owned(), "policy.program", "program"),
+        (format!("[policy]\nprogram = [\"{}\", \"x\"]", place("program")), "policy.program", "program"),
+        ("[redaction]\nprogram = [\"./no-such-program\"]".to_owned(), "redaction.program", "program"),
+        (
+            "[record]\nsinks = [[\"true\"], [\"no-such-program-here\"]]".to_owned(),
+            "record.sinks[1]",
+            "program",
+        ),
+    ] {
+        world.write("overlay.toml", &format!("{overlay}\n{table}\n"));
+        let (code, told) = world.json(&["doctor"]).await;
+        assert_eq!((code, &told["problems"]), (Some(1), &json!(1)), "{table}: {told:#}");
+        let found = of(&told, what);
+        assert!(found[0].0 == "problem" && found[0].1.contains(key), "{table}: {found:#?}");
+        let (code, told) = world.json(&["config", "check"]).await;
+        let message = told["error"]["message"].as_str().unwrap_or_default();
+        assert!(code == Some(4) && message.contains(key), "{table}: {told:#}");
+    }
+    let sh = "[policy]\nprogram = [\"sh\"]\n[redaction]\nprogram = [\"/bin/sh\"]";
+    world.write("overlay.toml", &format!("{overlay}\n{sh}\n"));
+    for command in [&["doctor"][..], &["config", "check"]] {
+        let (code, told) = world.json(command).await;
+        assert_eq!(code, Some(0), "{told:#}");
+    }
     world.finish().await;
 }
 

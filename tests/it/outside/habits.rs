@@ -62,7 +62,7 @@ async fn why_begins_with_what_becomes_of_the_issue_and_what_to_do() {
     };
     let (code, line) = first(&["why", "7"]).await;
     assert_eq!(code, Some(0), "{line}");
-    let label = "Do: gh issue edit 7 --repo demo/shop --add-label 'agentd'";
+    let label = "Do: gh issue edit 7 --repo demo/shop --add-label agentd";
     assert!(
         line.starts_with("Needs you: the label \"agentd\" is not on it. ") && line.ends_with(label),
         "{line}"
@@ -70,9 +70,11 @@ async fn why_begins_with_what_becomes_of_the_issue_and_what_to_do() {
     assert_eq!(first(&["why", "7", "--exit-status"]).await.0, Some(1));
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     let (_, line) = first(&["why", "7"]).await;
+    let overlay = world.dir.path().join("overlay.toml");
+    let agentd = format!("agentd --config {}", overlay.display());
     assert!(
         line.starts_with("Needs you: no daemon works")
-            && line.ends_with("Do: agentd daemon, or agentd run 7"),
+            && line.ends_with(&format!("Do: {agentd} daemon, or {agentd} run 7")),
         "{line}"
     );
     let (_, line) = first(&["why", "99"]).await;

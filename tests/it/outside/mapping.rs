@@ -22,6 +22,12 @@ fn shell(world: &World, script: &str) {
     assert!(done.status.success(), "{script}: {}", text(&done.stderr));
 }
 
+/// The command that a message has behind some words, as somebody would copy it.
+fn command_behind<'m>(message: &'m str, words: &str) -> &'m str {
+    let (_, rest) = message.split_once(words).unwrap_or_else(|| panic!("no `{words}` in: {message}"));
+    rest.trim_start_matches(['`', '(']).split('`').next().unwrap()
+}
+
 /// Every file below a directory.
 fn files(dir: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
@@ -104,8 +110,7 @@ async fn d34_what_is_in_the_way_is_refused_before_anything_is_made() {
     // Below another `worktree.root`: the remedy takes it along.
     shell(&world, "git worktree add -q -b feature/issue-7 ../else/issue-7 origin/develop");
     let message = refused(&world).await;
-    let (_, remedy) = message.split_once("move it here: ").unwrap();
-    shell(&world, remedy.trim_end_matches('.'));
+    shell(&world, command_behind(&message, "move it here: "));
     assert_eq!(planned(&world).await.0, Some(0), "{message}");
     assert!(world.shop().join(".worktrees/issue-7/README.md").is_file());
     shell(
@@ -116,10 +121,31 @@ async fn d34_what_is_in_the_way_is_refused_before_anything_is_made() {
     for made in ["git branch feature/issue-7/x", "git branch feature", "git push -q origin develop:feature"] {
         shell(&world, made);
         let message = refused(&world).await;
-        let (_, remedy) = message.split_once("rename it: ").unwrap();
-        shell(&world, remedy.trim_end_matches('.'));
+        shell(&world, command_behind(&message, "rename it: "));
         let (code, plan) = planned(&world).await;
         assert_eq!(code, Some(0), "{message}: {plan:#}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_a_refusal_work_where_the_path_has_a_space() {
+    let world = World::new(1).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[worktree]\nroot = \"the trees\"\n"));
+    let tree = "'the trees/issue-7'";
+    let branch = "git branch -q feature/issue-7 origin/develop";
+    for (made, told, words) in [
+        (format!("mkdir -p {tree}; echo mine > {tree}/x"), "did not make", "move it away ("),
+        (format!("{branch}; git worktree add -q {tree} feature/issue-7; git -C {tree} switch -q -c other"), "stands on", "put it right ("),
+        (format!("git worktree lock {tree}; rm -r {tree}"), "but locked", "unlock it ("),
+        ("git worktree prune; git branch -q -D feature/issue-7; git symbolic-ref refs/heads/feature/issue-7 refs/heads/develop".to_owned(), "symbolic ref", "remove it: "),
+    ] {
+        shell(&world, &made);
+        let message = refused(&world).await;
+        assert!(message.contains(told), "{message}");
+        shell(&world, command_behind(&message, words));
+        assert_eq!(planned(&world).await.0, Some(0), "{message}");
     }
     world.finish().await;
 }

@@ -134,6 +134,10 @@ async fn work_that_was_not_published_is_when_a_person_goes_on_with_its_run() {
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("github_error")), "{output:#}");
     let asked = world.sim.model_requests().len();
+    // Nobody is told to pay for the work again.
+    let next = world.json(&["runs", "report", "latest"]).await.1["next_steps"].to_string();
+    let publishes = format!("`agentd runs resume {}` publishes it", output["run_id"].as_str().unwrap());
+    assert!(next.contains(&publishes) && !next.contains("agentd run --issue"), "{next}");
     let clear = format!("{}/_sim/faults", world.sim.base_url());
     assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
     let (code, output) = world.json(&["runs", "resume", "latest"]).await;

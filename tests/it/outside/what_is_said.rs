@@ -40,7 +40,7 @@ async fn of_a_run_that_works_and_one_that_was_killed_only_what_is_known_is_said(
     let (code, busy) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
     assert_eq!((code, &busy["stop_detail"]), (Some(4), &json!("branch_busy")), "{busy:#}");
     let (_, runs) = world.json(&["runs", "list"]).await;
-    let stop = format!("agentd runs stop {}", runs[0]["instance"].as_str().unwrap());
+    let stop = format!("overlay.toml runs stop {}", runs[0]["instance"].as_str().unwrap());
     let (_, _, told) = said(&world, &["run", "--issue", "7", "--agent", "solo"]).await;
     assert!(told.contains(&stop), "{told}");
     run.kill().unwrap();
@@ -91,7 +91,7 @@ async fn the_end_of_a_run_that_failed_says_what_to_do() {
     let (code, end, _) = said(&world, &["run", "7", "--agent", "solo"]).await;
     assert_eq!(code, Some(1), "{end}");
     let next = end.lines().find(|line| line.trim_start().starts_with("Next ")).unwrap_or_default();
-    assert!(next.contains("agentd doctor") && next.contains("agentd runs resume "), "{end}");
+    assert!(next.contains("overlay.toml doctor") && next.contains("overlay.toml runs resume "), "{end}");
     world.finish().await;
 }
 
