@@ -20,7 +20,7 @@ use super::unread::List;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
-use crate::github::{Client, Error, ErrorKind, Fetched, Pull};
+use crate::github::{Client, Error, Fetched, Pull};
 use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::unwanted;
 
@@ -93,9 +93,7 @@ impl Watch {
     }
 
     fn no_pulls(&mut self, error: &Error) {
-        if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Forbidden { .. }) {
-            self.unread.refused(&self.watched.name, List::Pulls, error);
-        }
+        self.unread.failed(&self.watched.name, List::Pulls, error);
         tracing::debug!(repo = %self.watched.name, %error, "the pull requests could not be read");
     }
 

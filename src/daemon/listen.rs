@@ -13,7 +13,7 @@ use crate::conversation::inbox::{Author, Inboxes, News};
 use crate::conversation::standing::OWN_MARKER;
 use crate::domain::command::Command;
 use crate::domain::remark::{RemarkKind, ReviewState};
-use crate::github::{Association, Client, Error, ErrorKind, Fetched, From, Listed, Pull, Written};
+use crate::github::{Association, Client, Error, Fetched, From, Listed, Pull, Written};
 use crate::issue::cut_off_runs::BegunBy;
 
 /// What was written last is read twice: GitHub's lists may show it late.
@@ -52,13 +52,8 @@ impl Watch {
             }
             if let Err(error) = read {
                 // Where nothing of the repository can be read, that is told.
-                if fresh
-                    && matches!(
-                        error.kind,
-                        ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Forbidden { .. }
-                    )
-                {
-                    self.unread.refused(&self.watched.name, list, &error);
+                if fresh {
+                    self.unread.failed(&self.watched.name, list, &error);
                 }
                 tracing::debug!(repo = %self.watched.name, ?list, %error, "what people wrote could not be read");
             }

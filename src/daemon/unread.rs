@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::domain::name::RepoName;
-use crate::github::{Error, Written};
+use crate::github::{Error, ErrorKind, Written};
 
 /// The first pause after a refusal, and the longest.
 const FIRST: Duration = Duration::from_secs(10);
@@ -71,6 +71,15 @@ impl Unread {
         self.0.values().any(Refused::is_due)
     }
 
+    /// A list could not be read. Only what is refused rests; once it does, so does whatever else stands in the way of it.
+    pub fn failed(&mut self, repo: &RepoName, list: impl Into<List>, error: &Error) {
+        let list = list.into();
+        let is_refused = error.is_absent() || matches!(error.kind, ErrorKind::Forbidden { .. });
+        if is_refused || self.0.contains_key(&list) {
+            self.refused(repo, list, error);
+        }
+    }
+
     /// A list was refused.
     pub fn refused(&mut self, repo: &RepoName, list: impl Into<List>, error: &Error) {
         let (list, why) = (list.into(), error.to_string());
@@ -108,6 +117,18 @@ impl Unread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_fails_is_asked_for_at_each_look_unless_it_was_refused() {
+        let (repo, mut unread) = (RepoName::parse("demo/shop").unwrap(), Unread::default());
+        let error = Error::internal("reading", &"not what was asked for");
+        unread.failed(&repo, List::Pulls, &error);
+        assert!(unread.may_ask(List::Pulls) && unread.told().is_none());
+        unread.refused(&repo, List::Pulls, &error);
+        unread.ask_again();
+        unread.failed(&repo, List::Pulls, &error);
+        assert!(!unread.may_ask(List::Pulls), "it rests, for longer");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_is_told_and_asked_for_again_after_longer_and_longer_pauses() {
