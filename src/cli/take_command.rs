@@ -12,6 +12,7 @@ use super::run_command;
 use super::runs;
 use crate::conversation::parked::parked_format::GivingBack;
 use crate::domain::issue::IssueKey;
+use crate::domain::mapping::branch_of;
 use crate::domain::run::RunId;
 use crate::domain::taken::TakenOver;
 use crate::lifecycle::give_back::{self, GaveBack};
@@ -141,7 +142,7 @@ fn tell(
         return match ends || goes_on {
             true => out.document(&serde_json::json!({
                 "issue": number, "run_id": back.run_id, "commit": back.commit, "head": back.head,
-                "changed": back.changed, "goes_on": goes_on,
+                "changed": back.changed, "kept_out": back.kept_out, "goes_on": goes_on,
             })),
             false => Ok(()),
         };
@@ -151,6 +152,9 @@ fn tell(
     }
     for line in &back.changed {
         out.whole_line(&format!("  {line}"))?;
+    }
+    if let Some(left_out) = back.left_out(&branch_of(&IssueKey::Number(number))) {
+        out.whole_line(&left_out)?;
     }
     match (ends, goes_on) {
         (true, _) => {

@@ -445,7 +445,20 @@ impl Daemon {
                 "{login} decided against what waited for an approval, {calls}; nothing goes on by itself."
             )
         });
+        // A run that is to be gone on with after a pause waits as well.
+        let goes_on = self.watch_of(&issue.repo).and_then(|watch| {
+            let memory = watch.state.issues.get_mut(&issue.number)?;
+            memory.resume = None;
+            memory.goes_on.take()
+        });
         let waits = self.watch_of(&issue.repo).is_some_and(|watch| watch.candidate(issue.number).is_some());
+        if !waits && goes_on.is_some() {
+            self.save();
+            let denied = denied.map(|told| format!("{told} ")).unwrap_or_default();
+            return format!(
+                "{denied}{login} stopped it: its last run is not gone on with until the label is put on again."
+            );
+        }
         if !waits {
             return denied.unwrap_or_else(|| "Nothing runs and nothing waits for this issue.".to_owned());
         }

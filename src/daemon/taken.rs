@@ -118,7 +118,7 @@ impl Daemon {
                 {
                     watch.drop_candidate(issue.number);
                 }
-                Ok(given(giving, &back))
+                Ok(given(issue, giving, &back))
             }
             Err(refusal) if refusal.transient => Err(refusal.stop.message),
             Err(refusal) => {
@@ -237,12 +237,14 @@ fn told(refusal: &Refusal) -> String {
 }
 
 /// What became of work that was given back.
-fn given(giving: &GivingBack, back: &GaveBack) -> String {
+fn given(issue: &IssueRef, giving: &GivingBack, back: &GaveBack) -> String {
     let files = match back.changed.len() {
         0 => "nothing was changed".to_owned(),
         1 => "one file was changed".to_owned(),
         files => format!("{files} files were changed"),
     };
     let then = if giving.ends { "Nothing goes on." } else { "The work goes on." };
-    format!("{} gave the work back at {}; {files}. {then}", giving.by, back.head.short())
+    let left_out = back.left_out(&branch_of(&IssueKey::Number(issue.number)));
+    let left_out = left_out.map(|told| format!(" {told}")).unwrap_or_default();
+    format!("{} gave the work back at {}; {files}. {then}{left_out}", giving.by, back.head.short())
 }

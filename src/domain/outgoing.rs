@@ -46,6 +46,11 @@ pub fn commit_text(text: &str, own: Option<u64>) -> String {
     broken(&incoming(text, usize::MAX).text, own, false)
 }
 
+/// Whether a commit message does something once it is on GitHub: closes an issue other than `own`, or keeps checks from running.
+pub fn acts_when_pushed(message: &str, own: Option<u64>) -> bool {
+    message.lines().any(|line| skipping(&closing(line, own)) != line)
+}
+
 fn broken(text: &str, own: Option<u64>, markdown: bool) -> String {
     let mut out = String::with_capacity(text.len() + 64);
     let (mut fence, mut in_html) = (None, false);

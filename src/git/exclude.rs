@@ -2,6 +2,7 @@
 //! them as ignored files, in agentd's worktrees only.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use git2::{Repository, TreeWalkMode, TreeWalkResult};
 
@@ -103,6 +104,27 @@ impl Worktree {
         let ours =
             fields.chunks(4).filter(|one| one.len() == 4 && one[0] == source && !one[2].starts_with('!'));
         Ok(ours.map(|one| one[3].to_owned()).collect())
+    }
+
+    /// Files that are left out of commits because of the patterns, and that somebody wrote at or after a time: at most `most` of them.
+    pub async fn kept_out_since(&self, since: SystemTime, most: usize) -> Result<Vec<String>, GitError> {
+        let list = ["ls-files", "--others", "--ignored", "--exclude-standard", "-z"];
+        let listed = self.call(list).await?.text().await?;
+        let root = self.path().clone();
+        let look = move || {
+            let is_new = |path: &&str| {
+                let meta = root.join(*path).as_path().symlink_metadata();
+                meta.is_ok_and(|meta| {
+                    meta.is_file()
+                        && meta.len() <= LARGEST_FILE
+                        && meta.modified().is_ok_and(|time| time >= since)
+                })
+            };
+            let paths = listed.split('\0').filter(|path| !path.is_empty());
+            paths.filter(is_new).take(most).map(str::to_owned).collect()
+        };
+        let found = tokio::task::spawn_blocking(look).await;
+        self.kept_out(found.map_err(|error| GitError::Lost(error.to_string()))?).await
     }
 
     /// Removes from an index excluded files that came into it before they were excluded. What one of the `known`

@@ -2,6 +2,9 @@
 //!
 //! Each part finds what is done already, and only the last one lets a run go on: killed anywhere, it is done again.
 
+use chrono::{DateTime, Utc};
+
+use super::commit::new_files;
 use super::lease::recovery;
 use super::shared_work;
 use super::taken::{LASTS, cell, is_here, unreadable, write};
@@ -12,7 +15,7 @@ use crate::conversation::parked::parked_format::{
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::worktree_of;
-use crate::domain::name::CommitId;
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::outgoing::commit_text;
 use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
@@ -26,6 +29,9 @@ use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::port::{HeldLease, LeaseNotTaken};
 
+/// Most files of a person's that are kept although the list leaves them out of commits, and most of them that are named.
+const MOST_KEPT: usize = 200;
+const MOST_SHOWN: usize = 10;
 /// Changed files that the agent is told of by name.
 const MOST_FILES: usize = 50;
 
@@ -42,6 +48,32 @@ pub struct GaveBack {
     pub commit: Option<CommitId>,
     /// What differs from where it was taken, a line a file.
     pub changed: Vec<String>,
+    /// Files of the person's that the list of excluded files keeps out of commits.
+    pub kept_out: Vec<String>,
+}
+
+impl GaveBack {
+    /// What is to be said of files that are in no commit.
+    pub fn left_out(&self, branch: &BranchName) -> Option<String> {
+        let shown: Vec<&str> = self.kept_out.iter().take(MOST_SHOWN).map(String::as_str).collect();
+        let more = self.kept_out.len().saturating_sub(MOST_SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let kept = match is_litter(&self.kept_out) {
+            true => "they stay in the worktree as long as that is there".to_owned(),
+            false => format!("a copy is on {}", new_files::kept_on_of(branch)),
+        };
+        (!shown.is_empty()).then(|| {
+            format!(
+                "Not committed, since the built-in list or `commit.exclude` keeps such files out: {}{more}; {kept}.",
+                shown.join(", ")
+            )
+        })
+    }
+}
+
+/// So many files are what a build leaves, and nobody's writing.
+fn is_litter(files: &[String]) -> bool {
+    files.len() >= MOST_KEPT
 }
 
 fn invalid(message: String) -> Refusal {
@@ -81,9 +113,12 @@ pub async fn give_back(
 }
 
 /// Who has the work, and the run.
-async fn taken(context: &RepositoryContext, key: &IssueKey) -> Result<(RunId, Taken), Refusal> {
+async fn taken(
+    context: &RepositoryContext,
+    key: &IssueKey,
+) -> Result<(RunId, DateTime<Utc>, Taken), Refusal> {
     let issue = cell(context, key).read().await.map_err(unreadable)?;
-    let taken = issue.taken().map(|(parked, taken)| (parked.run_id, taken.clone()));
+    let taken = issue.taken().map(|(parked, taken)| (parked.run_id, parked.since, taken.clone()));
     taken.ok_or_else(|| {
         let nobody = format!("Nobody has taken the work on issue {key} over.");
         invalid(nobody).hint(format!("agentd take {key}; agentd why {key} says what becomes of it"))
@@ -141,7 +176,7 @@ async fn brought_in(
     (key, giving): (&IssueKey, &GivingBack),
     mapping: Option<&MappingRecord>,
 ) -> Result<(Taken, Worktree, GaveBack), Refusal> {
-    let (run_id, taken) = taken(context, key).await?;
+    let (run_id, at, taken) = taken(context, key).await?;
     is_here(context, key, mapping).await?;
     let is_done = taken.is_done || (!giving.ends && !can_go_on(context, run_id).await?);
     let lfs = context.config.worktree.lfs == Auto::Auto;
@@ -154,10 +189,14 @@ async fn brought_in(
     })?;
     worktree.something_ran();
     let commit = commit(context, key, &worktree, giving).await?;
+    let kept_out = worktree.kept_out_since(at.into(), MOST_KEPT).await?;
+    if !kept_out.is_empty() && !is_litter(&kept_out) {
+        worktree.keep_copy(&kept_out, &new_files::kept_on(&worktree)).await?;
+    }
     bring_in(context, &worktree).await?;
     let head = worktree.head().await?.unwrap_or_else(|| taken.head.clone());
     let changed = worktree.changed_lines(&taken.head, MOST_FILES).await?;
-    let back = GaveBack { run_id, is_done, head, commit, changed };
+    let back = GaveBack { run_id, is_done, head, commit, changed, kept_out };
     Ok((taken, worktree, back))
 }
 

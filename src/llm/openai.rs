@@ -204,7 +204,10 @@ impl Fold {
         if let Some(Value::String(provider)) = reply.provider {
             self.provider = Some(provider);
         }
-        self.usage = reply.usage.or(self.usage.take());
+        // The last word may be one of zeros.
+        let says =
+            |usage: &Usage| usage.cost.is_some() || tokens(usage).is_some_and(|all| all.total_tokens > 0);
+        self.usage = reply.usage.filter(says).or(self.usage.take());
         let first = |choice: &Choice| choice.index.unwrap_or_default() == 0;
         for choice in reply.choices.unwrap_or_default().into_iter().filter(first) {
             self.began = true;

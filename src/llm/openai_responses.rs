@@ -201,7 +201,11 @@ fn assemble(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelErr
                 raw.push(RawCall {
                     id: item["call_id"].as_str().map(str::to_owned),
                     name: item["name"].as_str().unwrap_or_default().to_owned(),
-                    arguments: item["arguments"].as_str().unwrap_or_default().to_owned(),
+                    arguments: match &item["arguments"] {
+                        Value::String(text) => text.clone(),
+                        Value::Null => String::new(),
+                        whole => whole.to_string(),
+                    },
                 });
                 blocks.push(reasoning::call_mark());
             }

@@ -17,7 +17,7 @@ const LONGEST_TEXT: usize = 2_000;
 
 /// How the words begin that the host has for a remark of which its agent said nothing.
 const NO_ANSWER: &str = "The agent gave no answer to this";
-/// First line of them.
+/// What stands before them where a remark has no thread. In a thread the first line is one of four (C-037).
 const UNANSWERED: &str = "Not answered.";
 
 /// What is told of a remark of which the agent said nothing: how its run ended, and the commit where what it changed stands.
@@ -31,7 +31,8 @@ pub fn no_answer(stop: &Stop, commit: Option<&CommitId>) -> String {
 
 /// Whether a comment of agentd's says that nothing was answered yet. Earlier versions had other words for it.
 pub fn is_unanswered(comment: &str) -> bool {
-    comment.lines().any(|line| line == UNANSWERED || line.starts_with("not worked on: "))
+    let says_so = |line: &str| line.starts_with(NO_ANSWER) || line.starts_with("not worked on: ");
+    comment.lines().any(says_so)
 }
 
 /// What wants an outcome: threads, then remarks without one.
@@ -75,7 +76,11 @@ pub fn round(outcomes: &[(Outcome, Option<String>)]) -> String {
             Some(url) => format!("[{}]({url})", outcome.thread),
             None => outcome.thread.clone(),
         };
-        text.push_str(&format!("\n**{name}**: {}\n\n{}\n", headline(outcome), words(outcome)));
+        let headline = match outcome.text.starts_with(NO_ANSWER) {
+            true => UNANSWERED.to_owned(),
+            false => headline(outcome),
+        };
+        text.push_str(&format!("\n**{name}**: {headline}\n\n{}\n", words(outcome)));
     }
     text.trim_end().to_owned()
 }
@@ -84,7 +89,6 @@ fn headline(outcome: &Outcome) -> String {
     match (outcome.outcome, &outcome.commit) {
         (ThreadOutcome::Changed, Some(commit)) => format!("Changed in {commit}."),
         (ThreadOutcome::Changed | ThreadOutcome::Answered, _) => "Answered; nothing changed.".to_owned(),
-        (ThreadOutcome::Declined, _) if outcome.text.starts_with(NO_ANSWER) => UNANSWERED.to_owned(),
         (ThreadOutcome::Declined, _) => "Declined.".to_owned(),
         (ThreadOutcome::Asks, _) => "Question.".to_owned(),
     }

@@ -8,7 +8,11 @@ use crate::record::file_mentions::FileMentions;
 
 /// Takes the branch back to where the run found it, where all that stands in the worktree may leave as one commit on that. The commits stay
 /// on a ref that is never pushed. False = nothing was done.
-pub async fn fold(run: &Run<'_>, (worktree, mentions): (&Worktree, &FileMentions)) -> Result<bool, GitError> {
+pub async fn fold(
+    run: &Run<'_>,
+    (worktree, mentions): (&Worktree, &FileMentions),
+    why: &str,
+) -> Result<bool, GitError> {
     let Some(base) = run.journal.facts().first_head.clone() else { return Ok(false) };
     let pushed = run.context.last_seen(worktree.branch()).await?;
     // With merges, others' commits would be among them.
@@ -19,7 +23,6 @@ pub async fn fold(run: &Run<'_>, (worktree, mentions): (&Worktree, &FileMentions
     }
     let kept = format!("refs/agentd/refused/{}/commits", run.lease.run_id);
     worktree.fold(&base, &kept).await?;
-    let why = "one of them brings what may not leave, and the files as they are now do not";
     run.journal.warn(
         "commits_left",
         format!(

@@ -16,7 +16,7 @@ use super::closure;
 use super::run::Run;
 use super::stage::{StageError, Worked};
 use crate::domain::event::{Change, Event, FileChange};
-use crate::domain::outgoing::{commit_text, plain_line};
+use crate::domain::outgoing::{self, commit_text, plain_line};
 use crate::domain::refusal::Refusal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
@@ -28,6 +28,10 @@ use crate::repository::context::RepositoryContext;
 
 /// Longest subject line of a commit, in characters.
 const LONGEST_SUBJECT: usize = 72;
+
+/// Why commits of the agent are folded into one of agentd's.
+const LEAVES: &str = "one of them brings what may not leave, and the files as they are now do not";
+const ACTS: &str = "by its message one of them would close issues or keep checks from running on GitHub";
 
 /// A run whose work is kept, as far as it can be.
 pub struct Committed<'a> {
@@ -89,12 +93,24 @@ pub(super) async fn keep(run: &Run<'_>, worktree: &Worktree, summary: &str) -> R
     let mentions = run.file_mentions().await;
     let made = new_files::sort(run, (worktree, &mentions)).await.map_err(failed)?;
     if let Some(refused) = review::of_worktree(run, (worktree, &mentions)).await.map_err(failed)?
-        && !fold::fold(run, (worktree, &mentions)).await.map_err(failed)?
+        && !fold::fold(run, (worktree, &mentions), LEAVES).await.map_err(failed)?
     {
         return Err(refused.into());
     }
+    if acts_when_pushed(run, worktree).await.map_err(failed)? {
+        fold::fold(run, (worktree, &mentions), ACTS).await.map_err(failed)?;
+    }
     let event = committed(run, (worktree, &made), summary).await.map_err(failed)?;
     Ok(run.journal.record(event)?)
+}
+
+/// Whether a commit that the agent made itself in this run would do something on GitHub by its message.
+async fn acts_when_pushed(run: &Run<'_>, worktree: &Worktree) -> Result<bool, GitError> {
+    let facts = run.journal.facts();
+    let Some(base) = &facts.first_head else { return Ok(false) };
+    let own = run.tracked_issue().filter(|_| closure::closes_by_merge(run, &facts));
+    let commits = worktree.commits(base).await?;
+    Ok(commits.iter().any(|commit| outgoing::acts_when_pushed(&commit.message, own)))
 }
 
 fn not_committed(worktree: &Worktree, error: &GitError) -> Stop {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::domain::name::BranchName;
 use crate::domain::shell_words;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, Worktree};
@@ -17,7 +18,12 @@ const LONGEST_LIST: usize = 10;
 
 /// The ref that keeps what is not part of an issue's work, above what it kept before.
 pub fn kept_on(worktree: &Worktree) -> String {
-    format!("refs/agentd/left/{}", worktree.branch())
+    kept_on_of(worktree.branch())
+}
+
+/// The same, by the branch.
+pub fn kept_on_of(branch: &BranchName) -> String {
+    format!("refs/agentd/left/{branch}")
 }
 
 /// Sets aside unwanted files that only commands made, and gives the new files that only commands made and that stay.

@@ -105,3 +105,29 @@ async fn a_merge_that_a_program_leaves_half_done_is_not_published_with_its_marke
     assert_eq!(agentd::sim::bare::head(&git_dir, "feature/issue-7"), None);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_of_a_program_that_would_close_other_issues_or_skip_checks_becomes_one_of_agentds() {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let (code, output) =
+        runs(&world, &format!("{FIX}; git commit -q -a -m 'closes #8 [skip ci]'; echo done")).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    let log = world.git(&git_dir, &["log", "--format=%B", "develop..feature/issue-7"]).await;
+    assert!(!log.contains("[skip ci]") && !log.contains("closes #8"), "{log}");
+    let run = output["run_id"].as_str().unwrap();
+    let kept = world
+        .git(&world.shop(), &["log", "-1", "--format=%s", &format!("refs/agentd/refused/{run}/commits")])
+        .await;
+    assert_eq!(kept.trim(), "closes #8 [skip ci]");
+    assert!(
+        output["warnings"].to_string().contains("close issues or keep checks from running"),
+        "{output:#}"
+    );
+    world.assert_one_of_each();
+    world.finish().await;
+}

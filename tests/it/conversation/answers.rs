@@ -198,8 +198,7 @@ async fn c_i43_a_forgotten_thread_is_asked_for_once_more_then_declined_and_waits
     let told = threads(&world, pull);
     assert_eq!(first_line(&told[1].1[0]), "Question.");
     assert!(
-        told[2].1[0]
-            .contains("Not answered.\n\nThe agent gave no answer to this, and its run changed nothing."),
+        told[2].1[0].contains("Declined.\n\nThe agent gave no answer to this, and its run changed nothing."),
         "{told:?}"
     );
     // What was answered is not answered again; what was not worked on waits for the next run.

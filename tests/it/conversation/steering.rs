@@ -104,13 +104,20 @@ async fn c_i55_what_a_person_changed_is_theirs_and_the_next_prompt_has_their_wor
     assert_eq!(fate(&world, &format!("comment-{waits}")), "waiting");
 
     std::fs::write(worktree.join("by_hand.txt"), "a\nb\n").unwrap();
+    // The built-in list keeps it out of commits, and git takes it for ignored when the worktree goes.
+    std::fs::create_dir(worktree.join("build")).unwrap();
+    std::fs::write(worktree.join("build/release.sh"), "make it\n").unwrap();
     std::fs::write(worktree.join("notes/1.md"), "One and a half.\n").unwrap();
     let unknown = run(world.command_in(&["give-back", "7", "-m", "x"])).await;
     assert_eq!(unknown.status.code(), Some(4), "{}", text(&unknown.stderr));
     assert!(text(&unknown.stderr).contains("user.name"), "{}", text(&unknown.stderr));
     let given = give_back(&world, &["-m", "Round half up, please."]).await;
     assert_eq!(given.status.code(), Some(0), "{}", text(&given.stderr));
-    assert!(text(&given.stdout).contains("The daemon goes on"), "{}", text(&given.stdout));
+    let told = text(&given.stdout);
+    assert!(told.contains("The daemon goes on"), "{told}");
+    assert!(told.contains("keeps such files out: build/release.sh"), "{told}");
+    let kept = world.git(&world.shop(), &["show", "refs/agentd/left/feature/issue-7:build/release.sh"]).await;
+    assert_eq!(kept, "make it\n");
     until_labels(&world, &["agentd:done"]).await;
     daemon.stop().await;
     let prompt = world.told(1);
