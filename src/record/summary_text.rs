@@ -283,6 +283,24 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             };
             format!("The work is {is}: {resume} {does} it without asking the model.{daemon}")
         }
+        StopDetail::ConfigInvalid => {
+            format!(
+                "Mend what is named above (`agentd doctor` tries it, `worktree.setup` too), then run again: {again}."
+            )
+        }
+        StopDetail::AgentCliFailed => {
+            format!(
+                "Mend the agent program (`agentd doctor` says whether it is found), then run again: {again}."
+            )
+        }
+        StopDetail::AgentAborted => {
+            format!("Say on the issue what the agent could not find or decide, then run again: {again}.")
+        }
+        StopDetail::SchemaInvalid | StopDetail::LoopDetected | StopDetail::InvalidModelOutput => format!(
+            "See in `agentd runs log {}` what the agent tried; say more on the issue, or take another model or other prompts, \
+             then run again: {again}. The branch is continued.",
+            run.run_id
+        ),
         _ => format!("Run again: {again}; the branch is continued."),
     };
     steps.push(step);
