@@ -190,7 +190,7 @@ pub fn command_line(argv: &[String]) -> String {
 pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut steps = failed_effects(run, facts);
     let again = again(run);
-    let resume = format!("`agentd runs resume {}`", run.run_id);
+    let resume = resume(run);
     let step = match run.stop_detail {
         StopDetail::Completed | StopDetail::CompletedForcedFinal => match &run.artifacts.pr_url {
             Some(url) => format!("Review the pull request: {url}"),
@@ -255,6 +255,17 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::BranchMoved => format!(
             "Run again: {again}; it begins with what the branch has on the remote now. What this run made stays on the ref named above."
         ),
+        _ => after_fault(run, facts),
+    };
+    steps.push(step);
+    steps
+}
+
+/// The same where something failed.
+fn after_fault(run: &RunOutput, facts: &RunFacts) -> String {
+    let again = again(run);
+    let resume = resume(run);
+    match run.stop_detail {
         StopDetail::AuthError => format!("Check the provider's key (`agentd doctor`), then go on: {resume}."),
         StopDetail::QuotaExceeded => {
             format!(
@@ -302,9 +313,7 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             run.run_id
         ),
         _ => format!("Run again: {again}; the branch is continued."),
-    };
-    steps.push(step);
-    steps
+    }
 }
 
 fn after_red(run: &RunOutput, facts: &RunFacts) -> String {
@@ -343,6 +352,10 @@ fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         }
     }
     steps
+}
+
+fn resume(run: &RunOutput) -> String {
+    format!("`agentd runs resume {}`", run.run_id)
 }
 
 fn again(run: &RunOutput) -> String {
