@@ -44,7 +44,7 @@ mod tests {
     /// The shell itself says what it makes of a line.
     #[test]
     #[cfg(unix)]
-    #[allow(clippy::disallowed_methods)]
+    #[expect(clippy::disallowed_methods, reason = "a person's own shell")]
     fn a_shell_reads_the_words_that_were_written() {
         let printable: String = (' '..='~').collect();
         let words =

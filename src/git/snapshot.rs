@@ -358,18 +358,24 @@ impl Worktree {
         self.become_tree((&present, &index), &wanted, reference).await
     }
 
-    /// Keeps these files, ignored or not, on `reference`, above what it kept before. They stay where they are.
-    pub async fn keep_copy(&self, paths: &[String], reference: &str) -> Result<(), GitError> {
+    /// Keeps files that no snapshot takes, since they are excluded, on `reference`, above what that kept before. They stay
+    /// in the worktree.
+    pub async fn keep_excluded(&self, paths: &[String], reference: &str) -> Result<(), GitError> {
         let (_, index) = self.record().await?;
         let work = self.git_dir().join(format!("{INDEX}-{}", uuid::Uuid::new_v4().simple()));
         copy(&index, &work).await?;
-        let list: String = paths.iter().map(|path| format!("{path}\0")).collect();
-        self.call(["update-index", "--add", "-z", "--stdin"]).await?.index(&work).stdin(list).done().await?;
+        let named: String = paths.iter().map(|path| format!("{path}\0")).collect();
+        self.call(["update-index", "--add", "-z", "--stdin"]).await?.index(&work).stdin(named).done().await?;
         let tree = self.call(["write-tree"]).await?.index(&work).text().await?.trim().to_owned();
         files::remove_file(work.as_path())?;
         let former = self.checkout().reference(reference).await?;
-        let kept = self.commit_of(&tree, "agentd: what is no part of the work\n", former).await?;
-        self.checkout().set_ref(reference, &kept).await
+        if let Some(former) = &former
+            && self.checkout().tree_of_commit(former).await? == tree
+        {
+            return Ok(());
+        }
+        let saved = self.commit_of(&tree, "agentd: what is no part of the work\n", former).await?;
+        self.checkout().set_ref(reference, &saved).await
     }
 
     /// Makes the files those of HEAD again. Their former state is kept on `reference`. `None`: they were equal to HEAD.

@@ -191,7 +191,7 @@ async fn brought_in(
     let commit = commit(context, key, &worktree, giving).await?;
     let kept_out = worktree.kept_out_since(at.into(), MOST_KEPT).await?;
     if !kept_out.is_empty() && !is_litter(&kept_out) {
-        worktree.keep_copy(&kept_out, &new_files::kept_on(&worktree)).await?;
+        worktree.keep_excluded(&kept_out, &new_files::kept_on(&worktree)).await?;
     }
     bring_in(context, &worktree).await?;
     let head = worktree.head().await?.unwrap_or_else(|| taken.head.clone());

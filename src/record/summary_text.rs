@@ -191,7 +191,7 @@ pub fn command_line(argv: &[String]) -> String {
 pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut steps = failed_effects(run, facts);
     let again = again(run);
-    let resume = format!("`agentd runs resume {}`", run.run_id);
+    let resume = resume(run);
     let step = match run.stop_detail {
         StopDetail::Completed | StopDetail::CompletedForcedFinal => match &run.artifacts.pr_url {
             Some(url) => format!("Review the pull request: {url}"),
@@ -258,6 +258,17 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::BranchMoved => format!(
             "Run again: {again}; it begins with what the branch has on the remote now. What this run made stays on the ref named above."
         ),
+        _ => after_fault(run, facts),
+    };
+    steps.push(step);
+    steps
+}
+
+/// The same where something failed.
+fn after_fault(run: &RunOutput, facts: &RunFacts) -> String {
+    let again = again(run);
+    let resume = resume(run);
+    match run.stop_detail {
         StopDetail::AuthError => {
             format!("Check the provider's key (`agentd doctor`), then go on: {resume}. {BY_ITSELF}")
         }
@@ -290,10 +301,26 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             };
             format!("The work is {is}: {resume} {does} it without asking the model.{daemon}")
         }
+        StopDetail::ConfigInvalid => {
+            format!(
+                "Mend what is named above (`agentd doctor` tries it, `worktree.setup` too), then run again: {again}."
+            )
+        }
+        StopDetail::AgentCliFailed => {
+            format!(
+                "Mend the agent program (`agentd doctor` says whether it is found), then run again: {again}."
+            )
+        }
+        StopDetail::AgentAborted => {
+            format!("Say on the issue what the agent could not find or decide, then run again: {again}.")
+        }
+        StopDetail::SchemaInvalid | StopDetail::LoopDetected | StopDetail::InvalidModelOutput => format!(
+            "See in `agentd runs log {}` what the agent tried; say more on the issue, or take another model or other prompts, \
+             then run again: {again}. The branch is continued.",
+            run.run_id
+        ),
         _ => format!("Run again: {again}; the branch is continued."),
-    };
-    steps.push(step);
-    steps
+    }
 }
 
 fn after_red(run: &RunOutput, facts: &RunFacts) -> String {
@@ -332,6 +359,10 @@ fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         }
     }
     steps
+}
+
+fn resume(run: &RunOutput) -> String {
+    format!("`agentd runs resume {}`", run.run_id)
 }
 
 fn again(run: &RunOutput) -> String {

@@ -40,6 +40,11 @@ pub async fn sandbox(context: &Context) -> Finding {
             format!("{why}: commands and agent programs run with your own rights"),
             "take sandbox.mode out of agentd.toml",
         ),
+        Err(why) if table.mode != SandboxMode::Auto => Finding::problem(
+            "sandbox",
+            format!("there is none as sandbox.mode asks for: {why}: no run starts"),
+            "make it possible, or set sandbox.mode = \"auto\"",
+        ),
         Err(why) => Finding::warning(
             "sandbox",
             format!("{why}; commands run with your own rights, and agent programs are refused"),

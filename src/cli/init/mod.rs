@@ -377,8 +377,7 @@ fn committing(
         true => shell_words::line(&[&["git"], words].concat()),
         false => shell_words::line(&[&["git", "-C", &root], words].concat()),
     };
-    let commands =
-        [git(&[&add, paths.as_slice()].concat()), git(&["commit", "-m", "agentd"]), git(&["push"])];
+    let commands = [git(&[add, paths.as_slice()].concat()), git(&["commit", "-m", "agentd"]), git(&["push"])];
     told.push(format!("Commit it: {}", commands.join(" && ")));
     Ok(told)
 }

@@ -175,18 +175,20 @@ async fn not_taken(run: &Run<'_>, worktree: &Worktree, mentions: &FileMentions) 
     let named: Vec<String> = mentions.written.iter().filter_map(inside).collect();
     let kept_out = worktree.kept_out(named).await?;
     if !kept_out.is_empty() {
-        // They are ignored files to git: whoever removes the worktree once the branch is merged would not see them.
+        // A worktree that has nothing else is clean, and goes once its work is merged.
         let reference = kept_on(worktree);
-        worktree.keep_copy(&kept_out, &reference).await?;
+        worktree.keep_excluded(&kept_out, &reference).await?;
         let shown: Vec<String> =
             kept_out.iter().take(LONGEST_LIST).map(|path| format!("`{}`", plain(path))).collect();
         run.journal.warn(
             "kept_out",
             format!(
-                "{} that the agent wrote not committed, since the built-in list or `commit.exclude` keeps such files out: {}; a copy is on \
-                 {reference}; `commit.exclude = [\"!PATTERN\"]` takes a pattern of the list back (`agentd config explain commit.exclude`)",
+                "{} that the agent wrote not committed, since the built-in list or `commit.exclude` keeps such files out: {}; kept on \
+                 {reference} (`{}` brings one back); `commit.exclude = [\"!PATTERN\"]` takes a pattern of the list back (`agentd \
+                 config explain commit.exclude`)",
                 counted(kept_out.len(), "file"),
-                shown.join(", ")
+                shown.join(", "),
+                shell_words::line(&["git", "checkout", &reference, "--", "PATH"])
             ),
         );
     }

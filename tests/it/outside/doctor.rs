@@ -141,6 +141,30 @@ async fn doctor_names_the_mcp_tools_that_a_run_would_go_without() {
     world.finish().await;
 }
 
+/// A run does not start then, so that no word about commands without a sandbox is true.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_is_asked_for_and_not_there_is_a_problem() {
+    let world = world_of(|_| ()).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[sandbox]\nmode = \"bubblewrap\"\n"));
+    let bin = world.dir.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    for program in ["git", "sh", "env", "true"] {
+        let found =
+            std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file());
+        std::os::unix::fs::symlink(found.unwrap(), bin.join(program)).unwrap();
+    }
+    let mut command = world.command_in(&["--json", "doctor"]);
+    command.env("PATH", &bin);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let (state, words) = of(&told, "sandbox")[0].clone();
+    assert!(done.status.code() == Some(1) && state == "problem", "{told:#}");
+    assert!(words.contains("no run starts") && !words.contains("your own rights"), "{words}");
+    world.finish().await;
+}
+
 /// What each run needs of this machine is looked for, and nothing of it is started.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_and_programs_of_the_operator_that_are_not_there_are_named_by_doctor_and_config_check() {

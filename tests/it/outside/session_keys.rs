@@ -13,6 +13,9 @@ async fn x_035_the_loop_guards_numbers_are_those_of_the_configuration() {
     let world = served(vec![same(), same(), same(), same(), same()], keys).await;
     let (code, output) = run(&world, &[]).await;
     assert_eq!((code, &output["stop_detail"]), (1, &json!("loop_detected")), "{output:#}");
+    // The same again would end the same way.
+    let next = world.json(&["runs", "report", "latest"]).await.1["next_steps"].to_string();
+    assert!(next.contains("agentd runs log") && !next.starts_with("[\"Run again"), "{next}");
     let told = results(&world, 4);
     let refused: Vec<bool> =
         told.iter().map(|text| text.starts_with("(tool failed: the same call")).collect();
