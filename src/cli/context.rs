@@ -19,7 +19,7 @@ use crate::repository::managed;
 use crate::store::nats::NatsStore;
 use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
-use crate::sys::private_place;
+use crate::sys::private_place::{self, Fault};
 
 /// One invocation.
 #[derive(Debug, Clone)]
@@ -188,6 +188,16 @@ impl Context {
                 .hint(fault.remedy(dir.as_path()))
         })?;
         Ok(dir)
+    }
+
+    /// The same where a turn of a conversation is answered, whatever breaks: a file in the directory's place is nobody's to read, and
+    /// what cannot be written there is the answer.
+    pub fn state_or_file(&self) -> Result<StateDir, CommandError> {
+        let dir = self.state_place()?;
+        match private_place::fault(dir.as_path()) {
+            Some(Fault::NoDirectory) => Ok(StateDir::new(dir.as_path().to_owned())),
+            _ => self.state(),
+        }
     }
 
     /// The state directory with its own files, if nobody else may reach it.

@@ -21,7 +21,7 @@ pub(super) fn setup(context: &Context) -> Result<Setup, CommandError> {
         config: Arc::new(context.config()?),
         base: AbsPath::new(context.config_base())
             .map_err(|error| CommandError::invalid(error.to_string()))?,
-        state: context.state()?,
+        state: context.state_or_file()?,
         env: context.env.clone(),
         clock: Clock::system(),
         model: None,

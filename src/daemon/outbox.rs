@@ -6,7 +6,7 @@ use super::outcome::{Afterwards, RunSummary, afterwards};
 use super::pause::WorksFor;
 use super::snapshot::{IssueRef, Selection};
 use super::start_rules::Reason;
-use super::state_format::{BackOff, OutOfMoney, ParkedLabel, PauseCause, PendingOutcome};
+use super::state_format::{AskedBy, BackOff, OutOfMoney, ParkedLabel, PauseCause, PendingOutcome};
 use crate::domain::issue_state::IssueState;
 use crate::domain::stop::StopDetail;
 use crate::github::ErrorKind;
@@ -58,17 +58,7 @@ impl Daemon {
             None => is_swept.then_some(WorksFor::Sweep),
         };
         let waits = self.heed_end(&issue, &summary, whom);
-        if let (Some(by), Some(run_id), StopDetail::MaxCost) = (&requester, summary.run_id, detail)
-            && let Some(watch) = self.watch_of(&issue.repo)
-        {
-            let ended = OutOfMoney { run_id, given: summary.given, by: by.clone() };
-            watch.state.issues.entry(issue.number).or_default().out_of_money = Some(ended);
-        }
-        if let Some(pull) = summary.pull_number()
-            && let Some(watch) = self.watch_of(&issue.repo)
-        {
-            watch.state.issues.entry(issue.number).or_default().pull = Some(pull);
-        }
+        self.remember_end(&issue, &summary, requester.as_ref());
         if self.cut_off_by_full_disk(&issue, &summary) {
             // It waits for room on the disk and continues then. Its labels are written when it is over.
             tracing::warn!(%issue, why = summary.stop.message, "the disk is full: the run is gone on with when there is room");
@@ -124,6 +114,20 @@ impl Daemon {
         }
         self.ended.push((issue, summary));
         self.save();
+    }
+
+    /// What of an end counts for the next run: its pull request, and whoever it worked for where its money was used up.
+    fn remember_end(&mut self, issue: &IssueRef, summary: &RunSummary, requester: Option<&AskedBy>) {
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        if let (Some(by), Some(run_id), StopDetail::MaxCost) =
+            (requester, summary.run_id, summary.stop.detail)
+        {
+            let ended = OutOfMoney { run_id, given: summary.given, by: by.clone() };
+            watch.state.issues.entry(issue.number).or_default().out_of_money = Some(ended);
+        }
+        if let Some(pull) = summary.pull_number() {
+            watch.state.issues.entry(issue.number).or_default().pull = Some(pull);
+        }
     }
 
     /// Whether a run could not write its files because the disk is full. What it could report is reported.

@@ -48,7 +48,7 @@ impl Suspicion {
         );
         // Numbers are of issues, ports and times.
         let text = stop.message.chars().filter(|c| !c.is_ascii_digit()).collect();
-        may_be.then(|| Self { issue, detail: stop.detail, text })
+        may_be.then_some(Self { issue, detail: stop.detail, text })
     }
 
     /// Whether another issue has ended for the same.

@@ -30,7 +30,31 @@ fn limits_status(limits: BreakerState) -> LimitsStatus {
     }
 }
 
+fn row(issue: &IssueRef, code: &str, text: String) -> IssueStatus {
+    IssueStatus {
+        repo: issue.repo.clone(),
+        issue: issue.number,
+        code: code.to_owned(),
+        text,
+        asked: None,
+        node: None,
+    }
+}
+
 impl Daemon {
+    /// Issues whose last run is gone on with after a pause.
+    fn go_on_later(&self) -> impl Iterator<Item = IssueStatus> + '_ {
+        self.watches.iter().flat_map(|watch| {
+            let code = watch.state.pause.as_ref().map_or("backing_off", Pause::code);
+            watch.state.issues.iter().filter_map(move |(number, memory)| {
+                let later = memory.goes_on.as_ref().filter(|later| !later.is_queued)?;
+                let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
+                let at = later.at.format("%Y-%m-%dT%H:%M:%SZ");
+                Some(row(&issue, code, format!("its last run is gone on with by itself at {at}")))
+            })
+        })
+    }
+
     /// What runs, waits and is parked, with the reason code of each; polling and limits.
     pub fn status(&self) -> Status {
         let repositories = self.watches.iter().map(|watch| {
@@ -73,14 +97,6 @@ impl Daemon {
         let own = own.map(|(issue, live)| running(issue, live.since, &live.control));
         let assigned =
             assigned.iter().map(|(issue, run_here)| running(issue, run_here.since, &run_here.control));
-        let row = |issue: &IssueRef, code: &str, text: String| IssueStatus {
-            repo: issue.repo.clone(),
-            issue: issue.number,
-            code: code.to_owned(),
-            text,
-            asked: None,
-            node: None,
-        };
         let waiting = self
             .waiting
             .iter()
@@ -94,15 +110,6 @@ impl Daemon {
                 !(is_asked && matches!(reason, Reason::WaitsForAnswer { .. }))
             })
             .map(|(issue, reason)| row(issue, reason.code(), reason.to_string()));
-        let goes_on = self.watches.iter().flat_map(|watch| {
-            let code = watch.state.pause.as_ref().map_or("backing_off", Pause::code);
-            watch.state.issues.iter().filter_map(move |(number, memory)| {
-                let later = memory.goes_on.as_ref().filter(|later| !later.is_queued)?;
-                let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
-                let at = later.at.format("%Y-%m-%dT%H:%M:%SZ");
-                Some(row(&issue, code, format!("its last run is gone on with by itself at {at}")))
-            })
-        });
         let unheard = self.watches.iter().flat_map(|watch| {
             watch.unheard.iter().map(|(number, why)| {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
@@ -136,7 +143,7 @@ impl Daemon {
             schema_unknown: self.cluster.store_health.schema.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
-            waiting: waiting.chain(goes_on).collect(),
+            waiting: waiting.chain(self.go_on_later()).collect(),
             parked: unheard.chain(parked).collect(),
             limits: limits_status(self.deps.client.limits()),
             nodes: Vec::new(),

@@ -150,9 +150,9 @@ impl Checkout {
     ) -> Result<Option<String>, GitError> {
         let kept = |reason: String| Ok(Some(reason));
         if entry.path.as_ref() != Some(path) {
-            let (root, path) =
-                (shell_words::quoted(&self.root().to_string()), shell_words::quoted(&path.to_string()));
-            return kept(format!("its checkout was moved; mend that: git -C {root} worktree repair {path}"));
+            let (root, path) = (self.root().to_string(), path.to_string());
+            let mends = shell_words::line(&["git", "-C", &root, "worktree", "repair", &path]);
+            return kept(format!("its checkout was moved; mend that: {mends}"));
         }
         if let Some(why) = plan.held.get(name) {
             return kept(why.clone());

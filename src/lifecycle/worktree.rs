@@ -214,7 +214,7 @@ async fn keep_left(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecessor
         return;
     }
     let prefix = format!("refs/agentd/left/{}", predecessor.run_id);
-    match worktree.keep_left(&own, &prefix, &[run.lease.mapping.origin.commit.clone()]).await {
+    match worktree.keep_left(&own, &prefix, std::slice::from_ref(&run.lease.mapping.origin.commit)).await {
         Ok(kept) => {
             for left in kept {
                 let text =

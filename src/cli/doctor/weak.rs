@@ -69,11 +69,8 @@ fn shown_key(dir: &AbsPath) -> Option<Finding> {
     let key = dir.as_path().join(seal_key::HOST_KEY);
     let mode = seal_key::readable_by_others(&key)?;
     let problem = format!("{} can be read by others (mode {mode:04o})", key.display());
-    Some(Finding::warning(
-        "state",
-        problem,
-        format!("chmod 600 {}; the next run does it, too", key.display()),
-    ))
+    let closed = shell_words::line(&["chmod", "600", &key.display().to_string()]);
+    Some(Finding::warning("state", problem, format!("`{closed}`; the next run does it, too")))
 }
 
 /// Why this host's key cannot sign what runs leave, and what helps: they are sealed without a signature then.

@@ -17,7 +17,7 @@ const LONGEST_TEXT: usize = 2_000;
 
 /// How the words begin that the host has for a remark of which its agent said nothing.
 const NO_ANSWER: &str = "The agent gave no answer to this";
-/// What stands before them where a remark has no thread. In a thread the first line is one of four (C-037).
+/// What stands before them where a remark has no thread. In a thread the first line is one of four.
 const UNANSWERED: &str = "Not answered.";
 
 /// What is told of a remark of which the agent said nothing: how its run ended, and the commit where what it changed stands.

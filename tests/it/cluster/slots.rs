@@ -207,7 +207,7 @@ async fn k_039_a_run_of_a_command_and_a_daemons_count_against_the_same_cap() {
     let done = tokio::task::spawn_blocking(move || refused.output().unwrap()).await.unwrap();
     let told = text(&done.stderr);
     assert_eq!(done.status.code(), Some(4), "{told}");
-    assert!(told.contains("are at work: 1 (`") && told.contains("agentd cluster status"), "{told}");
+    assert!(told.contains("are at work: 1 (`") && told.contains(" cluster status"), "{told}");
     let output: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(output["stop_detail"], json!("branch_busy"), "{output:#}");
     assert_eq!(b.began(), 0);

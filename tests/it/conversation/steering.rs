@@ -278,7 +278,7 @@ async fn what_git_has_not_finished_or_cannot_bring_together_is_refused_with_its_
     assert_eq!(std::fs::read_to_string(worktree.join("notes/1.md")).unwrap(), "Here.\n");
     assert_eq!(asked(&world), 1);
     // Worked out by hand, it goes on here: no daemon works.
-    let hint = told.split("merge ").nth(1).unwrap().split(',').next().unwrap().trim().to_owned();
+    let hint = told.split("merge ").nth(1).unwrap().split(['`', ',']).next().unwrap().trim().to_owned();
     git(&["merge", "-q", "-X", "ours", &hint]).await;
     assert_eq!(world.git(&worktree, &["status", "--porcelain"]).await, "");
     let given = give_back(&world, &["-m", "Worked out by hand."]).await;

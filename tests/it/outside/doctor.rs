@@ -226,7 +226,7 @@ async fn doctor_tries_the_verify_commands_on_the_origin_branch_in_the_sandbox() 
     world.verify(DEMO);
     let mut command = world.command_in(&["doctor"]);
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let shown = super::world::text(&done.stdout);
+    let shown = text(&done.stdout);
     let last = shown.trim_end().lines().last().unwrap().to_owned();
     assert!(last.starts_with("1 problem, ") && last.ends_with("warnings."), "{shown}");
     let left = world.dir.path().join("state/repos/demo/shop/doctor");

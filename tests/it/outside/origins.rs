@@ -173,7 +173,7 @@ async fn an_origin_branch_that_is_renamed_while_a_run_works_is_named_and_followe
         let told = output.to_string().replace("\\\"", "\"");
         words.iter().for_each(|words| assert!(told.contains(words), "{words}: {told}"));
     };
-    refused(&[], &["\"develop\"", "mapped to", "renamed"]).await;
+    refused(&[], &["\"develop\"", "mapped to", "any more"]).await;
     refused(&["--origin", "nowhere"], &["\"develop\"", "\"nowhere\""]).await;
     let tree = world.git(&git_dir, &["rev-parse", "trunk^{tree}"]).await;
     let commit = world.git(&git_dir, &["commit-tree", tree.trim(), "-m", "Another history"]).await;
