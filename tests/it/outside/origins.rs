@@ -176,7 +176,21 @@ async fn an_origin_branch_that_is_renamed_while_a_run_works_is_named_and_followe
     refused(&[], &["\"develop\"", "mapped to", "any more"]).await;
     refused(&["--origin", "nowhere"], &["\"develop\"", "\"nowhere\""]).await;
     let tree = world.git(&git_dir, &["rev-parse", "trunk^{tree}"]).await;
-    let commit = world.git(&git_dir, &["commit-tree", tree.trim(), "-m", "Another history"]).await;
+    let commit = world
+        .git(
+            &git_dir,
+            &[
+                "-c",
+                "user.name=A",
+                "-c",
+                "user.email=a@b",
+                "commit-tree",
+                tree.trim(),
+                "-m",
+                "Another history",
+            ],
+        )
+        .await;
     world.git(&git_dir, &["branch", "-q", "other", commit.trim()]).await;
     refused(&["--origin", "other"], &["\"other\"", "does not have the commit"]).await;
     world.sim.set_field(REPO, 7, "base_branch", text("trunk"));
