@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::domain::artifact::{self, Artifact};
+use crate::domain::call_text::SHORT;
 use crate::domain::canonical::{NotCanonical, canonical_json, canonical_text, sha256_hex_of};
 use crate::domain::event::Event;
 use crate::domain::run::RunId;
@@ -102,6 +103,8 @@ fn artifact_of(members: &Map<String, Value>) -> Option<Artifact> {
     let path = match members.len() {
         3 => text("path")?,
         4 => text("$ref").filter(|_| members.contains_key("mime"))?,
+        // With the short ones among the arguments that it points to.
+        5 => text("$ref").filter(|_| members.contains_key("mime") && members.contains_key(SHORT))?,
         6 => artifact::stored_output(&text("handle").filter(|_| members.contains_key("tokens"))?),
         _ => return None,
     };
@@ -266,6 +269,7 @@ mod tests {
         let data = serde_json::json!({
             "file": { "path": "verify/1.txt", "sha256": "a", "bytes": 1 },
             "prompt": { "$ref": "prompts/2", "sha256": "b", "bytes": 2, "mime": "text/plain" },
+            "arguments": { "$ref": "artifacts/4", "sha256": "g", "bytes": 7, "mime": "application/json", "short": { "path": "a.txt" } },
             "output": { "handle": "session-1/3", "reason": "size", "bytes": 3, "lines": 1, "tokens": 1, "sha256": "c" },
             "said": [
                 { "path": "../../seal.key", "sha256": "d", "bytes": 4 },
@@ -277,7 +281,7 @@ mod tests {
         let mut named = Vec::new();
         named_in(&data, &mut |file| named.push(file.path));
         named.sort();
-        assert_eq!(named, ["prompts/2", "tool-output/session-1/3", "verify/1.txt"]);
+        assert_eq!(named, ["artifacts/4", "prompts/2", "tool-output/session-1/3", "verify/1.txt"]);
     }
 
     #[test]
