@@ -40,12 +40,11 @@ impl PauseCause {
 }
 
 impl Suspicion {
-    /// Of an end that may be the host's.
-    fn of(issue: u64, stop: &Stop) -> Option<Self> {
-        let may_be = matches!(
-            stop.detail,
-            StopDetail::ConfigInvalid | StopDetail::McpUnavailable | StopDetail::AgentCliFailed
-        );
+    /// Of an end that may be the host's: before anything was worked on, so that trying again costs nothing.
+    fn of(issue: u64, summary: &RunSummary) -> Option<Self> {
+        let stop = &summary.stop;
+        let may_be = (summary.run_id.is_none() || summary.failed_before_work)
+            && matches!(stop.detail, StopDetail::ConfigInvalid | StopDetail::McpUnavailable);
         // Numbers are of issues, ports and times.
         let text = stop.message.chars().filter(|c| !c.is_ascii_digit()).collect();
         may_be.then_some(Self { issue, detail: stop.detail, text })
@@ -161,7 +160,7 @@ impl Daemon {
     /// Notes an end that may be of the host. True = it is, since another issue has ended so as well.
     fn suspect(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
         let Some(watch) = self.watch_of(&issue.repo) else { return false };
-        let Some(now) = Suspicion::of(issue.number, &summary.stop) else {
+        let Some(now) = Suspicion::of(issue.number, summary) else {
             if summary.run_id.is_some() {
                 watch.state.suspicion = None;
             }
@@ -329,12 +328,17 @@ mod tests {
 
     #[test]
     fn what_two_issues_ended_for_is_of_the_host_and_what_one_did_may_be_its_own() {
-        let of = |issue, detail, text: &str| Suspicion::of(issue, &Stop::new(detail, text));
+        let of = |issue, detail, text: &str| Suspicion::of(issue, &Stop::new(detail, text).into());
         let first = of(7, StopDetail::McpUnavailable, "the server s did not start (issue 7)").unwrap();
         let confirms = |other: Option<Suspicion>| other.is_some_and(|other| first.is_confirmed_by(&other));
         assert!(confirms(of(8, StopDetail::McpUnavailable, "the server s did not start (issue 8)")));
         assert!(!confirms(of(7, StopDetail::McpUnavailable, "the server s did not start (issue 7)")));
         assert!(!confirms(of(8, StopDetail::McpUnavailable, "the server t did not start (issue 8)")));
         assert!(of(8, StopDetail::PolicyDenied, "x").is_none());
+        let paid = RunSummary {
+            run_id: Some(RunId(uuid::Uuid::nil())),
+            ..Stop::new(StopDetail::McpUnavailable, "it went away").into()
+        };
+        assert!(Suspicion::of(8, &paid).is_none(), "what was worked on is not tried again and again");
     }
 }

@@ -142,7 +142,7 @@ pub enum PauseCause {
     Host,
 }
 
-/// An end that may be of the host or its configuration: an agent that cannot be loaded, a server or program that does not start. Where
+/// An end that may be of the host or its configuration: an agent that cannot be loaded, a server that does not start, a set-up that fails. Where
 /// the next issue ends so, too, it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Suspicion {

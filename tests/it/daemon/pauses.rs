@@ -101,7 +101,11 @@ async fn what_two_issues_end_for_is_of_the_host_and_no_third_one_meets_it() {
     let asked = "labels = [\"agentd\"]";
     for (end, first, second) in [
         (refused(StopDetail::ConfigInvalid), "agentd:attention", vec!["agentd", "agentd:queued"]),
-        (ended(StopDetail::McpUnavailable), "agentd:failed", vec!["agentd:failed"]),
+        (
+            RunSummary { failed_before_work: true, ..ended(StopDetail::McpUnavailable) },
+            "agentd:failed",
+            vec!["agentd:failed"],
+        ),
     ] {
         let mut yard =
             Yard::new(&(issue("One", asked) + &issue("Two", asked) + &issue("Three", asked))).await;
