@@ -8,7 +8,7 @@ use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause, Suspicion};
 use crate::domain::run::RunId;
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::StopDetail;
 use crate::engine::budget::is_beyond_the_run;
 use crate::engine::shared_cap::is_of_the_day;
 use crate::github::Error;
@@ -288,6 +288,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::stop::Stop;
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()
