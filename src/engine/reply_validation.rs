@@ -343,7 +343,7 @@ mod tests {
         let shape = ReportShape::new(ReportFormat::Markdown, None).unwrap();
         let cut = ModelReply { stop: ReplyStop::Length, ..reply("", &[("count", "{}"), ("wipe", "")]) };
         let valid = read(&cut, Phase::Open, SessionMode::Task, &shape, 7).unwrap();
-        assert!(valid.proposals[0].arguments.is_ok());
+        assert_eq!(valid.proposals[0].arguments, Ok(serde_json::Map::new()), "what was whole stays");
         assert!(
             valid.proposals[1]
                 .arguments

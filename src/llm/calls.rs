@@ -10,6 +10,9 @@ use super::json;
 use crate::domain::message::{Message, ToolCall, sent_arguments};
 use crate::engine::model::{ModelRequest, ReplyStop};
 
+/// Most characters of an id and of a name that every wire accepts.
+const LONGEST_NAME: usize = 64;
+
 /// A call as the provider sent it. Some servers omit the id or repeat it.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct RawCall {
@@ -18,9 +21,10 @@ pub(super) struct RawCall {
     pub arguments: String,
 }
 
-/// Gives each call an id that is unique in the conversation, and `{}` as the arguments of a call that needs none. The last call of a
-/// reply that its limit cut may have been cut before its arguments: these stay empty, which is no object. An id that is made up depends on the place in the conversation alone, so that the same replies give the same ids.
-/// Nothing else is repaired.
+/// Gives each call an id that is unique in the conversation, and `{}` as the arguments of a call that needs none. The last
+/// call of a reply that its limit cut may have been cut before its arguments: these stay empty, which is no object. An id
+/// that is made up depends on the place in the conversation alone, so that the same replies give the same ids. Nothing else
+/// is repaired.
 pub(super) fn identify(raw: Vec<RawCall>, request: &ModelRequest, stop: ReplyStop) -> Vec<ToolCall> {
     let mut taken: HashSet<String> = HashSet::new();
     for message in &request.messages {
@@ -63,7 +67,7 @@ pub(super) fn arguments_object(raw: &str) -> Value {
 /// stand-in. It is needed when a conversation continues with another provider.
 pub(super) fn portable_id(id: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !id.is_empty() && id.len() <= 64 && id.chars().all(plain) {
+    if !id.is_empty() && id.len() <= LONGEST_NAME && id.chars().all(plain) {
         return Cow::Borrowed(id);
     }
     Cow::Owned(format!("call_{}", &hex::encode(Sha256::digest(id.as_bytes()))[..24]))
@@ -81,9 +85,6 @@ pub(super) fn portable_name(name: &str) -> Cow<'_, str> {
     let before = if name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') { "" } else { "_" };
     Cow::Owned(if name.is_empty() { "unknown".to_owned() } else { format!("{before}{name}") })
 }
-
-/// Characters of a name, and of an id.
-const LONGEST_NAME: usize = 64;
 
 #[cfg(test)]
 mod tests {

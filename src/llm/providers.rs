@@ -173,13 +173,18 @@ impl Provider {
         };
         let mut fold = wire(self.kind).fold();
         let followed = follow(&mut events, fold.as_mut(), request.timeout).await;
-        let spent = fold.spent();
-        let reply = match followed {
-            Ok(()) => fold.finish(request),
-            Err(error) => Err(error),
-        };
-        reply.map_err(|error| ModelError { spent, ..error })
+        ended(fold, followed, request)
     }
+}
+
+/// The reply of a stream that was followed to its end; what cannot be used says what it cost.
+fn ended(
+    fold: Box<dyn wire::Fold>,
+    followed: Result<(), ModelError>,
+    request: &ModelRequest,
+) -> Result<ModelReply, ModelError> {
+    let spent = fold.spent();
+    followed.and_then(|()| fold.finish(request)).map_err(|error| ModelError { spent, ..error })
 }
 
 /// Reads a stream up to the end of its reply.
@@ -252,12 +257,7 @@ pub fn read_stream<'a>(
         events.finish().map_or(Ok(()), |event| fold.event(&event).map(drop))
     };
     let followed = follow();
-    let spent = fold.spent();
-    let reply = match followed {
-        Ok(()) => fold.finish(request),
-        Err(error) => Err(error),
-    };
-    reply.map_err(|error| ModelError { spent, ..error })
+    ended(fold, followed, request)
 }
 
 #[cfg(test)]
