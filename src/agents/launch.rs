@@ -174,15 +174,21 @@ impl Launch {
         });
         let errors = tokio::spawn(last_words(stderr));
         let mut lines = Lines::new(BufReader::new(stdout));
-        let mut outcome = None;
+        let (mut outcome, mut has_ended) = (None, false);
         let mut silence_ends = Instant::now() + self.program.stall_limit;
         let ended = loop {
             let line = tokio::select! {
                 biased;
                 () = task.cancel.cancelled() => break Err(AgentError::Cancelled),
                 line = lines.next() => line,
+                // What it started may hold its output open: it is read for another moment, not until the stall limit.
+                _ = guard.wait(), if !has_ended => {
+                    has_ended = true;
+                    silence_ends = silence_ends.min(Instant::now() + LAST_MOMENT);
+                    continue;
+                }
                 () = tokio::time::sleep_until(silence_ends) => {
-                    if outcome.is_some() {
+                    if outcome.is_some() || has_ended {
                         break Ok(());
                     }
                     break Err(AgentError::Stalled(self.program.stall_limit));
@@ -190,7 +196,9 @@ impl Launch {
             };
             match line {
                 Ok(Line::Text(line)) if outcome.is_none() => {
-                    silence_ends = Instant::now() + self.program.stall_limit;
+                    if !has_ended {
+                        silence_ends = Instant::now() + self.program.stall_limit;
+                    }
                     match read_line(reader.as_mut(), &line, &task.progress) {
                         Signal::More => {}
                         done => {

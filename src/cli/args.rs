@@ -540,7 +540,7 @@ pub enum ConfigCommand {
     Check,
     /// Print a JSON Schema.
     Schema {
-        /// config, run-output, run-record, policy-input, agent, steps-registry, or one of what nodes of a cluster share, such as cell-issue.
+        /// config, run-output, run-record, policy-input, agent, steps-registry, policy, or one of what nodes of a cluster share, such as cell-issue.
         #[arg(value_name = "NAME", default_value = "config")]
         name: String,
     },

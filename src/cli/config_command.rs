@@ -241,7 +241,7 @@ fn schema(name: &str) -> Result<serde_json::Value, CommandError> {
                 let shared: Vec<&str> = SHARED_FORMATS.iter().map(|format| format.name).collect();
                 CommandError::invalid(format!("there is no schema \"{name}\"")).hint(format!(
                     "write one of config, run-output, run-record, run-row, policy-input, policy-result, evidence, accounting, agent, \
-                     steps-registry; of what nodes of a cluster share: {}",
+                     steps-registry, policy; of what nodes of a cluster share: {}",
                     shared.join(", ")
                 ))
             })

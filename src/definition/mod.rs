@@ -27,17 +27,20 @@ pub mod load;
 pub mod migration;
 pub mod scaffold;
 
+use crate::domain;
+
 pub use diagnostic::{Diagnostic, Refused, Severity};
 pub use load::{agents_of, load};
 pub use loaded::Loaded;
 
 /// The formats by the name that `agentd config schema NAME` takes; the file is `schemas/<name>.v1.json`.
-pub const FORMAT_SCHEMAS: [&str; 2] = ["agent", "steps-registry"];
+pub const FORMAT_SCHEMAS: [&str; 3] = ["agent", "steps-registry", "policy"];
 
-/// The JSON Schema of a definition file in its newest form, generated from its type; `None` for a name that is not one.
-/// Keys that it does not list are allowed with a warning, because other programs may read them.
+/// The JSON Schema of a file that people write, in its newest form, generated from its type; `None` for a name that is not one.
+/// Keys that it does not list are allowed in a definition, with a warning, because other programs may read them, and nowhere else.
 pub fn format_schema(name: &str) -> Option<serde_json::Value> {
     let (mut schema, file) = match name {
+        "policy" => (domain::schemas::schema_of::<policy_file::PolicyFile>(name, None), "policy.toml"),
         "agent" => (shape::schema_of::<agent_file::AgentFile>(), "agent.json"),
         "steps-registry" => (shape::schema_of::<registry_file::RegistryFile>(), "steps_registry.json"),
         _ => return None,

@@ -59,44 +59,72 @@ pub enum PolicyFileError {
     },
 }
 
-#[derive(Debug, Deserialize)]
+/// What is not allowed by a rule is denied.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PolicyFile {
+pub(super) struct PolicyFile {
+    /// Of the rules of a kind, the first one with the exact name that fits decides, else the first one with "*" that fits.
     #[serde(default)]
+    #[schemars(with = "Vec<RuleEntry>")]
     rule: Vec<Spanned<RuleEntry>>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A rule.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RuleEntry {
+    /// Its name in records; each one once.
+    #[schemars(with = "String")]
     id: Spanned<String>,
+    /// `tool`: a call. `handoff`: a transition to another step. `run`: the start of a run.
     kind: ProposalKind,
+    /// The tool, the step that is entered, or the agent: exactly, or "*" for all.
+    #[schemars(with = "String")]
     name: Spanned<String>,
+    /// Whether it allows or denies.
     effect: Decision,
+    /// Why, for the record; `approval_required` in a rule that denies leaves the call to a person.
+    #[schemars(with = "String")]
     reason: Spanned<String>,
+    /// What the agent and people on GitHub read of a denial.
     public_reason: Option<String>,
+    /// `throw`: the run ends (if none is written). `tool_result`: the agent is told, and goes on.
+    #[schemars(with = "Option<DenyMode>")]
     deny_mode: Option<Spanned<DenyMode>>,
+    /// When the rule fits; all of it has to hold.
     #[serde(default)]
+    #[schemars(with = "Option<WhenEntry>")]
     when: Option<Spanned<WhenEntry>>,
+    /// Examples that the whole file has to allow: a path, an argument list, the arguments, or a whole call.
     #[serde(default)]
+    #[schemars(with = "Vec<Value>")]
     allows: Vec<Spanned<toml::Value>>,
+    /// Examples that the whole file has to deny.
     #[serde(default)]
+    #[schemars(with = "Vec<Value>")]
     denies: Vec<Spanned<toml::Value>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WhenEntry {
+    /// Globs on the paths of the call, relative to the worktree; `*` stays in a folder, `**` does not.
     path: Option<OneOrMany>,
+    /// Beginnings of the command: `[["cargo", "test"]]` fits `cargo test --lib`.
     argv: Option<Vec<Vec<String>>>,
+    /// Globs on hosts, without scheme and port.
     host: Option<OneOrMany>,
+    /// Most bytes of the arguments; in rules that allow.
     max_bytes: Option<u64>,
+    /// Globs on the steps that a handoff leaves.
     from: Option<OneOrMany>,
+    /// Globs on the steps that a handoff enters.
     to: Option<OneOrMany>,
+    /// Least permission on GitHub of whoever asked for the run; in rules that allow.
     actor_permission: Option<ActorPermission>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 enum OneOrMany {
     One(String),

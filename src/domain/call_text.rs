@@ -9,6 +9,8 @@ use super::untrusted::visible;
 const LONGEST_ARGUMENT: usize = 60;
 /// Most characters of a command line or a path.
 const LONGEST_SUBJECT: usize = 160;
+/// Fewest characters that are kept of a text of arguments for people who decide on them.
+const SHORTEST_CUT: usize = 40;
 /// The arguments that a call is about, first of all and without their name.
 const SUBJECTS: [&str; 7] = ["argv", "command", "path", "url", "pattern", "query", "message"];
 
@@ -71,6 +73,45 @@ fn argument_text(value: &Value) -> String {
     }
 }
 
+/// The JSON text of arguments for people who decide on them, with the longest texts in it cut until it has at most `longest`
+/// characters, so that no long argument hides the others. Also whether anything was cut.
+pub fn shown_arguments(json: &str, longest: usize) -> (String, bool) {
+    let fits = |text: &str| text.chars().count() <= longest;
+    if fits(json) {
+        return (json.to_owned(), false);
+    }
+    if let Ok(arguments) = serde_json::from_str::<Value>(json) {
+        let mut each = longest;
+        while each >= SHORTEST_CUT {
+            let shown = with_texts_of(&arguments, each).to_string();
+            if fits(&shown) {
+                return (shown, true);
+            }
+            each = each * 3 / 4;
+        }
+    }
+    (json.chars().take(longest).chain(" … (cut)".chars()).collect(), true)
+}
+
+/// The same value; a text in it that is longer than `longest` characters says how many more there are.
+fn with_texts_of(value: &Value, longest: usize) -> Value {
+    match value {
+        Value::String(text) => {
+            let more = text.chars().count().saturating_sub(longest);
+            if more == 0 {
+                return value.clone();
+            }
+            let kept: String = text.chars().take(longest).collect();
+            Value::String(format!("{kept} … ({more} more characters)"))
+        }
+        Value::Array(all) => all.iter().map(|one| with_texts_of(one, longest)).collect(),
+        Value::Object(members) => {
+            members.iter().map(|(name, one)| (name.clone(), with_texts_of(one, longest))).collect()
+        }
+        _ => value.clone(),
+    }
+}
+
 /// A text on one line, cut where it is longer.
 pub fn one_line(text: &str, longest: usize) -> String {
     let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -104,6 +145,26 @@ mod tests {
             long.ends_with('…') && long.chars().count() == "note text=".len() + LONGEST_ARGUMENT,
             "{long}"
         );
+    }
+
+    #[test]
+    fn a_long_argument_hides_no_other_from_those_who_decide() {
+        let short = r#"{"content":"a","path":"x"}"#;
+        assert_eq!(shown_arguments(short, 2_000), (short.to_owned(), false));
+        let long = |content: String| json!({ "content": content, "path": "deploy/key.pem" }).to_string();
+        let (shown, cut) = shown_arguments(&long("\n\"é".repeat(5_000)), 2_000);
+        assert!(cut && shown.chars().count() <= 2_000, "{}", shown.len());
+        assert!(shown.ends_with(r#" more characters)","path":"deploy/key.pem"}"#), "{shown}");
+        let argv = json!({ "argv": ["sh", "-c", "x".repeat(9_000), "--force"] }).to_string();
+        let (shown, _) = shown_arguments(&argv, 2_000);
+        assert!(shown.contains(r#"["sh","-c","xxxx"#) && shown.ends_with(r#","--force"]}"#), "{shown}");
+        // Many arguments, or none that can be read.
+        let many: serde_json::Map<String, Value> =
+            (0..1_000).map(|n| (format!("k{n}"), Value::from(n))).collect();
+        for odd in [Value::Object(many).to_string(), "{\"broken".repeat(1_000)] {
+            let (shown, cut) = shown_arguments(&odd, 2_000);
+            assert!(cut && shown.ends_with(" … (cut)") && shown.starts_with(&odd[..2_000]), "{shown}");
+        }
     }
 
     #[test]

@@ -14,13 +14,22 @@ pub struct ModelTraffic {
     pub earlier: u32,
     /// Requests that were not, since there were enough.
     pub refused: u32,
+    /// Requests whose reply is still on its way.
+    pub under_way: u32,
     /// Tokens by the model that answered.
     pub by_model: BTreeMap<String, TokenUsage>,
+    /// Estimated tokens, by model, of the replies that reported none.
+    pub untold: BTreeMap<String, TokenUsage>,
 }
 
 impl ModelTraffic {
-    /// Tokens of all models together.
+    /// Tokens of all models together, as far as replies reported them.
     pub fn usage(&self) -> TokenUsage {
         self.by_model.values().fold(TokenUsage::default(), |all, one| all.plus(*one))
+    }
+
+    /// What the replies that reported nothing are taken to have used.
+    pub fn estimated(&self) -> TokenUsage {
+        self.untold.values().fold(TokenUsage::default(), |all, one| all.plus(*one))
     }
 }

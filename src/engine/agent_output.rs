@@ -54,19 +54,21 @@ impl AgentOutput {
                 let source = if cost.is_some() { CostSource::Table } else { CostSource::Unknown };
                 Used {
                     model: Some(model.clone()),
-                    tokens: *tokens,
+                    tokens: Some(*tokens),
+                    estimated: None,
                     cost,
                     source,
                     most: dearest(settings, tokens),
                 }
             };
-            let seen: Vec<Used> = said.seen.by_model.iter().map(of_model).collect();
+            let mut seen: Vec<Used> = said.seen.by_model.iter().map(of_model).collect();
+            seen.extend(said.untold(settings));
             if said.cost.is_none() || seen.iter().all(|used| used.cost.is_some()) {
                 return seen;
             }
         }
         let tokens = said.tokens().or_else(|| said.cost.map(|_| TokenUsage::default()));
-        let Some(tokens) = tokens else { return Vec::new() };
+        let Some(tokens) = tokens else { return said.untold(settings).collect() };
         // Programs say zero for a model whose price they do not know.
         let told = said.cost.filter(|cost| *cost > Money::ZERO || tokens.total_tokens == 0);
         let (cost, source) = match told {
@@ -76,7 +78,19 @@ impl AgentOutput {
                 None => (None, CostSource::Unknown),
             },
         };
-        vec![Used { model: asked, tokens, cost, source, most: Money::ZERO }]
+        vec![Used { model: asked, tokens: Some(tokens), estimated: None, cost, source, most: Money::ZERO }]
+    }
+
+    /// Replies that reported no tokens. What they cost is unknown.
+    fn untold(&self, settings: &SessionSettings) -> impl Iterator<Item = Used> {
+        self.seen.untold.iter().map(|(model, tokens)| Used {
+            model: Some(model.clone()),
+            tokens: None,
+            estimated: Some(*tokens),
+            cost: None,
+            source: CostSource::Unknown,
+            most: dearest(settings, tokens),
+        })
     }
 
     /// Whether agentd saw at least what the program says.
@@ -89,7 +103,9 @@ impl AgentOutput {
 /// One figure of what a launch used.
 pub(super) struct Used {
     pub(super) model: Option<String>,
-    pub(super) tokens: TokenUsage,
+    pub(super) tokens: Option<TokenUsage>,
+    /// agentd's estimate, of replies that reported no tokens.
+    pub(super) estimated: Option<TokenUsage>,
     pub(super) cost: Option<Money>,
     pub(super) source: CostSource,
     /// What it costs by the dearest price of a target; nothing where none has a price, or where only the program tells of it,
@@ -98,6 +114,18 @@ pub(super) struct Used {
 }
 
 impl Used {
+    /// What a program used that says nothing of it, and reaches models where agentd does not see it.
+    pub(super) fn untold(model: Option<String>) -> Self {
+        Self {
+            model,
+            tokens: None,
+            estimated: None,
+            cost: None,
+            source: CostSource::Unknown,
+            most: Money::ZERO,
+        }
+    }
+
     /// What of it counts against a cap: what it costs, or at most may have cost where that is unknown.
     pub(super) fn counts(&self) -> Money {
         self.cost.unwrap_or(self.most)

@@ -27,6 +27,8 @@ pub struct AgentBackend {
     pub time_limit: Option<Duration>,
     /// The model that is asked for, where the definition names one.
     pub model: Option<String>,
+    /// Whether it reaches models through agentd only, so that one that nobody saw ask has cost nothing.
+    pub seen_whole: bool,
     /// Where the last visit of a step ended, for a visit that continues it (D4).
     pub conversations: Conversations,
     /// Makes the tool of one launch.

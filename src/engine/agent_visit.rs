@@ -314,7 +314,7 @@ impl AgentVisit<'_> {
             Arc::clone(&self.outputs),
             launched,
         )?;
-        let (mut over, mut served, mut noted) = (None, None, (None, None));
+        let (mut over, mut served, mut noted) = (None, None, (None, None, TokenUsage::default()));
         let fingerprint = sha256_hex(task.prompt.as_bytes());
         let shared = Arc::new(self.open_share().await?);
         let called = {
@@ -409,10 +409,15 @@ impl AgentVisit<'_> {
         }
     }
 
-    /// The ledger lines of what a launch has used, if that is known.
+    /// What a launch used, as far as anybody says.
+    fn used(&self, said: &AgentOutput) -> Vec<Used> {
+        said.used(&self.plan.settings, self.agent.model.as_deref())
+    }
+
+    /// The ledger lines of what a launch has used.
     fn lines(
         &self,
-        said: &AgentOutput,
+        used: Vec<Used>,
         fingerprint: &str,
         (started, timestamp): (Instant, i64),
         error: Option<&str>,
@@ -424,13 +429,13 @@ impl AgentVisit<'_> {
                     model: used.model.clone().unwrap_or_else(|| "unknown".to_owned()),
                     actual_provider: None,
                     actual_model: None,
-                    tokens: Some(used.tokens),
-                    estimated: None,
+                    tokens: used.tokens,
+                    estimated: used.estimated,
                     cost_usd: used.cost,
                     cost_source: used.source,
                     stop_reason: None,
                     http_status: None,
-                    broke_off: false,
+                    broke_off: error.is_some() && used.estimated.is_some(),
                     fingerprint: fingerprint.to_owned(),
                 },
                 turn: TURN,
@@ -441,7 +446,7 @@ impl AgentVisit<'_> {
             });
             (used, entry)
         };
-        said.used(&self.plan.settings, self.agent.model.as_deref()).into_iter().map(line).collect()
+        used.into_iter().map(line).collect()
     }
 
     /// Keeps what a launch has used so far, if that is new: a killed process cannot say it any more. Gives what of it
@@ -449,12 +454,12 @@ impl AgentVisit<'_> {
     fn note_so_far(
         &self,
         so_far: &AgentOutput,
-        noted: &mut (Option<TokenUsage>, Option<Money>),
+        noted: &mut (Option<TokenUsage>, Option<Money>, TokenUsage),
         (fingerprint, started, timestamp): (&str, Instant, i64),
     ) -> Result<Money, Abort> {
-        let used = self.lines(so_far, fingerprint, (started, timestamp), None);
+        let used = self.lines(self.used(so_far), fingerprint, (started, timestamp), None);
         let counts = used.iter().map(|(used, _)| used.counts()).sum();
-        let told = (so_far.tokens(), so_far.cost);
+        let told = (so_far.tokens(), so_far.cost, so_far.seen.estimated());
         if told != *noted {
             *noted = told;
             let entries = used.into_iter().map(|(_, entry)| *entry).collect();
@@ -473,7 +478,11 @@ impl AgentVisit<'_> {
     ) -> Result<Money, Abort> {
         self.turns += said.turns;
         let mut counts = Money::ZERO;
-        let lines = self.lines(said, fingerprint, (started, timestamp), error);
+        let mut used = self.used(said);
+        if used.is_empty() && error.is_none() && !self.agent.seen_whole {
+            used.push(Used::untold(self.agent.model.clone()));
+        }
+        let lines = self.lines(used, fingerprint, (started, timestamp), error);
         if !lines.is_empty() {
             // Whoever finds some of the lines then knows which ones they all are.
             let entries = lines.iter().map(|(_, entry)| (**entry).clone()).collect();
@@ -482,7 +491,7 @@ impl AgentVisit<'_> {
         for (used, entry) in lines {
             let most = used.counts();
             self.record.note(Event::LlmAttempted { entry })?;
-            self.usage = self.usage.plus(used.tokens);
+            self.usage = self.usage.plus(used.tokens.unwrap_or_default());
             self.cost += used.cost.unwrap_or_default();
             self.cost_unknown |= used.cost.is_none();
             counts += most;

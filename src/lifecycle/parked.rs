@@ -79,6 +79,7 @@ pub(super) async fn take_up(
     match &parked.waits_for {
         WaitsFor::Plan { plan, .. } => {
             decided(run, &parked, plan, &answer, finished)?;
+            tell_answered(run, &parked, &answer).await;
             Ok(None)
         }
         WaitsFor::Answer { .. } => {
@@ -128,17 +129,21 @@ fn decided(
     })))
 }
 
-/// The comment that asked says who answered what.
+/// The comment that asked says who answered or decided what, and asks no more.
 async fn tell_answered(run: &Run<'_>, parked: &Parked, answer: &ParkedAnswer) {
     let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
-    let WaitsFor::Answer { question, .. } = &parked.waits_for else { return };
     let asked = parked.waits_for.key();
     let key = &run.plan.issue.key;
-    let text = run.without_secrets(&parked::answered_text(question, answer, key));
+    let text = match (&parked.waits_for, answer.plan) {
+        (WaitsFor::Answer { question, .. }, _) => parked::answered_text(question, answer, key),
+        (WaitsFor::Plan { plan, .. }, Some(verdict)) => parked::decided_text(plan, verdict, answer, key),
+        _ => return,
+    };
+    let text = run.without_secrets(&text);
     let marker = rendering::request_marker(key, &asked);
     if let Err(error) = github.ensure_comment(&run.context.repo, number, &marker, &text).await {
         run.note_locked(&error);
-        tracing::warn!(%error, "who answered a question could not be told on the issue");
+        tracing::warn!(%error, "who answered or decided could not be told on the issue");
     }
 }
 

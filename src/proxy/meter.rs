@@ -1,5 +1,6 @@
 //! The meter on requests to models: it counts them and reads the tokens that their replies report as they pass.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -21,6 +22,8 @@ use crate::domain::sse::Events;
 const LONGEST: usize = 32 << 20;
 /// Models of one launch that are told apart.
 const MOST_MODELS: usize = 32;
+/// Bytes of a token, for what reports no tokens.
+const BYTES_PER_TOKEN: u64 = 4;
 /// The model of a reply that does not say.
 const UNNAMED: &str = "unknown";
 
@@ -51,23 +54,26 @@ impl Meter {
     }
 
     fn add(&self, model: &str, more: TokenUsage) {
-        self.0.send_modify(|traffic| {
-            let room = traffic.by_model.len() < MOST_MODELS || traffic.by_model.contains_key(model);
-            let known = traffic.by_model.entry(if room { model } else { UNNAMED }.to_owned()).or_default();
-            *known = known.plus(more);
-        });
+        self.0.send_modify(|traffic| add(&mut traffic.by_model, model, more));
     }
 
-    /// The same response, its tokens counted before its reader sees them.
-    pub(super) fn watch(&self, response: Response<Body>, path: &str) -> Response<Body> {
+    /// The same response, its tokens counted before its reader sees them. `asked`: bytes of the request, if known.
+    pub(super) fn watch(&self, response: Response<Body>, path: &str, asked: u64) -> Response<Body> {
         if !response.status().is_success() {
             return response;
         }
         let (parts, inner) = response.into_parts();
-        let reply = Reply::of(&parts.headers, model_of_path(path));
+        let reply = Reply { asked, ..Reply::of(&parts.headers, model_of_path(path)) };
+        self.0.send_modify(|traffic| traffic.under_way += 1);
         let metered = Metered { inner, reply, meter: self.clone() };
         Response::from_parts(parts, metered.boxed())
     }
+}
+
+fn add(models: &mut BTreeMap<String, TokenUsage>, model: &str, more: TokenUsage) {
+    let room = models.len() < MOST_MODELS || models.contains_key(model);
+    let known = models.entry(if room { model } else { UNNAMED }.to_owned()).or_default();
+    *known = known.plus(more);
 }
 
 /// A body that is read while it passes.
@@ -94,7 +100,7 @@ impl hyper::body::Body for Metered {
                 }
             }
             Some(Err(_)) => {}
-            None => this.reply.end(&this.meter),
+            None => this.reply.close(&this.meter),
         }
         Poll::Ready(frame)
     }
@@ -105,6 +111,13 @@ impl hyper::body::Body for Metered {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+impl Drop for Metered {
+    /// Its reader may leave before the end, and not every reader asks for what comes after the last byte.
+    fn drop(&mut self) {
+        self.reply.close(&self.meter);
     }
 }
 
@@ -121,6 +134,12 @@ struct Reply {
     skips: bool,
     model: Option<String>,
     counted: TokenUsage,
+    /// Bytes of its request.
+    asked: u64,
+    /// What came of it: bytes of a text, events of a stream.
+    came: u64,
+    /// Its end is known.
+    closed: bool,
 }
 
 impl Reply {
@@ -138,10 +157,12 @@ impl Reply {
     fn take(&mut self, data: &[u8], meter: &Meter) {
         if let Some(events) = &mut self.events {
             for event in events.push(data) {
+                self.came += 1;
                 self.event(&event.data, meter);
             }
             return;
         }
+        self.came += data.len() as u64;
         self.skips |= self.buffer.len() + data.len() > LONGEST;
         if self.skips {
             self.buffer = Vec::new();
@@ -161,9 +182,28 @@ impl Reply {
         match serde_json::from_slice::<Value>(&std::mem::take(&mut self.buffer)) {
             Ok(Value::Array(pieces)) => pieces.iter().for_each(|piece| self.count(piece, meter)),
             Ok(reply) => self.count(&reply, meter),
-            // Nothing came, or it was too long.
+            // Nothing came, it was too long, or it is compressed although it was asked not to be.
             Err(_) => {}
         }
+    }
+
+    /// Nothing more comes. A reply that reported no tokens is estimated, as it is not free for that.
+    fn close(&mut self, meter: &Meter) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        self.end(meter);
+        let estimate = (self.counted.total_tokens == 0).then(|| {
+            // Services send about one event for each token.
+            let said = if self.events.is_some() { self.came } else { self.came / BYTES_PER_TOKEN };
+            TokenUsage::new(self.asked / BYTES_PER_TOKEN, said, 0, 0)
+        });
+        meter.0.send_modify(|traffic| {
+            traffic.under_way = traffic.under_way.saturating_sub(1);
+            if let Some(estimate) = estimate {
+                add(&mut traffic.untold, self.model.as_deref().unwrap_or(UNNAMED), estimate);
+            }
+        });
     }
 
     /// One event of a stream. Most say nothing of tokens.

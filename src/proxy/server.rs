@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt as _;
@@ -368,10 +368,11 @@ impl Shared {
                 "agentd: this visit has made all the requests to models that program.maxRequests lets it\n";
             return answer_text(StatusCode::FORBIDDEN, text);
         }
+        let length = request.body().size_hint().exact().unwrap_or_default();
         match self.trusted.send(url, request, Some(&endpoint.headers)).await {
             Ok(response) => {
                 self.asked.note(host, port, Some(name), None);
-                if asks { self.meter.watch(response, path) } else { response }
+                if asks { self.meter.watch(response, path, length) } else { response }
             }
             Err(why) => self.unreached(host, port, Some(&endpoint.name), &why),
         }

@@ -26,8 +26,11 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
     for entry in last.into_iter().flatten() {
         if !ended(&|known| is_of_launch(known, entry)) {
             let failed = AccountingStatus::Failed;
-            let entry =
+            let mut entry =
                 AccountingEntry { status: failed, error: Some(INTERRUPTED.to_owned()), ..entry.clone() };
+            if let AccountingKind::Llm { estimated: Some(_), broke_off, .. } = &mut entry.what {
+                *broke_off = true;
+            }
             missing.push(Event::LlmAttempted { entry: Box::new(entry) });
         }
     }

@@ -6,6 +6,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
 use super::summary_text::{self, counted, pending, short_hash};
+use crate::domain::call_text::shown_arguments;
 use crate::domain::confined;
 use crate::domain::event::Change;
 use crate::domain::facts::RunFacts;
@@ -171,15 +172,18 @@ pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
             ProposalKind::Handoff => format!("hand over to the step `{}`", resource.name.replace('`', "'")),
             _ => format!("call `{}`", resource.name.replace('`', "'")),
         };
-        let arguments: String = proposal.canonical_json.chars().take(LONGEST_PROPOSAL).collect();
-        let cut = if arguments.len() < proposal.canonical_json.len() { " … (cut)" } else { "" };
+        let (arguments, is_cut) = shown_arguments(&proposal.canonical_json, LONGEST_PROPOSAL);
+        let whole = match is_cut {
+            true => "  Not all of it is shown; `agentd approvals list` on agentd's machine shows it.\n\n",
+            false => "",
+        };
         let longest = arguments.split(|c| c != '`').map(str::len).max().unwrap_or(0);
         let fence = "`".repeat(longest.max(2) + 1);
         let because = proposal.public_reason.as_deref().unwrap_or(FALLBACK_PUBLIC_REASON);
         let own = run.objective.issue.as_ref().map(|issue| issue.number);
         let _infallible = write!(
             text,
-            "\n- It wants to {what} with\n\n  {fence}json\n  {arguments}{cut}\n  {fence}\n\n  {}\n\n  To approve it, comment `/agentd approve {}` (the daemon reads it), or run on agentd's machine: `agentd runs approve {} {}`\n",
+            "\n- It wants to {what} with\n\n  {fence}json\n  {arguments}\n  {fence}\n\n{whole}  {}\n\n  To approve it, comment `/agentd approve {}` (the daemon reads it), or run on agentd's machine: `agentd runs approve {} {}`\n",
             defused(&confined::line(because), own),
             short_hash(&proposal.proposal_hash),
             run.run_id,

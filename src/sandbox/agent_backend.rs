@@ -14,6 +14,7 @@ use crate::agents::launch::{AgentError, Launch};
 use crate::agents::permission_request;
 use crate::agents::tool_bridge::{Entry, ToolBridge, Transport};
 use crate::domain::agent_program::{AgentProgram, Asks, Permissions};
+use crate::domain::egress::Egress;
 use crate::domain::flow::StepId;
 use crate::domain::message::ToolSpec;
 use crate::domain::model_traffic::ModelTraffic;
@@ -90,6 +91,7 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
         paid: Arc::default(),
         program: program.clone(),
     };
+    let seen_whole = launch.sandbox.is_some() && program.network == Egress::Nothing;
     let shared = Arc::new(Shared {
         spec: spec(program),
         launch,
@@ -107,6 +109,7 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
         serves_tools: shared.door.is_some(),
         time_limit: program.time_limit,
         model: program.model.clone(),
+        seen_whole,
         conversations: Arc::default(),
         launch: Arc::new(move |task| Arc::new(ExecAgent { shared: Arc::clone(&shared), task })),
     })
@@ -199,6 +202,9 @@ fn spec(program: &AgentProgram) -> ToolSpec {
 /// The longest time of one launch by default. The wall time of the run may end it earlier.
 const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// How long replies to a program that has ended may take to end.
+const LAST_REPLIES: Duration = Duration::from_secs(1);
+
 /// Refused paths that people are told.
 const LONGEST_LIST: usize = 10;
 
@@ -289,7 +295,11 @@ impl ExecAgent {
             ended = running => ended,
             why = self.beyond_its_limits(traffic.clone()) => Err(AgentError::Itself(why)),
         };
-        if let Some(traffic) = traffic {
+        if let Some(mut traffic) = traffic {
+            // Replies that the program left are closed a moment after it.
+            drop(
+                tokio::time::timeout(LAST_REPLIES, traffic.wait_for(|traffic| traffic.under_way == 0)).await,
+            );
             self.task.progress.tell(|said| said.seen = traffic.borrow().clone());
         }
         let refused = self.refused_edits(&base).await.map_err(|error| git_failed(&error))?;

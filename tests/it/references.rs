@@ -64,8 +64,8 @@ fn the_page_of_the_policy_has_rules_that_can_be_read_and_each_tool() {
     let page = fs::read_to_string(root.join("docs/policy.md")).unwrap();
     let text = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap().to_owned();
     read_policies(&[PolicySource { name: "docs/policy.md".to_owned(), text }]).unwrap();
-    let of_rules = fs::read_to_string(root.join("src/definition/policy_file.rs")).unwrap();
-    let keys = ["RuleEntry", "WhenEntry"].map(|name| fields_of(&of_rules, name));
+    let schema = agentd::definition::format_schema("policy").unwrap();
+    let keys = ["RuleEntry", "WhenEntry"].map(|name| keys_of(&schema["$defs"][name]));
     let tools = WORKTREE_TOOLS.iter().chain(&PROTOCOL_TOOLS).map(|tool| (*tool).to_owned());
     let words: Vec<String> = keys.into_iter().flatten().chain(tools).collect();
     assert!(words.len() > 20, "{words:?}");
@@ -73,11 +73,8 @@ fn the_page_of_the_policy_has_rules_that_can_be_read_and_each_tool() {
     assert!(missing.is_empty(), "docs/policy.md does not tell of {missing:?}");
 }
 
-/// The names of a private type's fields.
-fn fields_of(text: &str, name: &str) -> Vec<String> {
-    let (_, rest) = text.split_once(&format!("struct {name} {{\n")).unwrap();
-    let fields = rest.split("\n}").next().unwrap().lines().filter_map(|line| line.trim().split_once(": "));
-    fields.map(|(name, _)| name.to_owned()).collect()
+fn keys_of(schema: &serde_json::Value) -> Vec<String> {
+    schema["properties"].as_object().unwrap().keys().cloned().collect()
 }
 
 /// Why an issue is not started: each rule and each code of the program stands in the table for people.

@@ -104,6 +104,27 @@ fn x_006_every_end_of_a_run_validates_against_the_published_schema() {
     }
 }
 
+#[test]
+fn a_policy_that_agentd_takes_fits_the_published_schema() {
+    let schema: Value = serde_json::from_str(&committed("policy")).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/policy.md")).unwrap();
+    let shown = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap().to_owned();
+    let started = agentd::definition::policy_file::PolicySource { name: "p".into(), text: shown.clone() };
+    agentd::definition::policy_file::read_policies(&[started]).unwrap();
+    let mut policy: Value = toml::from_str(&shown).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&policy).map(|error| error.to_string()).collect();
+    assert_eq!(errors, Vec::<String>::new());
+    for (key, value) in
+        [("color", json!("red")), ("effect", json!("maybe")), ("when", json!({ "paths": "x" }))]
+    {
+        let before = policy["rule"][0].clone();
+        policy["rule"][0][key] = value;
+        assert!(!validator.is_valid(&policy), "{key}");
+        policy["rule"][0] = before;
+    }
+}
+
 /// Editors that check against the published schemas take what agentd takes.
 #[test]
 fn d49_definitions_in_the_newest_form_fit_the_published_schemas() {

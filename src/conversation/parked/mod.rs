@@ -16,7 +16,7 @@ use crate::domain::confined;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::outgoing::defused;
-use crate::domain::plan::ProposedPlan;
+use crate::domain::plan::{PlanVerdict, ProposedPlan};
 use crate::domain::question::Question;
 use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
@@ -213,13 +213,39 @@ pub fn over_text(waits_for: &WaitsFor, comment: &str, why: &str, issue: &IssueKe
     Some(format!("**{what}:**\n\n{}\n\n**It is not waited for any more:** {why}.\n", said(&text)))
 }
 
-/// The same once it was answered.
+/// A plan once it was decided on.
+pub fn decided_text(
+    plan: &ProposedPlan,
+    verdict: PlanVerdict,
+    answer: &ParkedAnswer,
+    issue: &IssueKey,
+) -> String {
+    let said = |text: &str| defused(&confined::block(text), issue.number());
+    let by = said(&answer.by);
+    let (text, what) = match verdict {
+        PlanVerdict::Approved => (&plan.text, format!("{by} approved it.** The agent carries it out.")),
+        PlanVerdict::Edited => {
+            (&answer.text, format!("{by} approved it as it reads here.** The agent carries it out."))
+        }
+        PlanVerdict::Rejected => (
+            &plan.text,
+            format!("{by} rejected it:**\n\n{}\n\nThe agent makes it again.", quoted(&said(&answer.text))),
+        ),
+    };
+    format!("**The agent's plan:**\n\n{}\n{}\n{}\n\n**{what}\n", PLAN.0, said(text), PLAN.1)
+}
+
+fn quoted(text: &str) -> String {
+    text.lines().map(|line| format!("> {line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A question once it was answered.
 pub fn answered_text(question: &Question, answer: &ParkedAnswer, issue: &IssueKey) -> String {
     let said = |text: &str| defused(&confined::block(text), issue.number());
     let who = match answer.by.as_str() {
         "agentd" => "Nobody answered in time; the agent goes on with its own default".to_owned(),
         by => format!("{by} answered"),
     };
-    let quoted: Vec<String> = said(&answer.text).lines().map(|line| format!("> {line}")).collect();
-    format!("**The agent asked:**\n\n{}\n\n**{who}:**\n\n{}\n", said(&question.question), quoted.join("\n"))
+    let (question, answer) = (said(&question.question), quoted(&said(&answer.text)));
+    format!("**The agent asked:**\n\n{question}\n\n**{who}:**\n\n{answer}\n")
 }

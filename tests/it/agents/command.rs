@@ -137,6 +137,20 @@ async fn a_program_that_never_ends_is_ended_with_all_it_started() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_has_ended_is_not_waited_for_because_of_what_it_started() {
+    let world = World::new(0).await;
+    let text = "#!/bin/sh\ncat >/dev/null\nsetsid sleep 63.7 &\necho 'no key' >&2\nexit 3\n";
+    let program = script(&world, "leaves.sh", text);
+    fixer(&world, "claude-code", &json!({"argv": [program], "sandbox": "off", "stallLimit": "60s"}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("agent_cli_failed")), "{output:#}");
+    assert!(output.to_string().contains("it ended with exit code 3: no key"), "{output:#}");
+    let left = std::process::Command::new("pgrep").args(["-f", "sleep 63.7"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_cage_a_program_is_refused_before_anything_is_made() {
     let world = World::new(0).await;
     fixer(&world, "command", &json!({"argv": ["true"]}));

@@ -197,3 +197,55 @@ async fn what_agentd_saw_and_the_program_tells_too_counts_once() {
     assert!((cost - 3.0003).abs() < 1e-9, "{cost}");
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_018_replies_that_report_no_tokens_are_estimated_and_count_against_the_caps() {
+    if skipped() {
+        return;
+    }
+    let world = world().await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let service = format!(
+        "[providers.openai]\nkind = \"openai\"\nbase_url = \"{}\"\napi_key = \"${{MODEL_KEY}}\"\n",
+        world.sim.model_url_openai()
+    );
+    world.write("overlay.toml", &format!("{overlay}\n{service}"));
+    // It asks for no `include_usage`, so that the service reports nothing in a stream.
+    let text = "#!/bin/bash\ncat >/dev/null\n\
+        for _ in 1 2 3; do curl -sS -H 'content-type: application/json' \
+        -d '{\"model\":\"recorded-model\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}' \
+        $OPENAI_BASE_URL/chat/completions >> answers; sleep 4; done\nsleep 600\n";
+    let program =
+        json!({"argv": [script(&world, "asking.sh", text)], "endpoints": ["openai"], "timeLimit": "60s"});
+    fixer(&world, "command", &program);
+    let (code, output) =
+        world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.00001"]).await;
+    let asked = world.sim.model_requests();
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}\n{asked:?}");
+    assert_eq!((counted(&output), &output["totals"]["cost_usd"]), ((0, 0), &Value::Null), "{output:#}");
+    let line = events(&world, &output).into_iter().find(|event| event["kind"] == "llm_attempted").unwrap();
+    let estimated = line.to_string();
+    assert!(estimated.contains("\"tokens\":null") && estimated.contains("\"estimated\":{"), "{estimated}");
+    assert!(output["warnings"].to_string().contains("What command costs is unknown"), "{output:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_costs_that_says_nothing_is_unknown_where_agentd_does_not_see_it_ask() {
+    let world = World::new(0).await;
+    let fix = super::bench::FIX;
+    let program = script(&world, "fix.sh", &format!("#!/bin/sh\ncat >/dev/null; {fix}\necho done\n"));
+    let run = async |sandbox: &str| {
+        fixer(&world, "command", &json!({"argv": [program], "sandbox": sandbox}));
+        world.json(&["run", "--issue", "7", "--agent", "fixer"]).await
+    };
+    let (code, output) = run("off").await;
+    assert_eq!((code, &output["totals"]["cost_usd"]), (Some(0), &Value::Null), "{output:#}");
+    assert!(output["warnings"].to_string().contains("What command costs is unknown"), "{output:#}");
+    if super::bench::no_sandbox().is_none() {
+        // It reaches nothing, so it has paid nothing.
+        let (_, output) = run("required").await;
+        assert_eq!(output["totals"]["cost_usd"], 0.0, "{output:#}");
+    }
+    world.sim.shutdown().await;
+}

@@ -140,6 +140,9 @@ async fn c_i11_what_a_person_made_of_the_plan_before_a_thumb_up_is_what_the_next
     assert!(text.contains("MARZIPAN `tests"), "{text}");
     let first = events(&world).into_iter().find(|event| event["kind"] == "visit_started").unwrap();
     assert_eq!(first["data"]["step_id"], "continuation.issue", "the plan is not made again");
+    let (_, over) = plan(&world, 1).unwrap();
+    assert!(over.contains("**max approved it as it reads here.**") && over.contains("MARZIPAN"), "{over}");
+    assert!(!over.contains("approve it:") && !over.contains("do X"), "{over}");
     world.sim.shutdown().await;
 }
 
@@ -154,6 +157,9 @@ async fn a_rejected_plan_is_made_again_for_its_reason_and_not_for_ever() {
     let asked = world.told(2);
     assert!(asked.contains("Understand and plan") && asked.contains("Round half up"), "{asked}");
     assert!(!asked.contains("Do nothing"), "{asked}");
+    let (_, over) = plan(&world, 1).unwrap();
+    assert!(over.contains("**max rejected it:**\n\n> Round half up, please."), "{over}");
+    assert!(!over.contains("approve it:"), "{over}");
     // A thumb down alone is no reason.
     let (second, _) = plan(&world, 2).unwrap();
     react(&world, second, "ada", "-1", &seconds_on(0));
