@@ -467,12 +467,15 @@ fn title(context: &Context, args: &RunArgs) -> String {
 
 impl From<Refusal> for CommandError {
     fn from(refusal: Refusal) -> Self {
+        let mut hints = refusal.hints;
         if let Some(technical) = &refusal.technical {
             tracing::debug!(technical, "a start was refused");
+            // Somebody at this terminal can do something about an address or a name that is wrong.
+            hints.extend(refusal.transient.then(|| format!("in technical words: {technical}")));
         }
         Self {
             message: refusal.stop.message,
-            hints: refusal.hints,
+            hints,
             exit_code: refusal.stop.detail.exit_code(),
             detail: Some(refusal.stop.detail),
             transient: refusal.transient,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use crate::domain::name::RepoName;
@@ -35,6 +36,8 @@ pub(super) struct Activity {
     changed_at: Option<Instant>,
     /// Tag of its newest change; `None` = never asked.
     newest: Option<String>,
+    /// When that was, if it has one.
+    newest_at: Option<DateTime<Utc>>,
     /// When it was last asked whether anything changed.
     asked_at: Option<Instant>,
     /// When it last said so.
@@ -65,6 +68,16 @@ impl Activity {
         self.newest.is_some()
     }
 
+    /// Whether it was ever asked for its newest change.
+    pub fn was_asked(&self) -> bool {
+        self.asked_at.is_some()
+    }
+
+    /// When something changed there last, as far as it was asked.
+    pub fn newest_at(&self) -> Option<DateTime<Utc>> {
+        self.newest_at
+    }
+
     /// When it was last looked at or asked.
     pub fn last(&self) -> Option<Instant> {
         self.seen_at.max(self.asked_at)
@@ -82,7 +95,8 @@ impl Activity {
         self.asked_at = Some(Instant::now());
         let changed = match client.newest_change(repo, self.newest.as_deref()).await? {
             Fetched::Unchanged => false,
-            Fetched::Fresh((), tag) => {
+            Fetched::Fresh(at, tag) => {
+                self.newest_at = at;
                 self.newest = Some(tag.unwrap_or_default());
                 true
             }
@@ -95,7 +109,9 @@ impl Activity {
 
     /// Reads the newest change before the first look, so that what comes after it is told from it.
     pub async fn begin(&mut self, client: &Client, repo: &RepoName) {
-        if let Ok(Fetched::Fresh((), tag)) = client.newest_change(repo, None).await {
+        self.asked_at = Some(Instant::now());
+        if let Ok(Fetched::Fresh(at, tag)) = client.newest_change(repo, None).await {
+            self.newest_at = at;
             self.newest = Some(tag.unwrap_or_default());
         }
     }

@@ -15,12 +15,17 @@ use crate::conversation::inbox::Inboxes;
 use crate::domain::name::RepoName;
 use crate::github::Client;
 
+/// So many repositories that were never looked at are looked at in one tick: what was asked for in the first of them does not
+/// wait for the last.
+const FIRST_LOOKS: usize = 16;
 /// Repositories polled at the same time.
 pub(super) const POLLED_AT_ONCE: usize = 8;
 
 impl Daemon {
-    /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
-    pub(super) async fn tick(&mut self) {
+    /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29). True: there are
+    /// repositories left that were never looked at, for a tick that follows at once.
+    pub(super) async fn tick(&mut self) -> bool {
+        let later = self.looked_at_later().await;
         let idle = self.watches.iter().filter(|watch| watch.is_idle());
         let requests: u32 = idle.map(|watch| watch.activity.requests).sum();
         // All nodes together look as often as one would that polls all repositories.
@@ -30,6 +35,9 @@ impl Daemon {
         let new = is_new(all, self.began.elapsed());
         let (busy, quiet) = (self.busy(), self.quiet());
         let is_due = |watch: &Watch| {
+            if later.contains(&watch.watched.name) {
+                return false;
+            }
             new || watch.is_rung(quiet)
                 || !watch.is_idle()
                 || busy.contains_key(&watch.watched.name)
@@ -39,7 +47,27 @@ impl Daemon {
             true => BTreeSet::new(),
             false => self.ask_the_others(&is_due, own as f64 / all as f64).await,
         };
-        self.look(|watch| is_due(watch) || changed.contains(&watch.watched.name)).await;
+        let changed = |name: &RepoName| changed.contains(name) && !later.contains(name);
+        self.look(|watch| is_due(watch) || changed(&watch.watched.name)).await;
+        !later.is_empty()
+    }
+
+    /// Of many repositories that were never looked at, as after a start, those whose turn is not now. Where something changed last is
+    /// looked at first.
+    async fn looked_at_later(&mut self) -> BTreeSet<RepoName> {
+        let new = |watch: &Watch| watch.activity.seen_at.is_none();
+        let count = self.watches.iter().filter(|watch| new(watch) && self.is_configured(watch)).count();
+        if count <= FIRST_LOOKS || !self.may_poll() {
+            return BTreeSet::new();
+        }
+        let client = self.quick_client();
+        let unasked = self.watches.iter_mut().filter(|watch| new(watch) && !watch.activity.was_asked());
+        let asked = unasked.map(async |watch| watch.activity.begin(&client, &watch.watched.name).await);
+        futures::stream::iter(asked).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
+        let mut waiting: Vec<&Watch> =
+            self.watches.iter().filter(|watch| new(watch) && self.is_configured(watch)).collect();
+        waiting.sort_by_key(|watch| std::cmp::Reverse(watch.activity.newest_at()));
+        waiting.into_iter().skip(FIRST_LOOKS).map(|watch| watch.watched.name.clone()).collect()
     }
 
     /// Asks repositories that are not due whether anything changed, those first that have waited longest. Gives those to look at.

@@ -217,7 +217,8 @@ impl Daemon {
             let watching = watch_store(published, state, self.deps.clock.clone(), every);
             AbortOnDrop(tokio::spawn(watching).abort_handle())
         });
-        let (mut everywhere, mut began, mut given_back) = (true, Instant::now(), Instant::now());
+        let (mut everywhere, mut more) = (true, false);
+        let (mut began, mut given_back) = (Instant::now(), Instant::now());
         while !self.deps.shutdown.stopping() {
             self.unless_stopped(Self::look_at_store).await;
             self.unless_stopped(Self::look_at_pollers).await;
@@ -226,14 +227,14 @@ impl Daemon {
             }
             if everywhere {
                 began = Instant::now();
-                self.unless_stopped(Self::tick).await;
+                more = self.unless_stopped(Self::tick).await.unwrap_or(false);
             } else {
                 self.unless_stopped(Self::tick_where_rung).await;
             }
             everywhere = true;
             let (now, earliest) = (Instant::now(), Instant::now() + LEAST_PAUSE);
             // From one poll's start to the next one's, however long the ticks are.
-            let next = earliest.max(began + self.deps.poll_interval);
+            let next = if more { earliest } else { earliest.max(began + self.deps.poll_interval) };
             let is_time = next - now >= LONG_PAUSE || now - given_back >= GIVEN_BACK_EACH;
             if self.supervisor.is_empty() && is_time {
                 // The memory of the poll and of ended runs is not needed while nothing happens.
@@ -291,22 +292,24 @@ impl Daemon {
     /// One tick, then waits for what it started; nothing more is started.
     pub async fn once(&mut self) -> DaemonReport {
         self.unless_stopped(Self::look_at_pollers).await;
-        self.unless_stopped(Self::tick).await;
+        while self.unless_stopped(Self::tick).await == Some(true) {}
         self.drain().await
     }
 
     /// A step can be cancelled at any await. Everything that must not be lost is in the state before.
-    async fn unless_stopped(&mut self, step: impl AsyncFnOnce(&mut Self)) {
+    /// `None` = it was stopped first.
+    async fn unless_stopped<T>(&mut self, step: impl AsyncFnOnce(&mut Self) -> T) -> Option<T> {
         let shutdown = self.deps.shutdown.clone();
-        tokio::select! {
+        let done = tokio::select! {
             biased;
-            () = shutdown.stopped() => {}
-            () = step(self) => {}
-        }
+            () = shutdown.stopped() => None,
+            done = step(self) => Some(done),
+        };
         self.save();
         if self.share().await {
             self.forget_ends().await;
         }
+        done
     }
 
     async fn after_end(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::client::Client;
@@ -69,15 +70,25 @@ impl Client {
         Ok(listing)
     }
 
-    /// Whether anything is new in a repository since `etag`: its issues and pull requests by their last change, the first alone.
-    /// Labels, comments, reviews and pushes make one the last changed; what is only edited may not.
-    pub async fn newest_change(&self, repo: &RepoName, etag: Option<&str>) -> Result<Fetched<()>, Error> {
+    /// Whether anything is new in a repository since `etag`, and when its newest change was, where it has one: its issues and pull
+    /// requests by their last change, the first alone. Labels, comments, reviews and pushes make one the last changed; what is
+    /// only edited may not.
+    pub async fn newest_change(
+        &self,
+        repo: &RepoName,
+        etag: Option<&str>,
+    ) -> Result<Fetched<Option<DateTime<Utc>>>, Error> {
         let doing = format!("asking whether anything changed in {repo}");
         let query = "state=all&sort=updated&direction=desc&per_page=1";
         let url = self.url(&format!("/repos/{repo}/issues?{query}"));
         let reply =
             self.send(Ask::get(url, doing, "issues: read").etag(etag.filter(|tag| !tag.is_empty()))).await?;
-        Ok(if reply.unchanged() { Fetched::Unchanged } else { Fetched::Fresh((), reply.etag()) })
+        if reply.unchanged() {
+            return Ok(Fetched::Unchanged);
+        }
+        let listed: Value = reply.json()?;
+        let newest = listed.pointer("/0/updated_at").and_then(Value::as_str);
+        Ok(Fetched::Fresh(newest.and_then(|at| at.parse().ok()), reply.etag()))
     }
 
     async fn page(

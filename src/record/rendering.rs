@@ -273,7 +273,12 @@ fn sentence_of(text: &str) -> String {
 
 /// `$0.0123 (4,300 tokens in, 210 out)`.
 pub fn cost_line(cost: Money, unknown: bool, tokens_in: u64, tokens_out: u64) -> String {
-    format!("{} ({} tokens in, {} out)", amount(cost, unknown), thousands(tokens_in), thousands(tokens_out))
+    let amount = amount(cost, unknown);
+    if unknown && tokens_in + tokens_out == 0 {
+        // Nobody has told of any.
+        return amount;
+    }
+    format!("{amount} ({} tokens in, {} out)", thousands(tokens_in), thousands(tokens_out))
 }
 
 fn amount(cost: Money, unknown: bool) -> String {
@@ -355,6 +360,7 @@ mod tests {
         assert_eq!(duration(7_500_000), "2 h 5 min");
         assert_eq!(thousands(1_234_567), "1,234,567");
         assert_eq!(amount(Money::ZERO, true), "unknown cost");
+        assert_eq!(cost_line(Money::ZERO, true, 0, 0), "unknown cost");
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn the_page_of_the_policy_has_rules_that_can_be_read_and_each_tool() {
     assert!(missing.is_empty(), "docs/policy.md does not tell of {missing:?}");
 }
 
-fn keys_of(schema: &serde_json::Value) -> Vec<String> {
+fn keys_of(schema: &Value) -> Vec<String> {
     schema["properties"].as_object().unwrap().keys().cloned().collect()
 }
 

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::bench::{events, fixer, no_sandbox, script};
+use super::bench::{FIX, events, fixer, no_sandbox, script};
 use crate::outside::started::until;
 use crate::outside::world::World;
 
@@ -180,10 +180,9 @@ async fn what_agentd_saw_and_the_program_tells_too_counts_once() {
         return;
     }
     let world = world().await;
-    let fix = super::bench::FIX;
     // It speaks as Claude Code does, asks once, and tells of what it used.
     let further = format!(
-        "{fix}\nask true; rm -f answers asked\n\
+        "{FIX}\nask true; rm -f answers asked\n\
          echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"done\",\"session_id\":\"s\",\
          \"num_turns\":1,\"total_cost_usd\":7.5,\"usage\":{{\"input_tokens\":90,\"output_tokens\":200000}}}}'\nexit 0\n"
     );
@@ -233,8 +232,7 @@ async fn x_018_replies_that_report_no_tokens_are_estimated_and_count_against_the
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_program_costs_that_says_nothing_is_unknown_where_agentd_does_not_see_it_ask() {
     let world = World::new(0).await;
-    let fix = super::bench::FIX;
-    let program = script(&world, "fix.sh", &format!("#!/bin/sh\ncat >/dev/null; {fix}\necho done\n"));
+    let program = script(&world, "fix.sh", &format!("#!/bin/sh\ncat >/dev/null; {FIX}\necho done\n"));
     let run = async |sandbox: &str| {
         fixer(&world, "command", &json!({"argv": [program], "sandbox": sandbox}));
         world.json(&["run", "--issue", "7", "--agent", "fixer"]).await
@@ -242,7 +240,7 @@ async fn what_a_program_costs_that_says_nothing_is_unknown_where_agentd_does_not
     let (code, output) = run("off").await;
     assert_eq!((code, &output["totals"]["cost_usd"]), (Some(0), &Value::Null), "{output:#}");
     assert!(output["warnings"].to_string().contains("What command costs is unknown"), "{output:#}");
-    if super::bench::no_sandbox().is_none() {
+    if no_sandbox().is_none() {
         // It reaches nothing, so it has paid nothing.
         let (_, output) = run("required").await;
         assert_eq!(output["totals"]["cost_usd"], 0.0, "{output:#}");

@@ -146,12 +146,9 @@ async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
     let mut daemon = of_many(&yard, &names, Duration::from_secs(600));
     let hints = daemon.hints();
     let asked = || yard.sim.requests().len();
+    daemon.once().await;
+    let before = asked();
     let deliver = async {
-        while asked() < 6 * names.len() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        at_rest(asked).await;
-        let before = asked();
         tokio::time::pause();
         for delivery in 0..120 {
             hints.look_at(Some(&names[delivery % names.len()]));
@@ -191,12 +188,9 @@ async fn what_happens_in_one_of_many_idle_repositories_is_seen_by_the_next_poll(
         let path = format!("/repos/{name}/pulls?");
         yard.sim.requests().iter().filter(|asked| asked.target.starts_with(&path)).count()
     };
+    daemon.once().await;
     let (shutdown, sim, statuses) = (yard.shutdown.clone(), &yard.sim, daemon.statuses());
     let happen = async {
-        while names.iter().any(|name| looks(name) == 0) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        at_rest(asked).await;
         tokio::time::pause();
         // A pause of no length ends with the next step of the clock.
         let poll = async |is_over: &dyn Fn() -> bool| {
@@ -237,6 +231,45 @@ async fn what_happens_in_one_of_many_idle_repositories_is_seen_by_the_next_poll(
 }
 
 #[tokio::test]
+async fn after_a_start_many_repositories_are_looked_at_in_turns_and_first_where_something_changed_last() {
+    let names: Vec<String> = (0..48).map(|n| format!("octo/many-{n}")).collect();
+    let entry = |name: &String| {
+        format!(
+            "[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\", ada = \"write\" }}\n\
+             [[repositories.issues]]\ntitle = \"One\"\n"
+        )
+    };
+    let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
+    // Everything else is of one second.
+    let later = (Utc::now() + chrono::TimeDelta::seconds(5)).to_rfc3339();
+    let labelled = json!({ "actor": "ada", "at": later });
+    yard.sim.admin("PUT", "repos/octo/many-40/issues/1/labels/agentd", &labelled).unwrap();
+    let mut daemon = of_many(&yard, &names, Duration::from_secs(600));
+    let looked_at = || {
+        let looked = |name: &&String| {
+            yard.sim.requests().iter().any(|one| one.target.starts_with(&format!("/repos/{name}/pulls?")))
+        };
+        names.iter().filter(looked).count()
+    };
+    let shutdown = yard.shutdown.clone();
+    let happen = async {
+        while yard.started().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let before = looked_at();
+        assert!(before <= 16, "{before} were looked at before what was asked for began");
+        while looked_at() < names.len() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        shutdown.request_stop();
+    };
+    let limit = Duration::from_secs(120);
+    let both = futures::future::join(daemon.run(), happen);
+    tokio::time::timeout(limit, both).await.expect("all of them are looked at, long before the next poll");
+    yard.violations();
+}
+
+#[tokio::test]
 async fn whoever_asks_to_look_now_has_repositories_looked_at_where_nothing_has_happened_for_long() {
     let names: Vec<String> = (0..10).map(|n| format!("octo/many-{n}")).collect();
     let entry = |name: &String| {
@@ -245,16 +278,12 @@ async fn whoever_asks_to_look_now_has_repositories_looked_at_where_nothing_has_h
     let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
     let mut daemon = of_many(&yard, &names, Duration::from_secs(600));
     let hints = daemon.hints();
-    let asked = || yard.sim.requests().len();
     let looks = |name: &str| {
         let path = format!("/repos/{name}/issues?");
         yard.sim.requests().iter().filter(|asked| asked.target.starts_with(&path)).count()
     };
+    daemon.once().await;
     let ask = async {
-        while asked() < 4 * names.len() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        at_rest(asked).await;
         for times in 2..4 {
             hints.look_now();
             let begin = std::time::Instant::now();

@@ -73,6 +73,9 @@ async fn d32_a_github_that_refuses_or_fails_is_a_github_error() {
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     world.write("overlay.toml", &overlay.replace(&world.sim.api_url(), "http://127.0.0.1:9"));
     refused(&world, &["run", "--issue", "7"], 1, "github_error", "could not be reached").await;
+    let told = world.command_in(&["run", "--issue", "7"]).output().unwrap();
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.contains("http://127.0.0.1:9/") && told.contains("Connection refused"), "{told}");
     world.finish().await;
 }
 
