@@ -13,7 +13,7 @@ use super::repositories;
 use crate::definition::diagnostic::exit_code;
 use crate::definition::migration;
 use crate::definition::scaffold::{ScaffoldError, new_agent};
-use crate::definition::variables::host_variable;
+use crate::definition::variables::{HOST_VARIABLES, Supply, host_variable};
 use crate::definition::{self, Diagnostic, Loaded, Refused, Severity};
 use crate::prompt::address::PromptAddress;
 use crate::record::summary_text::counted;
@@ -251,6 +251,10 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
     })?;
     for (name, value) in of_host {
         values.set(&name, value);
+    }
+    // What every visit has is empty where it is not given here.
+    for variable in HOST_VARIABLES.iter().filter(|one| matches!(one.when, Supply::Fact | Supply::Always)) {
+        values.set(variable.name, "");
     }
     let told = |error: crate::prompt::PromptError| CommandError::invalid(error.to_string());
     let mut address = PromptAddress::parse(&args.address).map_err(told)?;

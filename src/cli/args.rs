@@ -100,6 +100,9 @@ pub enum Command {
         /// What is said.
         #[arg(value_name = "TEXT", allow_hyphen_values = true)]
         text: String,
+        /// Further words of it.
+        #[arg(hide = true)]
+        more: Vec<String>,
     },
     /// Take the work on an issue over: the run that works hands it over at the end of its turn; prints the worktree's path.
     Take {
@@ -131,8 +134,11 @@ pub enum Command {
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// The answer, or the number of an option.
-        #[arg(value_name = "TEXT", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
-        text: Vec<String>,
+        #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+        text: String,
+        /// Further words of it.
+        #[arg(hide = true)]
+        more: Vec<String>,
     },
     /// Approve the plan for which an issue waits, as its comment reads now; or the call that the hash names.
     Approve {
@@ -149,8 +155,11 @@ pub enum Command {
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// Why: the agent is told.
-        #[arg(value_name = "TEXT", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
-        text: Vec<String>,
+        #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+        text: String,
+        /// Further words of it.
+        #[arg(hide = true)]
+        more: Vec<String>,
     },
     /// Give an issue more money, beyond its budget: its runs may cost so much more, all together.
     Extend {
@@ -626,15 +635,27 @@ mod tests {
             for command in ["say", "answer", "reject"] {
                 let read = Cli::try_parse_from(["agentd", command, "7", text]);
                 let said = match read.map(|cli| cli.command) {
-                    Ok(Command::Say { text, .. }) => text,
-                    Ok(Command::Answer { text, .. } | Command::Reject { text, .. }) => text.join(" "),
+                    Ok(
+                        Command::Say { text, .. }
+                        | Command::Answer { text, .. }
+                        | Command::Reject { text, .. },
+                    ) => text,
                     other => panic!("{command} {text}: {other:?}"),
                 };
                 assert_eq!(said, text, "{command}");
             }
         }
-        let quiet = Cli::try_parse_from(["agentd", "say", "7", "- keep", "--json"]).unwrap();
-        assert!(quiet.global.json);
+        for command in ["say", "answer", "reject"] {
+            let quiet =
+                Cli::try_parse_from(["agentd", command, "7", "- keep", "it", "--json", "as it is"]).unwrap();
+            assert!(quiet.global.json, "{command}");
+            let (Command::Say { more, .. } | Command::Answer { more, .. } | Command::Reject { more, .. }) =
+                quiet.command
+            else {
+                panic!("{command}")
+            };
+            assert_eq!(more, ["it", "as it is"], "{command}");
+        }
     }
 
     #[test]

@@ -232,6 +232,18 @@ pub(super) fn listen() -> Result<Shutdown, CommandError> {
         .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
 }
 
+/// Does what nothing is lost of when it is left before its end; a signal ends it.
+pub(super) async fn unless_stopped<T>(
+    shutdown: &Shutdown,
+    work: impl Future<Output = Result<T, CommandError>>,
+) -> Result<T, CommandError> {
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = shutdown.stopped() => Err(CommandError::failed("told to stop; nothing was begun")),
+    }
+}
+
 /// Opens every repository that the configuration names; without any entry, the checkout of the working directory.
 pub(super) async fn parts(
     context: &Context,

@@ -25,6 +25,7 @@ pub fn extend(context: &Context, issue: &IssueArg, amount: Money) -> Result<(), 
         let options = OpenOptions { fresh: false, needs_github: false, ..open_options(&shutdown) };
         let site = repositories::one(context, &options).await?;
         repositories::check_host(issue, &site)?;
+        repositories::check_open(issue, &site).await?;
         let request = asking::request(&site.repo, &key, PersonAsks::Extend { amount });
         let done = carry_out(&site.state, &request, With::default())
             .await

@@ -184,13 +184,13 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Daemon(args) => return daemon_command::daemon(&context, args.once),
         Command::Sweep(args) => return sweep_command::sweep(&context, args),
         Command::Status => daemon_command::status(&context),
-        Command::Answer { issue, text } => answer_command::answer(&context, issue, &text.join(" ")),
+        Command::Answer { issue, text, more } => answer_command::answer(&context, issue, &words(text, more)),
         Command::Approve { issue, hash } => answer_command::approve(&context, issue, hash.as_deref()),
-        Command::Reject { issue, text } => answer_command::reject(&context, issue, &text.join(" ")),
+        Command::Reject { issue, text, more } => answer_command::reject(&context, issue, &words(text, more)),
         Command::Extend { issue, usd } => extend_command::extend(&context, issue, *usd),
         Command::Why { issue, exit_status } => return why_command::why(&context, issue, *exit_status),
         Command::Attach { issue } => return steering::attach(&context, issue),
-        Command::Say { issue, text } => steering::say(&context, issue, text),
+        Command::Say { issue, text, more } => steering::say(&context, issue, &words(text, more)),
         Command::Take { issue } => take_command::take(&context, issue),
         Command::GiveBack { issue, message, end } => {
             return take_command::give_back(&context, issue, message.as_deref(), *end);
@@ -218,4 +218,9 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         }
     }
     .map(|()| 0)
+}
+
+/// What people say, in one argument or in several.
+fn words(first: &str, more: &[String]) -> String {
+    std::iter::once(first).chain(more.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
 }

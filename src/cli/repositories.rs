@@ -67,6 +67,22 @@ pub fn check_host(issue: &IssueArg, site: &RepositoryContext) -> Result<(), Comm
     }
 }
 
+/// Refuses a number that is no open issue, as far as GitHub says so now.
+pub async fn check_open(issue: &IssueArg, site: &RepositoryContext) -> Result<(), CommandError> {
+    let Some(github) = &site.github else { return Ok(()) };
+    match github.issue(&site.repo, issue.number).await {
+        Ok(found) if !found.issue.open => {
+            let message =
+                format!("issue {} of {} is closed, so that no run works on it", issue.number, site.repo);
+            Err(CommandError::invalid(message).hint("open it again first"))
+        }
+        Err(error) if error.is_not_here() || error.kind == github::ErrorKind::IsPullRequest => {
+            Err(CommandError::invalid(error.to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Every repository that the configuration names, or the one of `--repo`; without any entry the checkout here.
 pub async fn all(context: &Context, options: &OpenOptions<'_>) -> Result<Repositories, CommandError> {
     let operator = context.config_for(options.agent, options.flags)?;
@@ -86,7 +102,14 @@ pub async fn all(context: &Context, options: &OpenOptions<'_>) -> Result<Reposit
             (Err(error), _) => return Err(error),
         }
     }
-    if operator.repositories.is_empty() {
+    let unnamed = sites.is_empty() && later.is_empty();
+    if let Some(name) = context.global.repo.as_ref().filter(|_| unnamed && !operator.repositories.is_empty())
+    {
+        match is_here(context, Some(name)).await {
+            true => sites.push(here(context, operator, Some(name), options).await?),
+            false => return Err(unknown(&operator, name)),
+        }
+    } else if operator.repositories.is_empty() {
         sites.push(here(context, operator, context.global.repo.as_ref(), options).await?);
     }
     for site in &mut sites {

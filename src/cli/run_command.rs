@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::approvals_text;
 use super::args::RunArgs;
 use super::context::Context;
+use super::daemon_command::unless_stopped;
 use super::error::CommandError;
 use super::output::Tone;
 use super::progress;
@@ -76,12 +77,12 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
             github: None,
             cancel: shutdown.abort_token().clone(),
         };
-        let site = repositories::one(context, &options).await?;
+        let site = unless_stopped(&shutdown, repositories::one(context, &options)).await?;
         if let Some(issue) = args.issue() {
             repositories::check_host(issue, &site)?;
         }
         if args.dry_run {
-            return dry_run(context, request, &site).await;
+            return unless_stopped(&shutdown, dry_run(context, request, &site)).await;
         }
         let walked = walked(context, args.stream, request, &site, &shutdown).await;
         let patch = if args.diff { diff(&site, &walked.output).await } else { String::new() };
@@ -114,7 +115,7 @@ pub(super) fn resume(
             cancel: shutdown.abort_token().clone(),
             ..OpenOptions::default()
         };
-        let mut site = repositories::of_run(context, repo, base, &options).await?;
+        let mut site = unless_stopped(&shutdown, repositories::of_run(context, repo, base, &options)).await?;
         let flags = flags(&site.config.budgets);
         if !flags.is_empty() {
             site = repositories::of_run(

@@ -69,6 +69,9 @@ pub fn say(context: &Context, issue: &IssueArg, text: &str) -> Result<(), Comman
     }
     context.block_on(async {
         let (site, run) = of(context, issue).await?;
+        if run.is_none() {
+            repositories::check_open(issue, &site).await?;
+        }
         let request = asking::request(&site.repo, &key, what);
         let done = carry_out(&site.state, &request, With::default())
             .await

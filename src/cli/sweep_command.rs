@@ -8,7 +8,7 @@ use serde_json::json;
 use super::args::SweepArgs;
 use super::asking::needs_nodes_key;
 use super::context::Context;
-use super::daemon_command::{listen, parts, tell};
+use super::daemon_command::{listen, parts, tell, unless_stopped};
 use super::daemon_front::DaemonFront;
 use super::error::CommandError;
 use crate::config::config_file::SweepSelect;
@@ -22,13 +22,15 @@ const LONGEST_TITLE: usize = 60;
 pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
-        let (mut parts, _) = parts(context, &shutdown, &DaemonFront::closed(context)).await?;
+        let front = DaemonFront::closed(context);
+        let (mut parts, _) = unless_stopped(&shutdown, parts(context, &shutdown, &front)).await?;
         if args.all {
             parts.repositories.iter_mut().for_each(|watched| watched.sweep.select = SweepSelect::All);
         }
         let takes_all = parts.repositories.iter().any(|watched| watched.sweep.select == SweepSelect::All);
         if args.dry_run || (takes_all && !args.yes) {
-            let previewed = Daemon::sweep_preview(parts.clone()).await?;
+            let preview = async { Ok(Daemon::sweep_preview(parts.clone()).await?) };
+            let previewed = unless_stopped(&shutdown, preview).await?;
             let most = most_cost(&previewed);
             if args.dry_run {
                 return show(context, &previewed, most, &parts);
@@ -41,6 +43,9 @@ pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
         let asked = tokio::task::spawn_blocking(move || needs_nodes_key(&state, &cluster)).await;
         asked.map_err(|panic| CommandError::failed(panic.to_string()))??;
         let report = Daemon::sweep_now(parts).await?;
+        if shutdown.stopping() && report.ended.is_empty() {
+            return Err(CommandError::failed("told to stop; nothing was begun"));
+        }
         tell(context, &report)?;
         Ok(u8::from(!report.failed_polls.is_empty()))
     })?

@@ -114,13 +114,16 @@ impl Daemon {
             Ok(fresh) => fresh,
             Err(error) => match unwanted::what_became(&error) {
                 Some(became) => {
-                    self.refuse_round(issue, (pull, asked.remark.id), &became).await?;
+                    let instead = "For more work on this branch, write a new issue, or go on by hand.";
+                    self.refuse_round(issue, (pull, asked.remark.id), (&became, instead)).await?;
                     return Ok(false);
                 }
                 None => return Err(error.into()),
             },
         };
         if !fresh.issue.open {
+            let instead = "Open it again and write here again, or go on by hand.";
+            self.refuse_round(issue, (pull, asked.remark.id), ("is closed", instead)).await?;
             return Ok(false);
         }
         let findings = self.findings(pull, issue, &[]);
@@ -154,16 +157,15 @@ impl Daemon {
         Ok(true)
     }
 
-    /// Whoever wrote on the pull request of an issue that is gone is told so, once; what waits there waits no more.
+    /// Whoever wrote on the pull request of an issue that is closed or gone is told so, once; what waits there waits no more.
     async fn refuse_round(
         &mut self,
         issue: &IssueRef,
         (pull, asked): (&Pull, RemarkId),
-        became: &str,
+        (became, instead): (&str, &str),
     ) -> Result<(), NotPrepared> {
         let text = format!(
-            "Nothing is done about this: issue #{} {became}, and agentd works on issues. For more work on this branch, write a \
-             new issue, or go on by hand.",
+            "Nothing is done about this: issue #{} {became}, and agentd works on issues. {instead}",
             issue.number
         );
         let marker = rendering::request_marker(&IssueKey::Number(issue.number), &format!("command-{asked}"));

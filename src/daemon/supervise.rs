@@ -392,6 +392,12 @@ impl Supervisor {
             };
             let (id, summary) = match joined {
                 Ok((id, summary)) => (id, summary),
+                // It was not waited for any longer: the next start goes on with it, as after a kill.
+                Err(error) if error.is_cancelled() => {
+                    tracing::warn!("a run did not end in time; the next start goes on with it");
+                    let stop = Stop::new(StopDetail::Shutdown, "The run was not waited for any longer.");
+                    (error.id(), stop.into())
+                }
                 Err(error) => {
                     let message = "agentd met a defect of its own in this run; its log has the details";
                     tracing::error!(%error, "a run panicked");

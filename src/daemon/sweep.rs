@@ -30,15 +30,12 @@ impl Daemon {
     pub async fn sweep_now(deps: Dependencies) -> Result<DaemonReport, DaemonError> {
         let mut daemon = Self::beside(deps)?;
         daemon.look_at_store().await;
-        let client = daemon.deps.client.clone();
-        let (who, now) = (daemon.asking().await, daemon.deps.clock.now());
-        for watch in &mut daemon.watches {
-            match watch.list_sweep(&client, &who).await {
-                Ok(listed) => watch.begin_sweep(listed, now),
-                Err(error) => watch.sweep_failed(&error, now),
-            }
-        }
         let shutdown = daemon.deps.shutdown.clone();
+        tokio::select! {
+            biased;
+            () = shutdown.stopped() => {}
+            () = daemon.list_sweeps() => {}
+        }
         let mut ended = Vec::new();
         let mut others = daemon.runs_of_others().await;
         loop {
@@ -66,6 +63,17 @@ impl Daemon {
                     daemon.empty_outbox().await;
                     ended.append(&mut daemon.ended);
                 }
+            }
+        }
+    }
+
+    async fn list_sweeps(&mut self) {
+        let client = self.deps.client.clone();
+        let (who, now) = (self.asking().await, self.deps.clock.now());
+        for watch in &mut self.watches {
+            match watch.list_sweep(&client, &who).await {
+                Ok(listed) => watch.begin_sweep(listed, now),
+                Err(error) => watch.sweep_failed(&error, now),
             }
         }
     }

@@ -109,7 +109,7 @@ pub enum AccountingKind {
         /// HTTP status, where there was an answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         http_status: Option<u16>,
-        /// A reply had begun, and broke off or cannot be used: its provider bills it, and nobody has it.
+        /// A reply broke off, cannot be used, or was not waited for: its provider may bill it, and nobody has it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         broke_off: bool,
         /// `requestHash` of the fingerprint.

@@ -300,7 +300,10 @@ impl Session<'_> {
         let line = Line { request: &request, request_hash, attempt, timestamp, started, expected };
         match ended {
             Err(interrupt) => {
-                self.account(&line, Outcome { error: Some("cancelled".to_owned()), ..Outcome::default() })?;
+                // It was sent, and whoever answers it bills what nobody waited for.
+                let spent = Spent::Reply { usage: None, cost: None };
+                let error = Some("cancelled".to_owned());
+                self.account(&line, Outcome { spent, error, ..Outcome::default() })?;
                 match interrupt {
                     Interrupt::End(abort) => Err(abort),
                     Interrupt::GraceOver => Ok(AttemptEnd::GraceOver),
@@ -411,7 +414,7 @@ impl Session<'_> {
         if first_unknown {
             let why = match estimate {
                 Some(_) if broke_off => {
-                    "a reply broke off before the provider had said it; an estimate counts against the budget"
+                    "a reply broke off or was not waited for; an estimate counts against the budget"
                 }
                 Some(_) => "the provider counts no tokens; an estimate of them counts against the budget",
                 None => "the provider does not say it and the target has no price table",

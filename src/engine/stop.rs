@@ -99,6 +99,27 @@ impl StopSignal {
         self.wait(|state| matches!(state, StopState::Graceful(_) | StopState::Abort(_))).await;
     }
 
+    /// Does what nothing is lost of when it is left before its end: it is left when a stop is asked for, which is the error then.
+    pub async fn unless_asked<T, E: From<Stop>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            stop = self.wait_stop() => Err(stop.into()),
+        }
+    }
+
+    async fn wait_stop(&self) -> Stop {
+        loop {
+            self.wait_asked().await;
+            if let Some(stop) = self.asked() {
+                return stop;
+            }
+        }
+    }
+
     /// Waits until everything is to end at once.
     pub async fn wait_aborted(&self) -> Stop {
         loop {

@@ -27,7 +27,7 @@ use crate::config::settings::Github;
 use crate::domain::causes::with_causes;
 use crate::domain::cluster::quota::QuotaLimit;
 use crate::domain::host_paths::HostPaths;
-use crate::sys::tls;
+use crate::sys::{shutdown, tls};
 
 /// The API version that the shapes in `*_wire.rs` were read from.
 const API_VERSION: &str = "2022-11-28";
@@ -325,7 +325,12 @@ impl Client {
                 Err(error) => Err(error),
             };
             match reply {
-                Err(error) if ask.repeatable && error.is_transient() && failures < self.shared.retries => {
+                Err(error)
+                    if ask.repeatable
+                        && error.is_transient()
+                        && failures < self.shared.retries
+                        && !(error.kind == ErrorKind::Unreachable && shutdown::is_told_to_end()) =>
+                {
                     let pause = self.shared.retry_delay.saturating_mul(1 << failures.min(10));
                     tracing::debug!(doing = %ask.doing, detail = error.technical(), "repeating a request to GitHub");
                     failures += 1;
@@ -373,9 +378,15 @@ impl Client {
             })?;
             Ok(Reply { status, headers, body, doing: doing.clone() })
         };
-        tokio::time::timeout(self.shared.timeout, exchange).await.unwrap_or_else(|_| {
-            Err(unreachable(format!("no answer within {} s", self.shared.timeout.as_secs_f32())))
-        })
+        let limited = tokio::time::timeout(self.shared.timeout, exchange);
+        tokio::select! {
+            biased;
+            done = limited => done.unwrap_or_else(|_| {
+                Err(unreachable(format!("no answer within {} s", self.shared.timeout.as_secs_f32())))
+            }),
+            // What is written may have been written: it is looked for before it is written again.
+            () = shutdown::out_of_time() => Err(unreachable("no answer before this process has to end".to_owned())),
+        }
     }
 
     /// Where a redirect leads, if it is one that may be followed: on the same host, keeping the method.

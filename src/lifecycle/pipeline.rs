@@ -114,7 +114,12 @@ async fn begin(
     observer: &RunObserver,
 ) -> Result<Leased, Box<Finished>> {
     loop {
-        let resolved = match prepare(request.clone(), context).await {
+        // Somebody at a terminal does not wait for what is decided before a run; a daemon knows what it has begun.
+        let made = match request.source {
+            ObjectiveSource::Cli => observer.signal().unless_asked(prepare(request.clone(), context)).await,
+            _ => prepare(request.clone(), context).await,
+        };
+        let resolved = match made {
             Ok(resolved) => resolved,
             Err(refusal) => {
                 let objective = request.objective(&context.repo);
@@ -143,6 +148,7 @@ async fn begin(
 /// Everything that is decided before anything is made; `--dry-run` ends here.
 pub async fn prepare(request: RunRequest, context: &RepositoryContext) -> Result<Resolved, Refusal> {
     let plan = plan::make(request, context).await?;
+    plan::write_access::check(&plan, context).await?;
     lease::check(&plan, context).await?;
     issue_budget::check(&plan, context).await?;
     let resolved = origin::resolve(plan, context).await?;

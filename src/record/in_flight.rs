@@ -52,7 +52,8 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
                     cost_source: CostSource::Unknown,
                     stop_reason: None,
                     http_status: None,
-                    broke_off: false,
+                    // The provider may have answered; nobody knows.
+                    broke_off: true,
                     fingerprint: sent.request_hash.clone(),
                 };
                 let entry =

@@ -230,8 +230,18 @@ fn usual_headline(run: &RunOutput, facts: &RunFacts) -> (&'static str, String) {
         StopReason::BudgetExceeded => ("Stopped at a limit.", message),
         StopReason::NoEvidence => ("Ended without enough evidence.", message),
         StopReason::HumanRequested if run.stop_detail.parks() => ("Parked: it waits for a person.", message),
-        StopReason::HumanRequested => ("Stopped on request.", message),
+        StopReason::HumanRequested => (asked_for(run.stop_detail), message),
         StopReason::SystemError => ("Failed.", message),
+    }
+}
+
+/// What a person is asked for, or asked for.
+fn asked_for(detail: StopDetail) -> &'static str {
+    match detail {
+        StopDetail::ApprovalPending => "It waits for an approval.",
+        StopDetail::GuidanceNeeded => "A person is needed.",
+        StopDetail::BranchMoved => "The branch was changed by others.",
+        _ => "Stopped on request.",
     }
 }
 
@@ -361,6 +371,8 @@ mod tests {
         assert_eq!(thousands(1_234_567), "1,234,567");
         assert_eq!(amount(Money::ZERO, true), "unknown cost");
         assert_eq!(cost_line(Money::ZERO, true, 0, 0), "unknown cost");
+        assert_eq!(asked_for(StopDetail::UserStop), "Stopped on request.");
+        assert_eq!(asked_for(StopDetail::ApprovalPending), "It waits for an approval.");
     }
 
     #[test]

@@ -34,8 +34,20 @@ pub fn is_too_long(waited: Duration) -> bool {
     is
 }
 
-/// Ends once a wait that begins now is too long for this process, which is never before a signal told it to end.
+/// Ends once a wait that begins now is too long for this process, which is never before a signal told it to end. What it waited
+/// for is given up then.
 pub async fn too_long() {
+    out_of_time().await;
+    give_up();
+}
+
+/// Whether a signal told this process to end.
+pub fn is_told_to_end() -> bool {
+    LEFT.borrow().most.is_some()
+}
+
+/// As [`too_long`], of a service of whose next answer that says nothing.
+pub async fn out_of_time() {
     let (begin, mut left) = (Instant::now(), LEFT.subscribe());
     loop {
         let most = left.borrow_and_update().most;
@@ -46,7 +58,7 @@ pub async fn too_long() {
             }
         };
         tokio::select! {
-            () = over => return give_up(),
+            () = over => return,
             // The sender is never dropped.
             _ = left.changed() => {}
         }
@@ -141,7 +153,7 @@ impl Shutdown {
     }
 
     /// Listens to the signals of the process. The first one asks to stop; the second one aborts and kills every child
-    /// process with its descendants. A hangup that is ignored already, as `nohup` has it, stays ignored. Needs a tokio runtime.
+    /// process with its descendants; a hangup is never the second one. A hangup that is ignored already, as `nohup` has it, stays ignored. Needs a tokio runtime.
     #[cfg(unix)]
     pub fn on_signals() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -152,18 +164,23 @@ impl Shutdown {
         let mut hangup = (!ignores_hangup(&status)).then(|| signal(SignalKind::hangup())).transpose()?;
         let heard = shutdown.clone();
         tokio::spawn(async move {
-            for told in 0.. {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
+            let mut told = 0;
+            loop {
+                let hung_up = tokio::select! {
+                    _ = interrupt.recv() => false,
+                    _ = terminate.recv() => false,
                     () = async {
                         match &mut hangup {
                             Some(hangup) => drop(hangup.recv().await),
                             None => std::future::pending().await,
                         }
-                    } => {}
+                    } => true,
+                };
+                // One terminal that is closed may send two: by the kernel, and by its shell.
+                if !hung_up || told == 0 {
+                    heard.take_signal(told);
+                    told += 1;
                 }
-                heard.take_signal(told);
             }
         });
         Ok(shutdown)

@@ -165,7 +165,7 @@ fn init_writes_what_can_be_used_and_overwrites_nothing() {
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
     assert!(!out(&done).contains("sentinel-value"));
     let told: Value = serde_json::from_str(&out(&done)).unwrap();
-    assert_eq!((told["written"].as_array().unwrap().len(), told["kept"].as_array().unwrap().len()), (15, 0));
+    assert_eq!((told["written"].as_array().unwrap().len(), told["kept"].as_array().unwrap().len()), (16, 0));
     let folder = dir.path().join(".agent");
     let text = std::fs::read_to_string(folder.join("agentd.toml")).unwrap();
     let named = text.lines().next().unwrap().strip_prefix("#:schema ").unwrap();
@@ -375,6 +375,13 @@ fn d47_prompt_resolves_every_configured_c1_and_its_failures_carry_their_code() {
     file(dir.path(), ".agent/climpt/config/f0-dev-app.yml", config);
     let done = agentd(dir.path(), &["prompt", "dev/start/issue", "--agent", "f0", "--uv", "issue=5"]);
     assert_eq!(out(&done), "Begin with 5.\n", "{}", err(&done));
+    // What every visit has is empty here; what the agent's own steps or people give is missing.
+    project.write("words/start/issue/f_default.md", "Begin with {uv-issue_title}.{uv-repository_rules}\n");
+    let done = agentd(dir.path(), &["prompt", "dev/start/issue", "--agent", "f0"]);
+    assert_eq!(out(&done), "Begin with .\n", "{}", err(&done));
+    project.write("words/start/issue/f_default.md", "Begin with {uv-topic}.\n");
+    let done = agentd(dir.path(), &["prompt", "dev/start/issue", "--agent", "f0"]);
+    assert!(err(&done).contains("PR-RESOLVE-005"), "{}", err(&done));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! crash leaves nothing.
 
 pub mod budgets;
+pub mod write_access;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -174,8 +174,15 @@ async fn what_is_said_on_this_machine_is_told_to_the_run_that_works_and_attach_f
 async fn what_is_said_while_nothing_runs_is_in_the_first_request_of_the_next_run() {
     // Its model reports in its first turn.
     let (world, daemon) = quiet(0).await;
-    let (_, said) = world.json(&["say", "7", "Keep the name."]).await;
+    // A flag is a flag, wherever it stands.
+    let said =
+        world.agentd(&["--config", "../overlay.toml", "say", "7", "Keep", "the name.", "--json"]).await;
+    let said: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
     assert_eq!(said["place"], "waits for the next run");
+    let (code, none) = world.json(&["say", "404", "Hello."]).await;
+    assert!(code == Some(4) && none.to_string().contains("issue 404"), "{none:#}");
+    let (code, none) = world.json(&["extend", "404", "5"]).await;
+    assert!(code == Some(4) && none.to_string().contains("issue 404"), "{none:#}");
     world.sim.add_label(REPO, 7, "agentd", "ada");
     ended(&world, 1).await;
     assert!(world.told(0).contains("Keep the name."), "{}", world.told(0));

@@ -80,6 +80,25 @@ async fn d32_a_github_that_refuses_or_fails_is_a_github_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d32_who_may_only_read_pays_for_no_run_that_cannot_be_published() {
+    let world = World::of(1, |scenario| {
+        scenario.users.push(serde_json::from_value(json!({ "login": "reader" })).unwrap());
+        let reader = scenario.tokens[0].login.clone();
+        let may = serde_json::from_value(json!("read")).unwrap();
+        scenario.repositories[0].collaborators.insert(reader, may);
+    })
+    .await;
+    refused(&world, &["run", "--issue", "7"], 1, "github_error", "branches could not be pushed").await;
+    world.sim.world().repositories[0].archived = true;
+    refused(&world, &["run", "--issue", "7"], 1, "github_error", "is archived on GitHub").await;
+    assert!(world.sim.model_requests().is_empty());
+    // What is not to be published needs no right.
+    let (code, plan) = world.json(&["run", "--issue", "7", "--publish", "none", "--dry-run"]).await;
+    assert_eq!(code, Some(0), "{plan:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_github_that_is_slow_is_waited_for() {
     let world = World::new(1).await;
     world

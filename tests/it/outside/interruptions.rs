@@ -231,6 +231,25 @@ async fn c_08_an_abort_while_the_work_is_verified_is_the_runs_end_and_says_what_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_at_once_what_waits_for_github_before_anything_was_begun() {
+    let hangs = json!({ "path": "/repos/**", "kind": "hang", "times": 0 });
+    for args in [&["run", "--issue", "7"][..], &["run", "--issue", "7", "--dry-run"], &["sweep"]] {
+        let world = World::new(0).await;
+        world.sim.inject(&serde_json::from_value(hangs.clone()).unwrap()).unwrap();
+        let mut command = world.command_in(args);
+        let mut waits = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until(&mut waits, || !world.sim.requests().is_empty()).await;
+        interrupt(&waits);
+        let begun = std::time::Instant::now();
+        let ended = tokio::task::spawn_blocking(move || waits.wait().unwrap()).await.unwrap();
+        assert!(begun.elapsed().as_secs() < 20, "{args:?} took {:?}", begun.elapsed());
+        assert!(!ended.success(), "{args:?}");
+        assert!(!world.shop().join(".worktrees").exists());
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_072_a_077_what_a_killed_run_had_in_flight_has_its_ledger_line() {
     let request = World::new(1).await;
     request.sim.inject(&delayed(1, 8_000)).unwrap();
@@ -259,6 +278,8 @@ async fn a_072_a_077_what_a_killed_run_had_in_flight_has_its_ledger_line() {
             "{output:#}"
         );
         assert_eq!(totals["llm_requests"], json!(world.sim.model_requests().len()));
+        // What a request cost is not known, and its provider may bill it.
+        assert_eq!(interrupted[0]["brokeOff"] == true, kind == "llm", "{ledger:#}");
         let (code, verified) = world.json(&["runs", "verify", "latest"]).await;
         assert_eq!(code, Some(0), "{verified:#}");
         world.finish().await;
