@@ -1,17 +1,22 @@
 //! The standard streams of a server: one message on each line, limited in length. A message that cannot be read fails
-//! its own call at once.
+//! its own call at once, and a line that is none is passed over.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rmcp::RoleClient;
-use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerNotification};
+use rmcp::model::{
+    CustomResult, ErrorCode, ErrorData, JsonRpcMessage, JsonRpcResponse, RequestId, ServerNotification,
+    ServerResult,
+};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, Empty};
 
+use super::odd_lines::OddLines;
 use crate::sys::json_lines::{self, JsonLine, JsonLines, LONGEST};
 
 /// How many of a server's own requests are answered. It has no reason to ask, and each answer takes memory.
@@ -24,6 +29,7 @@ pub(super) struct Stdio<R, W: AsyncWrite> {
     write: AsyncRwTransport<RoleClient, Empty, W>,
     /// Set where the server says that its tools changed.
     changed: Arc<AtomicBool>,
+    odd: Arc<OddLines>,
 }
 
 impl<R, W> Stdio<R, W>
@@ -31,9 +37,9 @@ where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    pub fn new(read: R, write: W, changed: Arc<AtomicBool>) -> Self {
+    pub fn new(read: R, write: W, changed: Arc<AtomicBool>, odd: Arc<OddLines>) -> Self {
         let write = AsyncRwTransport::new_client(tokio::io::empty(), write);
-        Self { lines: JsonLines::new(read), requests: 0, write, changed }
+        Self { lines: JsonLines::new(read), requests: 0, write, changed, odd }
     }
 }
 
@@ -54,7 +60,14 @@ where
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             let message = match self.lines.next().await? {
-                JsonLine::Whole(line) => read(&line),
+                JsonLine::Whole(line) if line.is_empty() => None,
+                JsonLine::Whole(line) => {
+                    let message = read(&line);
+                    if message.is_none() {
+                        self.odd.note(&line);
+                    }
+                    message
+                }
                 JsonLine::TooLong(id) => {
                     failed(id, format!("the MCP server's answer is longer than {} MiB", LONGEST >> 20))
                 }
@@ -86,19 +99,36 @@ where
     }
 }
 
-/// A message; one that cannot be read is the failure of the call that it answers.
+/// A message; one that cannot be read is the failure of the call that it answers, and `None` if it answers none.
 fn read(line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
-    if line.is_empty() {
-        return None;
-    }
-    serde_json::from_slice(line).map_or_else(
-        |error| {
+    let mended;
+    let (line, read) = match serde_json::from_slice(line) {
+        // A text in it may have been cut within a character.
+        Err(error) if !error.is_data() => {
+            mended = json_lines::mended(line);
+            (&mended[..], serde_json::from_slice(&mended))
+        }
+        read => (line, read),
+    };
+    let value = || serde_json::from_slice::<Value>(line);
+    match read {
+        // This result has nothing but that it is complete, so anything that is complete may be taken for it.
+        Ok(JsonRpcMessage::Response(JsonRpcResponse {
+            id, result: ServerResult::TaskAckResult(_), ..
+        })) => Some(JsonRpcMessage::response(
+            ServerResult::CustomResult(CustomResult(value().ok()?["result"].take())),
+            id,
+        )),
+        Ok(message) => Some(message),
+        Err(error) => {
             tracing::debug!(%error, "an MCP server wrote something that is no message");
-            let id = json_lines::id_at_the_ends(line);
+            let id = match value() {
+                Ok(value) => value.get("result").or(value.get("error")).and(value["id"].as_i64()),
+                Err(_) => json_lines::id_at_the_ends(line),
+            };
             failed(id, format!("the MCP server's answer cannot be read: {error}"))
-        },
-        Some,
-    )
+        }
+    }
 }
 
 fn failed(id: Option<i64>, message: String) -> Option<RxJsonRpcMessage<RoleClient>> {
@@ -115,8 +145,17 @@ mod tests {
         let deep = format!(r#"{{"jsonrpc":"2.0","id":3,"result":{}{}}}"#, "[".repeat(5000), "]".repeat(5000));
         let Some(JsonRpcMessage::Error(error)) = read(deep.as_bytes()) else { panic!() };
         assert_eq!(error.id, Some(RequestId::Number(3)));
-        assert!(read(b"Listening on stdio\r").is_none() && read(b"").is_none());
+        assert!(read(b"Listening on stdio").is_none());
+        assert!(read(br#"{"id":3,"level":"info"}"#).is_none());
         // A tool's words are nobody's id.
         assert!(read(br#"{"result":{"text":"\"id\":4"#).is_none());
+        let cut =
+            read(br#"{"jsonrpc":"2.0","id":5,"result":{"content":[{"type":"text","text":"a \ud83d"}]}}"#);
+        let Some(JsonRpcMessage::Response(response)) = cut else { panic!() };
+        let ServerResult::CallToolResult(result) = response.result else { panic!() };
+        assert_eq!(result.content[0].as_text().unwrap().text, "a \u{fffd}");
+        let complete = br#"{"jsonrpc":"2.0","id":6,"result":{"resultType":"complete","content":[7]}}"#;
+        let Some(JsonRpcMessage::Response(response)) = read(complete) else { panic!() };
+        assert!(matches!(response.result, ServerResult::CustomResult(_)), "{:?}", response.result);
     }
 }
