@@ -17,11 +17,13 @@ use super::lines::{Line, Lines};
 use super::permission_request;
 use super::program::{CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
+use crate::domain::call_text::one_line;
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_task::AgentTask;
 use crate::engine::agent_tools::PermissionRequest;
 use crate::engine::ruling::Permission;
+use crate::sys::json_lines;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Piped, ProcessSpec};
 
@@ -37,6 +39,11 @@ const AUTHENTICATE: u64 = 5;
 const AUTH_REQUIRED: i64 = -32000;
 /// Messages that may wait for a program that does not read.
 const WAITING: usize = 64;
+
+/// Lines in a row that may be no messages: a banner, a warning of its runtime, a bar of progress.
+const MOST_ODD_LINES: u32 = 10_000;
+/// Characters of such a line that an error quotes.
+const LONGEST_QUOTE: usize = 300;
 
 /// Calls that are remembered until a question comes.
 const MOST_CALLS: usize = 64;
@@ -80,6 +87,11 @@ struct Conversation<'a> {
     /// The last calls of MCP tools that it reported: id, server, tool, arguments. A permission request names only the
     /// id.
     served: VecDeque<(String, Served)>,
+    /// Whether it has said a message.
+    spoken: bool,
+    /// The first line that was none, and how many there were since its last message.
+    odd_line: Option<String>,
+    odd_lines: u32,
 }
 
 /// A tool of an MCP server that a program calls: server, tool, arguments.
@@ -129,6 +141,7 @@ impl Launch {
                 }
             }
         };
+        let instead = conversation.said_instead();
         drop(conversation);
         let status = match &ended {
             // Its input is closed, and it has a moment to end. A program that closed its output has the same.
@@ -146,7 +159,10 @@ impl Launch {
             Ok(()) => Ok(code),
             Err(AgentError::Ended { .. }) => {
                 let words = tokio::time::timeout(Duration::from_secs(1), errors).await;
-                let last = last_line(&words.ok().and_then(Result::ok).unwrap_or_default());
+                let mut last = last_line(&words.ok().and_then(Result::ok).unwrap_or_default());
+                if let Some(instead) = instead {
+                    last = format!("{last}; {instead}");
+                }
                 Err(AgentError::Ended {
                     how: format!(
                         "in the middle{}",
@@ -154,6 +170,9 @@ impl Launch {
                     ),
                     last,
                 })
+            }
+            Err(AgentError::Stalled(limit)) if let Some(instead) = instead => {
+                Err(AgentError::Itself(format!("{instead}, and then nothing for {} s", limit.as_secs())))
             }
             Err(error) => Err(error),
         }
@@ -180,6 +199,9 @@ impl<'a> Conversation<'a> {
             paid: Money::ZERO,
             after_tool: false,
             served: VecDeque::new(),
+            spoken: false,
+            odd_line: None,
+            odd_lines: 0,
         }
     }
 
@@ -190,9 +212,8 @@ impl<'a> Conversation<'a> {
 
     async fn message(&mut self, line: &str) -> Result<Next, AgentError> {
         let broken = |what: &str| Err(AgentError::Itself(format!("it broke the protocol: {what}")));
-        let Ok(message @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
-            return broken("a line of its output is no JSON object");
-        };
+        let Some(message) = message_of(line) else { return self.pass_over(line) };
+        (self.spoken, self.odd_lines) = (true, 0);
         let id = message.get("id").filter(|id| !id.is_null());
         match (text(&message, "/method"), id) {
             (Some(method), Some(id)) => self.asked(&method, id.clone(), &message).await.map(|()| Next::More),
@@ -216,6 +237,26 @@ impl<'a> Conversation<'a> {
             (None, Some(_)) => broken("it answers what nobody asked"),
             (None, None) => broken("a message has neither method nor id"),
         }
+    }
+
+    /// A line that is no message: programs write other things there, too.
+    fn pass_over(&mut self, line: &str) -> Result<Next, AgentError> {
+        let quoted = || one_line(line, LONGEST_QUOTE);
+        self.odd_line.get_or_insert_with(quoted);
+        self.odd_lines += 1;
+        if self.odd_lines < MOST_ODD_LINES {
+            return Ok(Next::More);
+        }
+        Err(AgentError::Itself(format!(
+            "it broke the protocol: {MOST_ODD_LINES} lines in a row are no messages, the last one \"{}\"",
+            quoted()
+        )))
+    }
+
+    /// What it wrote, where that was no message at all.
+    fn said_instead(&self) -> Option<String> {
+        let line = self.odd_line.as_ref().filter(|_| !self.spoken)?;
+        Some(format!("it wrote \"{line}\" instead of a message of the protocol"))
     }
 
     fn answered(&mut self, result: &Value) -> Result<Next, AgentError> {
@@ -422,6 +463,16 @@ impl<'a> Conversation<'a> {
             self.task.progress.tell(|output| output.usage = Some(usage));
         }
     }
+}
+
+/// The message of a line; a text in it may have been cut within a character.
+fn message_of(line: &str) -> Option<Value> {
+    let read = serde_json::from_str::<Value>(line);
+    let message = read.or_else(|_| serde_json::from_slice(&json_lines::mended(line.as_bytes()))).ok()?;
+    let has = |member: &str| message.get(member).is_some();
+    let is_one =
+        message.get("method").is_some_and(Value::is_string) || has("id") && (has("result") || has("error"));
+    is_one.then_some(message)
 }
 
 /// What an error says: its message, and its data whatever that is.

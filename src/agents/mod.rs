@@ -1,12 +1,13 @@
 //! Agent programs that people already have, driven as the backend of a step.
 //!
-//! `launch` starts one and keeps it within its limits; `tool_bridge` and `tool_server` bring it agentd's own tools; the
+//! `launch` starts one and keeps it within its limits; `tool_bridge`, `tool_server` and `tool_wire` bring it agentd's own tools; the
 //! other files know what each program is told and what its events mean. None of them decides anything: git shows what a
 //! program did; the gate and the sandbox decide what it may do.
 
 pub mod tool_bridge;
 pub mod launch;
 mod tool_server;
+mod tool_wire;
 pub mod permission_request;
 mod lines;
 mod command;

@@ -14,6 +14,8 @@ use tokio::task::JoinSet;
 
 pub use super::entry::Entry;
 use super::tool_server::ToolServer;
+#[cfg(unix)]
+use super::tool_wire::ToolWire;
 use crate::engine::agent_tools::AgentTools;
 use crate::sys::paths::AbsPath;
 #[cfg(unix)]
@@ -104,10 +106,10 @@ struct Connections {
 
 #[cfg(unix)]
 impl Connections {
-    fn begin<R, W>(&mut self, streams: (R, W))
+    fn begin<R, W>(&mut self, (read, write): (R, W))
     where
-        R: tokio::io::AsyncRead + Send + Sync + Unpin + 'static,
-        W: tokio::io::AsyncWrite + Send + Sync + Unpin + 'static,
+        R: tokio::io::AsyncRead + Send + Unpin + 'static,
+        W: tokio::io::AsyncWrite + Send + Unpin + 'static,
     {
         while self.under_way.try_join_next().is_some() {}
         if self.under_way.len() >= MOST {
@@ -116,7 +118,7 @@ impl Connections {
         }
         let server = self.server.clone();
         self.under_way.spawn(async move {
-            match rmcp::service::serve_server(server, streams).await {
+            match rmcp::service::serve_server(server, ToolWire::new(read, write)).await {
                 Ok(connection) => drop(connection.waiting().await),
                 Err(error) => tracing::debug!(%error, "an agent program left before it spoke"),
             }

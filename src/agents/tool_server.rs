@@ -46,14 +46,19 @@ impl ServerHandler for ToolServer {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
         if self.permissions && request.name == PERMISSION {
             let text = self.permission(&arguments).await.to_string();
             return Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());
         }
-        let answer = self.tools.call(request.name.into_owned(), arguments).await;
+        let answer = tokio::select! {
+            biased;
+            answer = self.tools.call(request.name.into_owned(), arguments) => answer,
+            // The program took it back or left: nobody reads what is said here.
+            () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was given up", None)),
+        };
         let mut content = vec![ContentBlock::text(answer.text)];
         if !answer.call_id.is_empty() {
             // What a claim of the report may cite.
@@ -70,7 +75,7 @@ impl ServerHandler for ToolServer {
         request: CustomRequest,
         _context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        let served = ["tools/call", "tools/list"].contains(&request.method.as_str());
+        let served = ["initialize", "ping", "tools/call", "tools/list"].contains(&request.method.as_str());
         Err(if served {
             ErrorData::invalid_params(
                 format!("the parameters of {} are not of its form", request.method),

@@ -64,8 +64,17 @@ pub struct AgentTools {
 /// A request of an agent program.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Call { tool: String, arguments: Map<String, Value>, reply: oneshot::Sender<AgentAnswer> },
-    Permit { request: PermissionRequest, reply: oneshot::Sender<Permission> },
+    Call {
+        tool: String,
+        arguments: Map<String, Value>,
+        reply: oneshot::Sender<AgentAnswer>,
+        /// Done once the program waits no longer.
+        left: CancellationToken,
+    },
+    Permit {
+        request: PermissionRequest,
+        reply: oneshot::Sender<Permission>,
+    },
 }
 
 impl AgentTools {
@@ -80,10 +89,12 @@ impl AgentTools {
         &self.tools
     }
 
-    /// Calls a tool. After the handler is closed nothing runs.
+    /// Calls a tool. After the handler is closed nothing runs. Dropping the future gives the call up.
     pub async fn call(&self, tool: String, arguments: Map<String, Value>) -> AgentAnswer {
         let (reply, answer) = oneshot::channel();
-        let sent = self.requests.send(Request::Call { tool, arguments, reply }).await;
+        let left = CancellationToken::new();
+        let _waits = left.clone().drop_guard();
+        let sent = self.requests.send(Request::Call { tool, arguments, reply, left }).await;
         let answered = if sent.is_ok() { answer.await.ok() } else { None };
         answered.unwrap_or_else(|| AgentAnswer {
             text: "(tool failed: the run is ending; nothing more runs)".to_owned(),
@@ -177,8 +188,9 @@ impl<'a> ToolHandler<'a> {
         })
     }
 
-    /// Serves one request after the other until `over`. A running call is finished first, so that its line is in the
-    /// ledger. The error ends the launch, just as it would end agentd's own session.
+    /// Serves one request after the other until `over`. A running call comes to its end first, or is given up because the
+    /// program no longer waits for it: in either case its line is in the ledger. The error ends the launch, just
+    /// as it would end agentd's own session.
     pub(super) async fn serve(
         &mut self,
         requests: &mut mpsc::Receiver<Request>,
@@ -197,8 +209,8 @@ impl<'a> ToolHandler<'a> {
                 }
                 // The program may be gone when the answer comes.
                 Some(Request::Permit { request, reply }) => drop(reply.send(self.permit(&request).await?)),
-                Some(Request::Call { tool, arguments, reply }) => {
-                    drop(reply.send(self.call(tool, arguments).await?));
+                Some(Request::Call { tool, arguments, reply, left }) => {
+                    drop(reply.send(self.call(tool, arguments, &left).await?));
                 }
             }
         }
@@ -235,7 +247,12 @@ impl<'a> ToolHandler<'a> {
         self.interrupts.watch(None, asked).await.map_err(without_grace)?
     }
 
-    async fn call(&mut self, tool: String, arguments: Map<String, Value>) -> Result<AgentAnswer, Abort> {
+    async fn call(
+        &mut self,
+        tool: String,
+        arguments: Map<String, Value>,
+        left: &CancellationToken,
+    ) -> Result<AgentAnswer, Abort> {
         self.calls += 1;
         let report = if tool == FINAL_REPORT { self.report(&arguments).await } else { ReportCall::No };
         let call = ToolCall {
@@ -247,7 +264,7 @@ impl<'a> ToolHandler<'a> {
         let judged = self.gate.judge(TURN, std::slice::from_ref(&proposal), Phase::Open, 1);
         let ruling = self.interrupts.watch(None, judged).await.map_err(without_grace)??.pop();
         let answer = match ruling {
-            Some(Ruling::Run(ready)) => self.run(*ready).await?,
+            Some(Ruling::Run(ready)) => self.run(*ready, left).await?,
             Some(Ruling::Answered(answer)) => answer,
             Some(Ruling::Protocol) if proposal.report == ReportCall::Captured => {
                 self.reported = true;
@@ -271,7 +288,11 @@ impl<'a> ToolHandler<'a> {
         Ok(AgentAnswer { text: answer.text().to_owned(), failed: !worked, call_id: proposal.call.id })
     }
 
-    async fn run(&mut self, ready: super::ruling::ReadyCall) -> Result<CallAnswer, Abort> {
+    async fn run(
+        &mut self,
+        ready: super::ruling::ReadyCall,
+        left: &CancellationToken,
+    ) -> Result<CallAnswer, Abort> {
         let execution = Execution {
             gate: &mut self.gate,
             record: &self.record,
@@ -290,6 +311,7 @@ impl<'a> ToolHandler<'a> {
             exclusions: &mut self.exclusions,
             redaction: self.world.redaction.as_deref(),
             touched: &self.world.touched,
+            left,
         };
         let mut answers = execution.run(vec![ready]).await?;
         Ok(answers.pop().unwrap_or_else(|| CallAnswer::refused(&CallRefusal::Stopping)))

@@ -42,6 +42,8 @@ pub enum CallRefusal {
     ReportCaptured,
     /// The run is stopping; the call was not started (D38).
     Stopping,
+    /// The agent program no longer waits for the answer; the call was not started.
+    CallerLeft,
     /// The tool refuses to run it as proposed (`path_outside_worktree`, …).
     ByTool {
         /// Stable code.
@@ -62,6 +64,7 @@ impl CallRefusal {
             Self::ContextBudget => "context_budget_exceeded_prior_tool",
             Self::Loop => "loop_guard",
             Self::ReportCaptured => "final_report_already_captured",
+            Self::CallerLeft => "caller_left",
             Self::ByTool { code, .. } => code,
         }
     }
@@ -77,6 +80,9 @@ impl CallRefusal {
                 "not available on the final turn; only the final report is accepted".to_owned()
             }
             Self::Stopping => "the run is stopping; the call was not started".to_owned(),
+            Self::CallerLeft => {
+                "the agent program no longer waits for the answer; the call was not started".to_owned()
+            }
             Self::ContextBudget => {
                 "context window budget exceeded by an earlier tool; no new tool starts in this session"
                     .to_owned()

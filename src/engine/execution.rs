@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use futures::future::FutureExt as _;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::abort::Abort;
 use super::context_guard::ContextGuard;
@@ -65,6 +66,8 @@ pub struct Execution<'a> {
     pub redaction: Option<&'a RedactionProgram>,
     /// Learns of each call that can change files.
     pub touched: &'a Touched,
+    /// Done once nobody waits for the answers any more: the calls are given up.
+    pub left: &'a CancellationToken,
 }
 
 /// One call on its way.
@@ -96,8 +99,8 @@ impl Seat {
 type Ended = Option<Result<ToolOutput, ToolError>>;
 
 impl Execution<'_> {
-    /// Runs the calls and gives their answers in the same order. A stop or the end of the wall time cancels running
-    /// calls. Every call that was started has its ledger line.
+    /// Runs the calls and gives their answers in the same order. A stop, the end of the wall time, or that nobody waits
+    /// any more cancels running calls. Every call that was started has its ledger line.
     pub async fn run(mut self, ready: Vec<ReadyCall>) -> Result<Vec<CallAnswer>, Abort> {
         self.interrupts.check()?;
         let mut seats = Vec::with_capacity(ready.len());
@@ -111,8 +114,18 @@ impl Execution<'_> {
             self.record.flush().await?;
         }
         let mut answers: Vec<Option<CallAnswer>> = vec![None; seats.len()];
-        let interrupts = self.interrupts;
-        let ended = interrupts.watch(Some(GRACE), self.drive(&seats, &mut answers)).await;
+        let (interrupts, left) = (self.interrupts, self.left);
+        let work = async {
+            if left.is_cancelled() {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                done = self.drive(&seats, &mut answers) => done,
+                () = left.cancelled() => Ok(()),
+            }
+        };
+        let ended = interrupts.watch(Some(GRACE), work).await;
         let interrupt = match ended {
             Ok(Ok(())) => None,
             Ok(Err(abort)) => Some(Interrupt::End(abort)),
@@ -121,7 +134,7 @@ impl Execution<'_> {
         // What was cut off has its ledger line too.
         for (seat, answer) in seats.iter().zip(&mut answers) {
             if answer.is_none() {
-                *answer = Some(self.give_up(seat)?);
+                *answer = Some(self.give_up(seat, interrupt.is_none())?);
             }
         }
         match interrupt {
@@ -332,12 +345,19 @@ impl Execution<'_> {
         Ok(answer)
     }
 
-    /// A call that was cut off by a stop or by the end of the wall time, or that never started.
-    fn give_up(&mut self, seat: &Seat) -> Result<CallAnswer, Abort> {
+    /// A call that was cut off, or that never started: the run is stopping, or nobody waits for the answer any more.
+    fn give_up(&mut self, seat: &Seat, left: bool) -> Result<CallAnswer, Abort> {
+        let (refusal, why) = match left {
+            true => (
+                CallRefusal::CallerLeft,
+                "cancelled, because the agent program no longer waits for it; what it had begun may be done",
+            ),
+            false => (CallRefusal::Stopping, "cancelled, because the run is stopping"),
+        };
         if seat.started.get().is_none() {
-            return Ok(CallAnswer::refused(&CallRefusal::Stopping));
+            return Ok(CallAnswer::refused(&refusal));
         }
-        let answer = CallAnswer::failed("Cancelled", "cancelled, because the run is stopping");
+        let answer = CallAnswer::failed("Cancelled", why);
         self.account(seat, Costs { error: Some("cancelled".to_owned()), ..Costs::default() }, answer.text())?;
         Ok(answer)
     }

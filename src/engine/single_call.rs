@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use super::abort::Abort;
 use super::arguments::{self, Scope};
 use super::context_guard::ContextGuard;
@@ -79,6 +81,7 @@ pub async fn call_tool(
         exclusions: &mut Vec::new(),
         redaction: world.redaction.as_deref(),
         touched: &world.touched,
+        left: &CancellationToken::new(),
     };
     let mut answers = execution.run(vec![ready]).await?;
     let answer = answers.pop().ok_or_else(|| Abort::internal("a call was left without an answer"))?;

@@ -29,6 +29,7 @@ use crate::domain::stop::StopDetail;
 use crate::domain::trace::ItemRole;
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// When a model refuses, another one is asked, or the same one again, because a filter may be wrong. A second refusal
 /// counts.
@@ -408,6 +409,7 @@ impl Session<'_> {
             exclusions: &mut self.exclusions,
             redaction: self.world.redaction.as_deref(),
             touched: &self.world.touched,
+            left: &CancellationToken::new(),
         };
         execution.run(ready).await
     }

@@ -26,6 +26,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::answer;
 use super::error::Phase;
 use super::listing::{self, Listing};
+use super::odd_lines::OddLines;
+use super::odd_results::Readable;
 use super::server_config::ServerTransport;
 use super::stdio::Stdio;
 use crate::domain::causes::with_causes;
@@ -206,7 +208,7 @@ impl Connection {
             ServerTransport::Stdio { command, args, env } => self.spawn(command, args, env).await,
             ServerTransport::Http { url, headers } => {
                 let transport = self.http(url, headers)?;
-                let service = self.initialize(serve_client(self.client(), transport)).await?;
+                let service = self.initialize(serve_client(self.client(), Readable(transport))).await?;
                 Ok(Live { service, child: None })
             }
         }
@@ -224,8 +226,9 @@ impl Connection {
             .envs(env.iter().map(|(name, value)| (name, value.expose_secret())));
         let child = spawn_piped(spec).await.map_err(|error| self.failed(Phase::Start, &error.to_string()))?;
         let last_words = LastWords::of(child.stderr);
-        let transport = Stdio::new(child.stdout, child.stdin, Arc::clone(&self.changed));
-        match self.initialize(serve_client(self.client(), transport)).await {
+        let odd = Arc::new(OddLines::of(&self.name, self.transport.clone()));
+        let transport = Stdio::new(child.stdout, child.stdin, Arc::clone(&self.changed), Arc::clone(&odd));
+        match self.initialize(serve_client(self.client(), Readable(transport))).await {
             Ok(service) => Ok(Live { service, child: Some(child.guard) }),
             Err(mut failed) => {
                 let mut guard = child.guard;
@@ -236,7 +239,11 @@ impl Connection {
                 }
                 let words = last_words.get().await;
                 if !words.is_empty() {
-                    failed.message = format!("{}; it said: {}", failed.message, self.clean(&words));
+                    failed.message = format!("{}; it said: {}", failed.message, self.transport.clean(&words));
+                }
+                if let Some(line) = odd.first() {
+                    failed.message =
+                        format!("{}; it wrote a line that is no message: {line}", failed.message);
                 }
                 Err(failed)
             }
@@ -290,20 +297,11 @@ impl Connection {
     }
 
     fn failed(&self, phase: Phase, message: &str) -> StartFailed {
-        StartFailed { phase, message: self.clean(message), went_away: false }
+        StartFailed { phase, message: self.transport.clean(message), went_away: false }
     }
 
     fn client(&self) -> Client {
         Client { changed: Arc::clone(&self.changed) }
-    }
-
-    /// Without the secrets the server was given, on one line, of bounded length.
-    fn clean(&self, text: &str) -> String {
-        let mut clean = text.to_owned();
-        for secret in self.transport.secrets() {
-            clean = clean.replace(&secret, "[redacted]");
-        }
-        clean.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(600).collect()
     }
 }
 

@@ -1,7 +1,8 @@
 //! MCP servers as sources of tools.
 //!
 //! `servers` starts all that are configured and knows what a failure means; `connection` is the life of one, with its
-//! restarts; `tool` is what a model sees of a server's tool; `answer` turns what a server says into text and errors;
+//! restarts; `tool` is what a model sees of a server's tool; `answer` turns what a server says into text and errors,
+//! with `odd_results` and `odd_lines` where that is not as it should be;
 //! `current_tools` is the list of tools that sessions look at between their turns.
 
 mod server_config;
@@ -9,6 +10,8 @@ mod error;
 mod filter;
 mod answer;
 mod listing;
+mod odd_results;
+mod odd_lines;
 mod stdio;
 mod connection;
 mod tool;

@@ -86,4 +86,13 @@ impl ServerTransport {
         secrets.retain(|secret| !secret.is_empty());
         secrets
     }
+
+    /// A text of the server without the secrets that it was given, on one line, of bounded length.
+    pub(super) fn clean(&self, text: &str) -> String {
+        let mut clean = text.to_owned();
+        for secret in self.secrets() {
+            clean = clean.replace(&secret, "[redacted]");
+        }
+        clean.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(600).collect()
+    }
 }

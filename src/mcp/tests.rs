@@ -282,15 +282,7 @@ async fn a_list_that_changed_is_read_anew_and_what_is_as_it_was_stays() {
     let Some(place) = Place::with(&["python3"]).await else { return };
     let servers = place.connect(&[("fm", place.server(&["--changing"]))]).await.unwrap();
     the_list_follows(&servers).await;
-    let ServerTransport::Stdio { args, .. } = place.server(&["--http", "--changing"]).transport else {
-        panic!()
-    };
-    let spec = ProcessSpec::new("python3", &place.path()).args(args).envs(place.env.clone());
-    let Piped { stdin: _open, stdout, stderr: _quiet, guard: _alive } = spawn_piped(spec).await.unwrap();
-    let mut port = String::new();
-    tokio::io::AsyncBufReadExt::read_line(&mut tokio::io::BufReader::new(stdout), &mut port).await.unwrap();
-    let url = format!("http://127.0.0.1:{}/mcp", port.trim());
-    let config = ServerConfig::new(ServerTransport::Http { url, headers: BTreeMap::new() });
+    let (config, _alive) = http_server(&place, &["--changing"]).await;
     the_list_follows(&place.connect(&[("fm", config)]).await.unwrap()).await;
 }
 
@@ -431,14 +423,8 @@ async fn streamable_http_with_headers() {
 #[tokio::test]
 async fn a_call_that_is_refused_over_http_says_the_status() {
     let Some(place) = Place::with(&["python3"]).await else { return };
-    let ServerTransport::Stdio { args, .. } = place.server(&["--http"]).transport else { panic!() };
-    let spec = ProcessSpec::new("python3", &place.path()).args(args).envs(place.env.clone());
-    let Piped { stdin: _open, stdout, stderr: _quiet, guard: _alive } = spawn_piped(spec).await.unwrap();
-    let mut port = String::new();
-    tokio::io::AsyncBufReadExt::read_line(&mut tokio::io::BufReader::new(stdout), &mut port).await.unwrap();
-    let url = format!("http://127.0.0.1:{}/mcp", port.trim());
-    let web =
-        place.connection(ServerConfig::new(ServerTransport::Http { url, headers: BTreeMap::new() })).await;
+    let (config, _alive) = http_server(&place, &[]).await;
+    let web = place.connection(config).await;
     for (status, words) in [
         (400, "refused the call: HTTP 400 Bad Request: not you"),
         (401, "refused the call: HTTP 401"),
@@ -623,4 +609,53 @@ async fn a_real_server_from_pypi_works() {
     let unknown = said(connection, "no_such_tool", json!({})).await.unwrap_err();
     assert!(matches!(unknown, ToolError::ForModel { .. }), "{unknown:?}");
     servers.close().await;
+}
+
+/// The Python server over HTTP with flags, and what it lives by.
+async fn http_server(place: &Place, flags: &[&str]) -> (ServerConfig, Piped) {
+    let ServerTransport::Stdio { args, .. } = place.server(&[&["--http"], flags].concat()).transport else {
+        panic!()
+    };
+    let spec = ProcessSpec::new("python3", &place.path()).args(args).envs(place.env.clone());
+    let mut server = spawn_piped(spec).await.unwrap();
+    let mut port = String::new();
+    let mut stdout = tokio::io::BufReader::new(&mut server.stdout);
+    tokio::io::AsyncBufReadExt::read_line(&mut stdout, &mut port).await.unwrap();
+    let url = format!("http://127.0.0.1:{}/mcp", port.trim());
+    (ServerConfig::new(ServerTransport::Http { url, headers: BTreeMap::new() }), server)
+}
+
+#[tokio::test]
+async fn what_can_be_read_of_an_odd_answer_is_read_over_both_transports() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let result = r#"{"content": [{"type": "text", "text": "one \ud83d", "annotations": 7}, {"type": "chart"},
+        {"type": "text", "text": "two"}], "structuredContent": 7}"#;
+    let stdio = place.connection(place.server(&["--odd"])).await;
+    let said_there = said(&stdio, "odd", json!({ "result": result })).await.unwrap();
+    assert_eq!(said_there, "one \u{fffd}\n[content of the type \"chart\": it cannot be shown]\ntwo");
+    let failed = said(&stdio, "odd", json!({ "result": r#"{"content": "broke", "isError": "true"}"# })).await;
+    assert_eq!(failed.unwrap_err(), ToolError::for_model("broke"));
+    stdio.close().await;
+    let (http, _alive) = http_server(&place, &["--odd"]).await;
+    let http = place.connection(http).await;
+    let result = result.replace(r"\ud83d", "");
+    assert_eq!(
+        said(&http, "odd", json!({ "result": result })).await.unwrap(),
+        "one \n[content of the type \"chart\": it cannot be shown]\ntwo"
+    );
+    http.close().await;
+}
+
+#[tokio::test]
+async fn lines_that_are_no_messages_are_passed_over_and_named_where_nothing_else_comes() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let connection = place.connection(place.server(&["--chatty"])).await;
+    assert_eq!(said(&connection, "echo", json!({ "text": "hi" })).await.unwrap(), "hi");
+    connection.close().await;
+    let mut config = place.server(&["--chatty", "--mute"]);
+    config.start_timeout = Duration::from_secs(2);
+    let connection =
+        Connection::new("fm", config.transport, &place.path(), place.env.clone(), config.start_timeout);
+    let failed = connection.start().await.unwrap_err();
+    assert!(failed.message.contains("no message: INFO 0: [redacted] is declared"), "{}", failed.message);
 }

@@ -8,6 +8,7 @@ mod process_spec;
 mod child;
 pub mod process;
 pub mod descriptors;
+pub mod json_lines;
 pub mod egress_log;
 pub mod sandbox;
 pub mod shutdown;

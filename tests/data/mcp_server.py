@@ -4,7 +4,8 @@ Tools: echo, big{bytes} (in lines of 40 with lines{true}), sleep{ms}, fail{class
 Over HTTP a call with the argument status{NUMBER} is answered with that status of HTTP and nothing else.
 With --changing there is change{add, drop, describe} too: it changes what is listed, and says so before it answers; an added tool answers with its name.
 Flags: --http (prints its port), --sessions (with it: sessions, forgotten whenever the tool "exit" would be called), --broken (one tool with a broken schema), --refuse-initialize, --mute, --notes FILE
-(appends what happens: start, call NAME, cancelled), --list-once (the second list is an error), --name WORD (only tools whose name begins with it).
+(appends what happens: start, call NAME, cancelled), --list-once (the second list is an error), --name WORD (only tools whose name begins with it),
+--odd (there is odd{result}: its answer is that text, which is JSON), --chatty (over stdio it writes 1,500 lines that are no messages, and one before each answer).
 """
 
 import http.server
@@ -57,6 +58,8 @@ def tools():
             if one["name"] in DESCRIBED:
                 one["description"] = f"Another {one['name']}."
         listed.extend({"name": name} for name in ADDED if name.startswith("unfit"))
+    if "--odd" in ARGS:
+        listed.append(tool("odd", {"result": {"type": "string"}}))
     if "--broken" in ARGS:
         listed.append({"name": "broken", "inputSchema": {"type": 42}})
     return listed
@@ -80,6 +83,8 @@ def call(name, arguments):
     if name == "fail":
         told = json.dumps({"error_type": arguments["class"], "message": "as you wish"}) if "class" in arguments else "no"
         return text(told, isError=True)
+    if name == "odd" and "--odd" in ARGS:
+        return json.loads(arguments["result"])
     if name == "refuse":
         raise ValueError("refused")
     if name == "change" and "--changing" in ARGS:
@@ -203,10 +208,15 @@ def serve_stdio():
                 for one in SAID:
                     sys.stdout.write(json.dumps(one) + "\n")
                 SAID.clear()
+                if "--chatty" in ARGS:
+                    sys.stdout.write('{"level":"info","id":1,"message":"I answer"}\n')
                 sys.stdout.write(json.dumps(reply) + "\n")
                 sys.stdout.flush()
 
     print("test server: hello", file=sys.stderr, flush=True)
+    if "--chatty" in ARGS:
+        for number in range(1500):
+            print(f"INFO {number}: {os.environ['DECLARED']} is declared", flush=number == 1499)
     for line in sys.stdin:
         if "--mute" not in ARGS:
             threading.Thread(target=respond, args=(json.loads(line),), daemon=True).start()

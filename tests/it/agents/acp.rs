@@ -17,7 +17,11 @@ finish() { say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage
 read -r line
 case $mode in
   exits) echo "no licence" >&2; exit 3 ;;
-  breaks-protocol) say 'Welcome to my agent!'; sleep 60 ;;
+  never-speaks) say 'Welcome to my agent!'; say '{"level":"info"}'; sleep 60 ;;
+  wants-a-login) say "Please log in, $MODEL_KEY does not do"; say 'more'; exit 5 ;;
+  babbles) yes 'one more line' ;;
+  breaks-protocol) say '{"jsonrpc":"2.0","id":17,"result":{}}'; sleep 60 ;;
+  shows-banners) say 'Welcome to my agent!'; say '{"level":"info","id":1,"msg":"started"}'; say '{"error":"no cache"}'; say '[1]'; printf '\377\n' ;;
   floods) tr '\0' x </dev/zero ;;
   ignores-signals) trap '' TERM INT HUP; sleep 31.9 & sleep 31.9; sleep 31.9 ;;
 esac
@@ -40,6 +44,7 @@ case $mode in
   costs) update '{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":99.5,"currency":"USD"}}'; sleep 600 ;;
   lies-about-usage) FIXED; words "done"; update '{"sessionUpdate":"usage_update","used":-1,"size":0,"cost":{"amount":-3,"currency":"USD"}}'
     say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":18446744073709551615,"outputTokens":"many"}}}'; exit 0 ;;
+  shows-banners) say '(node:7) Warning: an option is deprecated'; FIXED; say '...50 %'; words 'cut \ud83d here'; say 'Bye!'; finish ;;
   asks) permission 9 lib/cart.sh; case "$answer" in *'"yes"'*) FIXED;; esac
     permission 10 .github/workflows/ci.yml; case "$answer" in *'"no"'*) words "I was refused once";; esac; finish ;;
   writes-outside) echo broken > "$2"; words "written"; FIXED; finish ;;
@@ -80,7 +85,10 @@ async fn a_well_behaved_agent_is_answered_by_the_policy_and_its_usage_counts() {
 async fn misbehaviour_ends_as_a_failure_of_the_program_and_leaves_nothing_running() {
     let ways = [
         ("exits", "no licence"),
-        ("breaks-protocol", "it broke the protocol: a line of its output is no JSON object"),
+        ("never-speaks", "instead of a message of the protocol, and then nothing for 2 s"),
+        ("wants-a-login", "with exit code 5; it wrote \\\"Please log in, "),
+        ("babbles", "10000 lines in a row are no messages, the last one \\\"one more line\\\""),
+        ("breaks-protocol", "it broke the protocol: it answers what nobody asked"),
         ("floods", "it wrote more than agentd reads"),
         ("never-ends", "it said nothing for 2 s"),
         ("ignores-signals", "it said nothing for 2 s"),
@@ -91,9 +99,19 @@ async fn misbehaviour_ends_as_a_failure_of_the_program_and_leaves_nothing_runnin
         let ended = (code, output["stop_detail"].as_str());
         assert_eq!(ended, (Some(1), Some("agent_cli_failed")), "{mode}: {output:#}");
         assert!(message(&output).contains(words), "{mode}: {output:#}");
+        assert!(!message(&output).contains("a-key-of-the-simulator"), "{mode}: {output:#}");
     }
     let left = std::process::Command::new("pgrep").args(["-f", "sleep 31.9"]).output().unwrap();
     assert_eq!(text(&left.stdout), "");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_that_are_no_messages_are_passed_over() {
+    let world = World::new(0).await;
+    let (code, output) = run(&world, "shows-banners", false).await;
+    assert_eq!((code, output["stop_reason"].as_str()), (Some(0), Some("OBJECTIVE_ACHIEVED")), "{output:#}");
+    assert!(message(&output).contains("cut \u{fffd} here"), "{output:#}");
     world.finish().await;
 }
 

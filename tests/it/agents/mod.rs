@@ -15,4 +15,5 @@ mod left;
 mod limits;
 pub mod metering;
 mod programs;
+mod tool_talk;
 mod tools;

@@ -14,7 +14,7 @@ use super::bench::{events, fixer, journal, no_landlock, no_sandbox, rules, scrip
 use crate::outside::world::World;
 
 /// A program that tells where its tools are, and waits until somebody says that its work is done.
-const WAITS: &str = "#!/bin/sh\ncat >/dev/null; printf %s \"$AGENTD_MCP_SOCKET\" > ../../../said.part; \
+pub const WAITS: &str = "#!/bin/sh\ncat >/dev/null; printf %s \"$AGENTD_MCP_SOCKET\" > ../../../said.part; \
                      mv ../../../said.part ../../../said\n\
                      while [ ! -e ../../../go ]; do sleep 0.05; done; echo 'my own words'\n";
 
@@ -31,7 +31,7 @@ async fn call(
     (text, answer.is_error == Some(true))
 }
 
-async fn until(path: PathBuf) -> String {
+pub async fn until(path: PathBuf) -> String {
     for _ in 0..1200 {
         if let Ok(text) = std::fs::read_to_string(&path) {
             return text;

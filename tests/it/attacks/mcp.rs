@@ -64,7 +64,7 @@ const CALLS: &[(&str, &str)] = &[
     ("deep-answer", "cannot be read"),
     ("half-answer", "cannot be read"),
     ("number-answer", "not a tool result"),
-    ("text-content", "not a tool result"),
+    ("text-content", "\"result\": \"words\""),
     ("both", ""),
     ("closes", "went away"),
     ("asks-a-person", ""),
