@@ -117,18 +117,29 @@ impl Launch {
             "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
             "clientInfo": {"name": "agentd", "title": "agentd", "version": env!("CARGO_PKG_VERSION")},
         }}))?;
-        let mut silence_ends = Instant::now() + self.program.stall_limit;
+        let (mut silence_ends, mut has_ended) = (Instant::now() + self.program.stall_limit, false);
         let ended = loop {
             let line = tokio::select! {
                 biased;
                 () = task.cancel.cancelled() => break Err(AgentError::Cancelled),
                 line = lines.next() => line,
-                () = tokio::time::sleep_until(silence_ends) => break Err(AgentError::Stalled(self.program.stall_limit)),
+                // What it started may hold its output open: it is read for another moment, not until the stall limit.
+                _ = guard.wait(), if !has_ended => {
+                    has_ended = true;
+                    silence_ends = silence_ends.min(Instant::now() + LAST_MOMENT);
+                    continue;
+                }
+                () = tokio::time::sleep_until(silence_ends) => match has_ended {
+                    true => Ok(Line::End),
+                    false => break Err(AgentError::Stalled(self.program.stall_limit)),
+                },
             };
             match line {
                 Ok(Line::Text(line)) if line.trim().is_empty() => {}
                 Ok(Line::Text(line)) => {
-                    silence_ends = Instant::now() + self.program.stall_limit;
+                    if !has_ended {
+                        silence_ends = Instant::now() + self.program.stall_limit;
+                    }
                     match conversation.message(&line).await {
                         Ok(Next::More) => {}
                         Ok(Next::Done) => break Ok(()),

@@ -467,17 +467,22 @@ async fn c_i36_an_issue_that_is_transferred_in_a_run_ends_it_and_nothing_is_writ
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_reviews_the_pull_request_of_a_deleted_issue_is_told_once_and_nothing_is_tried_again() {
-    let (world, daemon, pull) = delivered(2, AT_ONCE).await;
-    admin(&world, "PATCH", "issues/7", &json!({ "deleted": true }));
-    let id = review(&world, pull, "ada", "CHANGES_REQUESTED", "Please work on these.", &["Here."])[0];
-    let told = || said(&world, pull, "issue #7 was deleted").len();
-    until_or("an answer", || told() == 1, || format!("{:#}", inbox(&world))).await;
-    until("it waits no more", || fate(&world, &format!("review-comment-{id}")) == "dropped").await;
-    ticks(&world, 3).await;
-    assert_eq!((runs(&world), told()), (1, 1));
-    daemon.stop().await;
-    world.sim.shutdown().await;
+async fn whoever_reviews_the_pull_request_of_an_issue_that_is_over_is_told_once_and_nothing_is_tried_again() {
+    for (over, words) in [
+        (json!({ "deleted": true }), "issue #7 was deleted"),
+        (json!({ "state": "closed", "actor": "ada" }), "issue #7 is closed"),
+    ] {
+        let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+        admin(&world, "PATCH", "issues/7", &over);
+        let id = review(&world, pull, "ada", "CHANGES_REQUESTED", "Please work on these.", &["Here."])[0];
+        let told = || said(&world, pull, words).len();
+        until_or("an answer", || told() == 1, || format!("{:#}", inbox(&world))).await;
+        until("it waits no more", || fate(&world, &format!("review-comment-{id}")) == "dropped").await;
+        ticks(&world, 3).await;
+        assert_eq!((runs(&world), told()), (1, 1));
+        daemon.stop().await;
+        world.sim.shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

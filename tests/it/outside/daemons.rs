@@ -114,6 +114,32 @@ fn labelled(world: &World) {
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
 }
 
+/// Two signals end the process with GitHub silent: what was paid for is published by the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn d37_a_second_signal_while_a_run_publishes_leaves_its_work_for_the_next_start() {
+    let world = World::new(1).await;
+    let silent = json!({ "method": "POST", "path": "/repos/**/pulls", "kind": "hang", "times": 0 });
+    world.sim.inject(&serde_json::from_value(silent).unwrap()).unwrap();
+    labelled(&world);
+    let daemon = Running::start(&world, &[]);
+    let publishes = || {
+        world.sim.requests().iter().any(|one| one.method == "POST" && one.target.ends_with("/pulls"))
+    };
+    until_or("it publishes", publishes, || format!("{:?}", world.labels())).await;
+    daemon.signal("-INT");
+    let told = text(&daemon.stop().await.stderr);
+    assert!(!told.contains("panicked") && !told.contains("defect"), "{told}");
+    let paid = world.sim.model_requests().len();
+    world.sim.world().faults.clear();
+    let daemon = Running::start(&world, &[]);
+    let done = || world.labels() == ["agentd:done"] && world.sim.pulls("demo/shop").len() == 1;
+    until_or("it is published", done, || format!("{:?}\n{told}", world.labels())).await;
+    daemon.stop().await;
+    assert_eq!(world.sim.model_requests().len(), paid, "nothing is paid again");
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_label_put_on_while_the_daemon_runs_becomes_a_pull_request() {
     let world = World::new(1).await;
