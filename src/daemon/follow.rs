@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::look::POLLED_AT_ONCE;
 use super::main_loop::Daemon;
 use super::poll::Watch;
-use super::pulls::{Cause, PullLook, Wanted, issue_of};
+use super::pulls::{Cause, PullLook, Wanted, issue_of, issue_of_head};
 use super::rounds::{NEEDS_WORK, base_changed};
 use super::snapshot::IssueRef;
 use super::state_format::{ClosedPull, Followed, IssueMemory, TriedRound};
@@ -100,7 +100,10 @@ impl Watch {
     fn take_pulls(&mut self) {
         let mut own: BTreeMap<u64, Pull> = BTreeMap::new();
         for pull in self.pulls.listed.all() {
-            let Some(issue) = issue_of(pull) else { continue };
+            // Of one that it has followed, people may have written the text anew.
+            let known =
+                |issue: &u64| self.state.issues.get(issue).is_some_and(|of| of.pull == Some(pull.number));
+            let Some(issue) = issue_of(pull).or_else(|| issue_of_head(pull).filter(known)) else { continue };
             // People may open others from the branch. The known one counts, else the newest.
             let known = self.state.issues.get(&issue).and_then(|memory| memory.pull);
             let rank = |pull: &Pull| (known == Some(pull.number), pull.number);
