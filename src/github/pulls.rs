@@ -199,11 +199,15 @@ impl Client {
         Ok(changed)
     }
 
-    /// The heads of the branch's merged pull requests, however they were merged. Squashed ones are in no history.
-    pub async fn merged_heads(&self, repo: &RepoName, head: &BranchName) -> Result<Vec<CommitId>, Error> {
+    /// The branch's merged pull requests with their heads, however they were merged. Squashed ones are in no history.
+    pub async fn merged_heads(
+        &self,
+        repo: &RepoName,
+        head: &BranchName,
+    ) -> Result<Vec<(u64, CommitId)>, Error> {
         let closed = self.pulls_of(repo, head, "closed").await?;
         let merged = closed.into_iter().filter(|pull| pull.merged);
-        Ok(merged.filter_map(|pull| CommitId::parse(&pull.head_sha).ok()).collect())
+        Ok(merged.filter_map(|pull| Some((pull.number, CommitId::parse(&pull.head_sha).ok()?))).collect())
     }
 
     /// Finds or makes the pull request of `spec.head`, and updates title, body, base and draft where people have not changed
