@@ -18,9 +18,9 @@ use super::snapshot::IssueRef;
 use super::state_format::{ClosedPull, Followed, IssueMemory, TriedRound};
 use super::unread::List;
 use crate::domain::canonical::sha256_hex;
-use crate::domain::issue_state::IssueState;
+use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::domain::name::RepoName;
-use crate::github::{Client, Error, Fetched, Pull};
+use crate::github::{Client, Error, Fetched, IssueSnapshot, Pull};
 use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::unwanted;
 
@@ -205,6 +205,13 @@ fn forget_closed(issues: &mut BTreeMap<u64, IssueMemory>, now: DateTime<Utc>) {
     issues.retain(|_, memory| !memory.is_empty());
 }
 
+/// Whether what is wrong with the pull request of an issue is agentd's: unless the issue is closed, or a label says that something else
+/// than its good end became of it. Where people took off the label of that, or have none of its name, the pull request is still there.
+fn is_to_follow(seen: &IssueSnapshot, labels: &LabelsTable) -> bool {
+    let mut others = labels.others(IssueState::Done).chain([labels.trigger.as_str()]);
+    seen.issue.open && (seen.has_label(&labels.done) || !others.any(|other| seen.has_label(other)))
+}
+
 /// How pull requests are looked at.
 pub(super) struct Looks {
     /// Whether follow-up runs are wanted.
@@ -380,7 +387,7 @@ impl Daemon {
         }
         let fresh =
             match client.issue_if_changed(&issue.repo, issue.number, looked.issue_tag.as_deref()).await? {
-                Fetched::Fresh(fresh, _) if fresh.issue.open && fresh.has_label(&labels.done) => fresh,
+                Fetched::Fresh(fresh, _) if is_to_follow(&fresh, &labels) => fresh,
                 // Closed, or in a person's hands, as before.
                 Fetched::Unchanged => return Ok(false),
                 Fetched::Fresh(_, etag) => {

@@ -359,3 +359,19 @@ async fn what_a_person_wrote_on_the_pull_request_is_there_after_a_follow_up_run(
     daemon.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i28_a_failed_check_is_followed_without_the_label_of_the_end_but_not_with_that_of_another() {
+    let (world, daemon, _) = delivered(2, "").await;
+    world.sim.remove_label("demo/shop", 7, "agentd:done", "ada");
+    world.sim.add_label("demo/shop", 7, "agentd:attention", "ada");
+    let before = asked(&world);
+    check(&world, "run", "lint", "failure", "cart.sh:14: trailing space");
+    looked_at_again(&world, 3).await;
+    assert_eq!(asked(&world), before, "it is in a person's hands");
+    world.sim.remove_label("demo/shop", 7, "agentd:attention", "ada");
+    until("a follow-up run", || asked(&world) > before).await;
+    until("done again", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    world.finish().await;
+}
