@@ -430,7 +430,10 @@ pub(super) async fn parts_of(
 }
 
 pub(super) async fn watched(site: &RepositoryContext) -> Watched {
-    let place = (site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await);
+    let root = site.worktree_root();
+    // It may be on a disk of its own, or be made only with the first worktree.
+    let there = root.as_path().ancestors().find(|folder| folder.exists()).unwrap_or(root.as_path());
+    let place = (there.to_owned(), site.checkout.tracked_bytes().await);
     let budgets = &site.config.budgets;
     let (issue_cap, run_caps) = (budgets.max_cost_per_issue, (budgets.max_cost, budgets.max_cost_per_day));
     Watched { place: Some(place), issue_cap, run_caps, ..Watched::of(site.repo.clone(), &site.repository) }

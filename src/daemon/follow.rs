@@ -12,15 +12,15 @@ use tokio::time::Instant;
 use super::look::POLLED_AT_ONCE;
 use super::main_loop::Daemon;
 use super::poll::Watch;
-use super::pulls::{Cause, PullLook, Wanted, issue_of};
+use super::pulls::{Cause, PullLook, Wanted, issue_of, issue_of_head};
 use super::rounds::{NEEDS_WORK, base_changed};
 use super::snapshot::IssueRef;
 use super::state_format::{ClosedPull, Followed, IssueMemory, TriedRound};
 use super::unread::List;
 use crate::domain::canonical::sha256_hex;
-use crate::domain::issue_state::IssueState;
+use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::domain::name::RepoName;
-use crate::github::{Client, Error, Fetched, Pull};
+use crate::github::{Client, Error, Fetched, IssueSnapshot, Pull};
 use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::unwanted;
 
@@ -100,7 +100,10 @@ impl Watch {
     fn take_pulls(&mut self) {
         let mut own: BTreeMap<u64, Pull> = BTreeMap::new();
         for pull in self.pulls.listed.all() {
-            let Some(issue) = issue_of(pull) else { continue };
+            // Of one that it has followed, people may have written the text anew.
+            let known =
+                |issue: &u64| self.state.issues.get(issue).is_some_and(|of| of.pull == Some(pull.number));
+            let Some(issue) = issue_of(pull).or_else(|| issue_of_head(pull).filter(known)) else { continue };
             // People may open others from the branch. The known one counts, else the newest.
             let known = self.state.issues.get(&issue).and_then(|memory| memory.pull);
             let rank = |pull: &Pull| (known == Some(pull.number), pull.number);
@@ -200,6 +203,13 @@ fn forget_closed(issues: &mut BTreeMap<u64, IssueMemory>, now: DateTime<Utc>) {
         memory.closed.take_if(|closed| now - closed.at > CLOSED_KEPT);
     }
     issues.retain(|_, memory| !memory.is_empty());
+}
+
+/// Whether what is wrong with the pull request of an issue is agentd's: unless the issue is closed, or a label says that something else
+/// than its good end became of it. Where people took off the label of that, or have none of its name, the pull request is still there.
+fn is_to_follow(seen: &IssueSnapshot, labels: &LabelsTable) -> bool {
+    let mut others = labels.others(IssueState::Done).chain([labels.trigger.as_str()]);
+    seen.issue.open && (seen.has_label(&labels.done) || !others.any(|other| seen.has_label(other)))
 }
 
 /// How pull requests are looked at.
@@ -377,7 +387,7 @@ impl Daemon {
         }
         let fresh =
             match client.issue_if_changed(&issue.repo, issue.number, looked.issue_tag.as_deref()).await? {
-                Fetched::Fresh(fresh, _) if fresh.issue.open && fresh.has_label(&labels.done) => fresh,
+                Fetched::Fresh(fresh, _) if is_to_follow(&fresh, &labels) => fresh,
                 // Closed, or in a person's hands, as before.
                 Fetched::Unchanged => return Ok(false),
                 Fetched::Fresh(_, etag) => {

@@ -81,8 +81,13 @@ pub(super) struct PullLook {
 /// that agentd writes. Anybody can open one from a branch of that name in a fork, and delete the fork; whoever can push
 /// can take the branch, and only what is marked is followed.
 pub(super) fn issue_of(pull: &Pull) -> Option<u64> {
-    let issue = issue_of_branch(&pull.head).filter(|_| pull.here)?;
+    let issue = issue_of_head(pull)?;
     pull.body.trim_start().starts_with(&marker(&IssueKey::Number(issue))).then_some(issue)
+}
+
+/// The issue of a pull request that is known as agentd's, whatever people made of its text.
+pub(super) fn issue_of_head(pull: &Pull) -> Option<u64> {
+    issue_of_branch(&pull.head).filter(|_| pull.here)
 }
 
 /// The issue of a branch of agentd's.
@@ -94,13 +99,13 @@ fn issue_of_branch(head: &str) -> Option<u64> {
 impl Pulls {
     /// The open ones with their issues.
     pub fn followed(&self) -> impl Iterator<Item = (u64, &Pull)> {
-        self.open.iter().filter_map(|pull| Some((issue_of(pull)?, pull)))
+        self.open.iter().filter_map(|pull| Some((issue_of_head(pull)?, pull)))
     }
 
     /// The pull requests that were looked at and not answered, with their issues.
     pub fn unanswered(&self) -> Vec<(u64, Pull)> {
         let waits = |pull: &&Pull| self.looked.get(&pull.number).is_some_and(|looked| !looked.answered);
-        self.open.iter().filter(waits).filter_map(|pull| Some((issue_of(pull)?, pull.clone()))).collect()
+        self.open.iter().filter(waits).filter_map(|pull| Some((issue_of_head(pull)?, pull.clone()))).collect()
     }
 
     /// A pull request's last look.

@@ -124,6 +124,7 @@ impl CallAnswer {
             }
             ToolError::ForModel { error_type, message } => Self::failed(error_type, message),
             ToolError::Timeout => Self::failed("Timeout", "timeout"),
+            ToolError::NoRoom(_) => Self::failed("NoRoom", "the host has no room; the run cannot go on"),
             ToolError::Fatal(_) => Self::failed("Fatal", "the tool failed and the run cannot go on"),
         }
     }

@@ -176,10 +176,10 @@ impl Execution<'_> {
             let Some((place, ended)) = running.next().await else { return Ok(()) };
             under_way.retain(|other| *other != place);
             match ended? {
-                Some(Err(ToolError::Fatal(technical))) => {
-                    answers[place] = Some(self.fatal(&seats[place], &technical)?);
-                    let message = "A tool failed in a way that the run cannot go on after.";
-                    return Err(Abort::new(StopDetail::Internal, "ToolFatal", message, technical));
+                Some(Err(error @ (ToolError::Fatal(_) | ToolError::NoRoom(_)))) => {
+                    let error = self.redacted(error);
+                    answers[place] = Some(self.fatal(&seats[place], &error)?);
+                    return Err(end_of(&error));
                 }
                 Some(result) => answers[place] = Some(self.finish(&seats[place], result).await?),
                 None => answers[place] = Some(CallAnswer::refused(&CallRefusal::Stopping)),
@@ -187,9 +187,9 @@ impl Execution<'_> {
         }
     }
 
-    fn fatal(&self, seat: &Seat, technical: &str) -> Result<CallAnswer, Abort> {
-        let answer = CallAnswer::error(&ToolError::Fatal(technical.to_owned()));
-        self.account(seat, Costs { error: Some(technical.to_owned()), ..Costs::default() }, answer.text())?;
+    fn fatal(&self, seat: &Seat, error: &ToolError) -> Result<CallAnswer, Abort> {
+        let answer = CallAnswer::error(error);
+        self.account(seat, Costs { error: Some(error.to_string()), ..Costs::default() }, answer.text())?;
         Ok(answer)
     }
 
@@ -381,6 +381,7 @@ impl Execution<'_> {
                 ToolError::ForModel { error_type: clean(&error_type), message: clean(&message) }
             }
             ToolError::Timeout => ToolError::Timeout,
+            ToolError::NoRoom(what) => ToolError::NoRoom(clean(&what)),
             ToolError::Fatal(technical) => ToolError::Fatal(clean(&technical)),
         }
     }
@@ -419,6 +420,22 @@ struct Costs {
     exit_code: Option<i32>,
     bytes_out: u64,
     handle: Option<String>,
+}
+
+/// The end of a session by an error that is not for its model.
+fn end_of(error: &ToolError) -> Abort {
+    let technical = error.to_string();
+    match error {
+        ToolError::NoRoom(what) => {
+            let message =
+                format!("There is no room left on the disk of the worktree; make room there ({what}).");
+            Abort::new(StopDetail::OutputWriteFailed, "OutputWriteFailed", &message, technical)
+        }
+        _ => {
+            let message = "A tool failed in a way that the run cannot go on after.";
+            Abort::new(StopDetail::Internal, "ToolFatal", message, technical)
+        }
+    }
 }
 
 /// Waits in the queue, runs with a timeout, catches a panic.

@@ -144,6 +144,10 @@ pub enum ToolError {
     /// It ran longer than its limit: `(tool failed: timeout)`.
     #[error("timeout")]
     Timeout,
+    /// The host has no room for what the call writes. That says nothing of the work: the run ends, and is gone on with when there
+    /// is room.
+    #[error("{0}")]
+    NoRoom(String),
     /// The run cannot go on.
     #[error("{0}")]
     Fatal(String),

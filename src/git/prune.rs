@@ -19,7 +19,8 @@ pub struct PrunePlan {
     pub root: AbsPath,
     /// Commits of origin branches. What is in their history is merged.
     pub merged_into: Vec<CommitId>,
-    /// Heads of pull requests that GitHub says are merged. Squashed ones are in no history.
+    /// Heads of pull requests that GitHub says are merged. What is in their history is merged as well. Squashed ones are in no
+    /// other history.
     pub merged_heads: Vec<CommitId>,
     /// The names of worktrees that may be removed if they are merged and clean. Nobody starts to work in them
     /// meanwhile.
@@ -183,9 +184,9 @@ impl Checkout {
             };
             return kept(format!("{} has uncommitted changes{more}", first.path));
         }
-        let mut merged = plan.merged_heads.contains(&head);
-        for base in &plan.merged_into {
-            merged = merged || self.is_ancestor(&head, base).await?;
+        let mut merged = false;
+        for into in plan.merged_heads.iter().chain(&plan.merged_into) {
+            merged = merged || self.is_ancestor(&head, into).await?;
         }
         if !merged {
             return kept(format!("its commit {} is not merged", head.short()));

@@ -239,6 +239,16 @@ impl Checkout {
         Ok(commit)
     }
 
+    /// Brings the commits of a pull request as GitHub keeps them, also where its branch is gone. No ref changes.
+    pub async fn fetch_pull(&self, remote: &Remote, number: u64) -> Result<(), GitError> {
+        let mut args: Vec<String> = FETCH.map(str::to_owned).to_vec();
+        if self.is_blobless().await? {
+            args.insert(1, WITHOUT_CONTENTS.to_owned());
+        }
+        args.extend([remote.target(), format!("refs/pull/{number}/head")]);
+        self.fetch_call(remote, args).await?.done().await
+    }
+
     /// A call that brings objects.
     pub(super) async fn fetch_call(&self, remote: &Remote, args: Vec<String>) -> Result<Call, GitError> {
         let call = self.remote_call(remote, args).await?;

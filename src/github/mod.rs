@@ -28,6 +28,7 @@ mod people;
 mod permissions;
 mod projects;
 mod pull_state;
+mod pull_words;
 mod pulls;
 mod repositories;
 mod remark_wire;

@@ -9,14 +9,13 @@ use super::client::Client;
 use super::comments::same_text;
 use super::error::{Error, ErrorKind};
 use super::graphql::Query;
+use super::pull_words::{self, SetLast};
 use super::request::Ask;
 use super::rest_wire::{PullWire, SideWire};
 use crate::domain::name::{BranchName, CommitId, RepoName};
 use crate::domain::percent::percent_encoded;
 
 const NEEDS: &str = "pull requests: write";
-/// How the comment begins that says what agentd made of a pull request last.
-const SET: &str = "<!-- agentd:set ";
 /// Pages of a hundred open pull requests that are listed at most.
 const MOST_PAGES: usize = 20;
 
@@ -200,16 +199,20 @@ impl Client {
         Ok(changed)
     }
 
-    /// The heads of the branch's merged pull requests, however they were merged. Squashed ones are in no history.
-    pub async fn merged_heads(&self, repo: &RepoName, head: &BranchName) -> Result<Vec<CommitId>, Error> {
+    /// The branch's merged pull requests with their heads, however they were merged. Squashed ones are in no history.
+    pub async fn merged_heads(
+        &self,
+        repo: &RepoName,
+        head: &BranchName,
+    ) -> Result<Vec<(u64, CommitId)>, Error> {
         let closed = self.pulls_of(repo, head, "closed").await?;
         let merged = closed.into_iter().filter(|pull| pull.merged);
-        Ok(merged.filter_map(|pull| CommitId::parse(&pull.head_sha).ok()).collect())
+        Ok(merged.filter_map(|pull| Some((pull.number, CommitId::parse(&pull.head_sha).ok()?))).collect())
     }
 
-    /// Finds or makes the pull request of `spec.head`, and updates title, body, base and draft. One that is merged
-    /// stays as it is. `NoCommits` = the base has all commits without a pull request. In a repository without drafts it
-    /// is ready instead.
+    /// Finds or makes the pull request of `spec.head`, and updates title, body, base and draft where people have not changed
+    /// them. One that is merged stays as it is. `NoCommits` = the base has all commits without a pull request. In a
+    /// repository without drafts it is ready instead.
     pub async fn ensure_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Ensured), Error> {
         let (title, body) = (self.public(&spec.title), self.public(&spec.body));
         let spec = &PullSpec { title, body, ..spec.clone() };
@@ -245,11 +248,12 @@ impl Client {
 
     async fn open_pull(&self, repo: &RepoName, spec: &PullSpec, draft: bool) -> Result<Pull, Error> {
         let doing = format!("opening a pull request from {} to {} in {repo}", spec.head, spec.base);
+        let words = pull_words::of_new(spec, draft);
         let body = json!({
-            "title": spec.title,
+            "title": words.title,
             "head": spec.head.as_str(),
             "base": spec.base.as_str(),
-            "body": with_set(&spec.body, draft, spec.base.as_str()),
+            "body": words.body,
             "draft": draft,
         });
         let reply =
@@ -276,13 +280,16 @@ impl Client {
         let (draft, wants_draft) = (draft || drafted, draft && !drafted);
         let base = if moved { current.base.as_str() } else { spec.base.as_str() };
         // Where a person moved it, what agentd had set is remembered.
-        let spec = &PullSpec { body: with_set(&spec.body, wants_draft, spec.base.as_str()), ..spec.clone() };
-        let mut body = Map::new();
-        if current.title != spec.title {
-            body.insert("title".to_owned(), json!(spec.title));
+        let words = pull_words::of_known(&current, spec, wants_draft);
+        if words.is_peoples {
+            tracing::info!(%repo, pull = current.number, "people changed agentd's words on it: they stay as they are");
         }
-        if !same_text(&current.body, &spec.body) {
-            body.insert("body".to_owned(), json!(spec.body));
+        let mut body = Map::new();
+        if current.title != words.title {
+            body.insert("title".to_owned(), json!(words.title));
+        }
+        if !same_text(&current.body, &words.body) {
+            body.insert("body".to_owned(), json!(words.body));
         }
         if current.base != base {
             body.insert("base".to_owned(), json!(base));
@@ -319,25 +326,6 @@ impl Client {
             Err(error) => Err(error),
         }
     }
-}
-
-/// What agentd made of a pull request last, as a comment in its body says that nobody sees.
-struct SetLast {
-    draft: bool,
-    base: String,
-}
-
-impl SetLast {
-    fn of(body: &str) -> Option<Self> {
-        let said = body.rsplit_once(SET)?.1.split_once(" -->")?.0;
-        let (draft, base) = said.split_once(' ')?;
-        Some(Self { draft: draft == "draft", base: base.to_owned() })
-    }
-}
-
-fn with_set(body: &str, draft: bool, base: &str) -> String {
-    let word = if draft { "draft" } else { "ready" };
-    format!("{}\n\n{SET}{word} {base} -->", body.trim_end())
 }
 
 impl Pull {

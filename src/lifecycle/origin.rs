@@ -208,8 +208,12 @@ async fn is_merged(
     if context.checkout.is_ancestor(&head, origin).await? {
         return Ok(true);
     }
-    let Some(github) = &context.github else { return Ok(false) };
-    Ok(github.merged_heads(&context.repo, branch).await?.contains(&head))
+    for merged in context.merged_heads(branch, !plan.request.dry_run).await? {
+        if context.checkout.is_ancestor(&head, &merged).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A link's text and which one it is.

@@ -15,6 +15,7 @@ use crate::domain::money::Money;
 use crate::domain::name::CommitId;
 use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
 use crate::domain::policy::{FALLBACK_PUBLIC_REASON, ProposalKind};
+use crate::domain::report::{ClaimKind, ProposedStatus};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::untrusted::visible;
@@ -224,7 +225,14 @@ fn usual_headline(run: &RunOutput, facts: &RunFacts) -> (&'static str, String) {
     let message = run.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
     match run.stop_reason {
         StopReason::ObjectiveAchieved if change.is_empty() => {
-            ("Done, without a change.", "The agent reports that nothing needs to be changed.".to_owned())
+            let is_claimed = run.claims.iter().any(|claim| {
+                claim.kind == ClaimKind::ChangeMade && claim.proposed_status != ProposedStatus::Retracted
+            });
+            let sentence = match is_claimed {
+                true => "The agent reports a change, but there is none.",
+                false => "The agent reports that it is done; no file was changed.",
+            };
+            ("Done, without a change.", sentence.to_owned())
         }
         StopReason::ObjectiveAchieved => ("Done.", format!("{}.", change_line(change))),
         StopReason::BudgetExceeded => ("Stopped at a limit.", message),

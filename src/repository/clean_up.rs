@@ -118,15 +118,14 @@ async fn origins(context: &RepositoryContext, of: &[&KnownWorktree]) -> Vec<crat
     commits
 }
 
-/// Heads of merged pull requests, if there is a tracker. Squashed ones are in no history.
+/// Heads of merged pull requests, if there is a tracker.
 async fn merged_heads(
     context: &RepositoryContext,
     of: &[&KnownWorktree],
 ) -> Vec<crate::domain::name::CommitId> {
-    let Some(github) = &context.github else { return Vec::new() };
     let mut commits = Vec::new();
     for branch in of.iter().filter_map(|one| Some(one.mapping.as_ref()?.branch.clone())) {
-        match github.merged_heads(&context.repo, &branch).await {
+        match context.merged_heads(&branch, true).await {
             Ok(heads) => commits.extend(heads),
             Err(error) => {
                 tracing::warn!(%branch, %error, "whether its pull request was merged cannot be told");

@@ -236,6 +236,26 @@ impl RepositoryContext {
         }
     }
 
+    /// The heads of a branch's merged pull requests. What is in the history of one is merged, though it is in no other history where
+    /// it was squashed. People may have committed more than this checkout has: with `bring` that is fetched.
+    pub async fn merged_heads(&self, branch: &BranchName, bring: bool) -> Result<Vec<CommitId>, Refusal> {
+        let Some(github) = &self.github else { return Ok(Vec::new()) };
+        let merged = github.merged_heads(&self.repo, branch).await?;
+        let remote = if bring { self.authorised_remote().await? } else { None };
+        if let Some(remote) = remote {
+            for (number, head) in &merged {
+                if self.checkout.has_commit(head).await? {
+                    continue;
+                }
+                // Then nothing here is known to be in it.
+                if let Err(error) = self.checkout.fetch_pull(&remote, *number).await {
+                    tracing::info!(%branch, number, %error, "the commits of a merged pull request cannot be fetched");
+                }
+            }
+        }
+        Ok(merged.into_iter().map(|(_, head)| head).collect())
+    }
+
     /// Author and committer of agentd's commits (D13).
     pub async fn identity(&self) -> Result<Identity, GitError> {
         let own = self.checkout.identity().await?.unwrap_or_else(Identity::agentd);

@@ -268,6 +268,12 @@ pub fn merge(
     Ok(id.to_string())
 }
 
+/// Points a ref at a commit.
+pub fn keep(git_dir: &Path, full: &str, id: &str) -> Result<(), git2::Error> {
+    let repository = Repository::open_bare(git_dir)?;
+    repository.reference(full, Oid::from_str(id)?, true, "kept").map(drop)
+}
+
 /// Whether two commits cannot be merged without a person.
 pub fn conflict(git_dir: &Path, base: &str, head: &str) -> Option<bool> {
     let repository = Repository::open_bare(git_dir).ok()?;

@@ -448,6 +448,11 @@ pub fn measure(path: &Path) -> Removed {
     sum
 }
 
+/// Whether something could not be written because a disk, or what its user may have of it, is full.
+pub fn is_for_want_of_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// How many bytes this user may still write on the file system of `path`. `None` if that is not known.
 #[cfg(unix)]
 pub fn disk_free(path: &Path) -> Option<u64> {

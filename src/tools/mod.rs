@@ -23,6 +23,7 @@ use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::sys::clock::Clock;
+use crate::sys::files;
 use crate::sys::sandbox::ProcessSandbox;
 use crate::sys::worktree_path::{PathError, WorktreePath, WorktreeRoot};
 
@@ -127,6 +128,9 @@ fn path_error(error: PathError) -> ToolError {
                 message: format!("{error}; list_files shows what is there"),
             }
         }
+        (PathError::Io { source, .. }, _) if files::is_for_want_of_room(source) => {
+            ToolError::NoRoom(error.to_string())
+        }
         _ => ToolError::for_model(error.to_string()),
     }
 }
@@ -144,7 +148,6 @@ mod world_for_tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sys::files;
     use crate::sys::paths::AbsPath;
 
     pub(super) struct World {
@@ -240,6 +243,18 @@ mod tests {
             }
         }
         assert_eq!(std::fs::read(place.dir.path().join("secret")).unwrap(), b"the secret\n");
+    }
+
+    #[test]
+    fn a_full_disk_or_quota_is_no_answer_for_the_model() {
+        for (kind, is_no_room) in [
+            (std::io::ErrorKind::StorageFull, true),
+            (std::io::ErrorKind::QuotaExceeded, true),
+            (std::io::ErrorKind::FileTooLarge, false),
+        ] {
+            let error = path_error(PathError::Io { named: "a.txt".into(), source: kind.into() });
+            assert_eq!(matches!(error, ToolError::NoRoom(_)), is_no_room, "{error:?}");
+        }
     }
 
     #[test]

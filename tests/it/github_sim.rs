@@ -140,6 +140,79 @@ async fn a_pull_request_is_opened_once_as_a_draft_made_ready_and_given_another_b
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
 }
 
+/// A pull request of agentd's, and what a person then makes of its words.
+async fn worded(sim: &Simulator, client: &Client, person: impl Fn(&str) -> (String, String)) -> PullSpec {
+    let spec = PullSpec {
+        head: BranchName::parse("feature/issue-1").unwrap(),
+        commit: head_of(sim, "feature/issue-1"),
+        base: BranchName::parse("main").unwrap(),
+        title: "One".into(),
+        body: "<!-- agentd:issue-1 -->\nThe first words.\n\nCloses #1".into(),
+        draft: false,
+    };
+    let (pull, _) = client.ensure_pull(&repo(), &spec).await.unwrap();
+    let (title, body) = person(&pull.body);
+    assert!(sim.edit_text("octo/greeter", pull.number, "dev", Some(&title), Some(&body)));
+    PullSpec { title: "One, done".into(), body: spec.body.replace("first", "second"), ..spec }
+}
+
+#[tokio::test]
+async fn a_persons_title_and_text_of_a_pull_request_stay_and_agentds_own_words_are_brought_up_to_date() {
+    let crlf = |text: &str| text.replace('\n', "\r\n");
+    type Edit = fn(&str) -> String;
+    // What a person makes of the body, whether agentd's first words stay, and whether its second ones are there.
+    let cases: [(&str, Edit, bool, bool); 7] = [
+        ("behind it", |body| format!("{body}\n- [x] written by Dev\n"), false, true),
+        ("before it", |body| format!("- [x] written by Dev\n\n{body}"), false, true),
+        (
+            "within, around it",
+            |body| body.replace("\n\n<!-- agentd:set", "\n\n- [x] written by Dev\n<!-- agentd:set"),
+            false,
+            true,
+        ),
+        ("in its words", |body| body.replace("words.", "words. - [x] written by Dev"), true, false),
+        (
+            "in place of its words",
+            |body| format!("- [x] written by Dev{}", &body[body.find("\n\n<!-- agentd:set").unwrap()..]),
+            false,
+            false,
+        ),
+        ("in place of everything", |_| "- [x] written by Dev".to_owned(), false, true),
+        ("nowhere", str::to_owned, false, true),
+    ];
+    for (case, edit, first, second) in cases {
+        let sim = world("").await;
+        let client = client(&sim);
+        let spec = worded(&sim, &client, |body| ("feat: one (#1)".into(), crlf(&edit(body)))).await;
+        let (pull, _) = client.ensure_pull(&repo(), &spec).await.unwrap();
+        let (again, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
+        assert_eq!((change, &again.body), (Ensured::Unchanged, &pull.body), "{case}");
+        assert_eq!(pull.title, "feat: one (#1)", "{case}");
+        let of = |text: &str| pull.body.matches(text).count();
+        assert_eq!(of("- [x] written by Dev"), usize::from(case != "nowhere"), "{case}: {}", pull.body);
+        let words = [of("The first words."), of("The second words."), of("<!-- agentd:set ")];
+        assert_eq!(words, [first.into(), second.into(), 1], "{case}: {}", pull.body);
+        // The title that agentd would give it is agentd's again.
+        sim.edit_text("octo/greeter", pull.number, "dev", Some(&spec.title), None);
+        let spec = PullSpec { title: "One, at last".into(), ..spec };
+        let (pull, _) = client.ensure_pull(&repo(), &spec).await.unwrap();
+        assert_eq!(pull.title, "One, at last", "{case}");
+        assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    }
+}
+
+#[tokio::test]
+async fn words_of_agentds_make_room_for_a_persons_on_a_pull_request() {
+    let sim = world("").await;
+    let client = client(&sim);
+    let mine = "word ".repeat(12_000);
+    let mut spec = worded(&sim, &client, |body| ("One".into(), format!("{body}\n{mine}"))).await;
+    spec.body = format!("<!-- agentd:issue-1 -->\n{}", "own\n".repeat(10_000));
+    let (pull, _) = client.ensure_pull(&repo(), &spec).await.unwrap();
+    assert!(pull.body.contains(mine.trim_end()) && pull.body.contains("own\nown\n"));
+    assert!(pull.body.chars().count() <= 65_536, "{}", pull.body.chars().count());
+}
+
 #[tokio::test]
 async fn a_comment_is_there_once_although_its_answer_was_lost() {
     for kind in ["lost_reply", "drop", "truncate"] {

@@ -344,6 +344,9 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
     }
     budget_extension::ask(run).await;
     issue_budget::tell(run).await;
+    if is_a_daemons_to_say(run, stop) {
+        return Ok(());
+    }
     run.journal.plan_effect(Effect::Labels).await?;
     match end_labels(github, run, number, stop).await {
         Ok(set) => run.journal.effect_done(Effect::Labels, set)?,
@@ -397,6 +400,12 @@ pub async fn running_label(run: &Run<'_>) {
         run.note_locked(&error);
         tracing::warn!(%error, "the label of a running issue could not be set");
     }
+}
+
+/// Whether the daemon that began the run writes its labels: of one that could not write its files it alone knows whether there is no
+/// room. Then it waits for some, and the run is gone on with.
+fn is_a_daemons_to_say(run: &Run<'_>, stop: &Stop) -> bool {
+    stop.detail == StopDetail::OutputWriteFailed && run.plan.request.source != ObjectiveSource::Cli
 }
 
 /// One of done, failed, attention, no-evidence; trigger first, then queued and running go (D6). A trigger that was put on again while

@@ -258,6 +258,9 @@ pub fn merge_now(
     let message = format!("Merge pull request #{number} from {}/{}", found.owner, pull.head);
     let sha = bare::merge(&found.git_dir, (&pull.base, &pull.head), squash, &message, at.timestamp())
         .map_err(|_| Reply::error(405, "Pull Request is not mergeable"))?;
+    // GitHub keeps it for each pull request, also where the branch goes.
+    bare::keep(&found.git_dir, &format!("refs/pull/{number}/head"), &pull.head_sha)
+        .map_err(|error| Reply::error(500, &error.to_string()))?;
     let closes = if pull.base == found.default_branch { closing(issue.body.as_deref()) } else { Vec::new() };
     if let Some(pull) = world.repositories[repo].issues.get_mut(&number).and_then(|issue| issue.pull.as_mut())
     {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use agentd::domain::name::CommitId;
 use agentd::git::{CommitMessage, Identity, PruneOutcome, PrunePlan};
 use agentd::sys::files;
 
@@ -34,7 +35,13 @@ async fn g10_only_merged_clean_and_idle_worktrees_go() {
     ground.write(".worktrees/mine/x", "not a worktree\n");
     ground.write(".worktrees/issue-2/build.log", "ignored\n");
     let mut plan = plan(&ground).await;
-    plan.merged_heads = vec![ground.head("feature/issue-4").await];
+    // A person's commit came after what is in the worktree. That of another work has nothing of it.
+    let more = ["commit-tree", "-p", "feature/issue-4", "-m", "more", "feature/issue-4^{tree}"];
+    let merged = ground.git(&more).await;
+    let other = ground
+        .git(&["commit-tree", "-p", "feature/issue-3~1", "-m", "other", "feature/issue-3^{tree}"])
+        .await;
+    plan.merged_heads = [merged, other].map(|id| CommitId::parse(id.trim()).unwrap()).to_vec();
     plan.held = BTreeMap::from([("issue-1".to_owned(), "agent-issue-1-T is running".to_owned())]);
     plan.dry_run = true;
     let checkout = ground.checkout().await;

@@ -336,3 +336,42 @@ async fn i29_a_conflict_that_the_run_leaves_in_the_files_is_never_pushed() {
     assert!(report.contains("conflict markers are still in lib/cart.sh"), "{report}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_wrote_on_the_pull_request_is_there_after_a_follow_up_run() {
+    let (world, daemon, number) = delivered(2, "").await;
+    let pull = || world.sim.pulls("demo/shop").remove(0);
+    let mine = "- [x] release notes written by Ada";
+    // Above everything that agentd wrote, and the pull request is followed all the same.
+    let body = format!("{mine}\n\n{}", pull().body.unwrap());
+    assert!(world.sim.edit_text("demo/shop", number, "ada", Some("fix(cart): name it (#7)"), Some(&body)));
+    let before = asked(&world);
+    check(&world, "run", "lint", "failure", "cart.sh:14: trailing space");
+    until("a follow-up run", || asked(&world) > before).await;
+    until("done again", || world.labels() == ["agentd:done"]).await;
+    looked_at_again(&world, 1).await;
+    let (pull, body) = (pull(), pull().body.unwrap());
+    assert_eq!(pull.title, "fix(cart): name it (#7)");
+    assert!(body.starts_with(mine) && body.matches(mine).count() == 1, "{body}");
+    assert_eq!(body.matches("Closes #7").count(), 1, "{body}");
+    let run = super::solo::newest(&world).file_name().unwrap().to_string_lossy().into_owned();
+    assert!(body.contains(&run), "it tells of the follow-up run: {body}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i28_a_failed_check_is_followed_without_the_label_of_the_end_but_not_with_that_of_another() {
+    let (world, daemon, _) = delivered(2, "").await;
+    world.sim.remove_label("demo/shop", 7, "agentd:done", "ada");
+    world.sim.add_label("demo/shop", 7, "agentd:attention", "ada");
+    let before = asked(&world);
+    check(&world, "run", "lint", "failure", "cart.sh:14: trailing space");
+    looked_at_again(&world, 3).await;
+    assert_eq!(asked(&world), before, "it is in a person's hands");
+    world.sim.remove_label("demo/shop", 7, "agentd:attention", "ada");
+    until("a follow-up run", || asked(&world) > before).await;
+    until("done again", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    world.finish().await;
+}

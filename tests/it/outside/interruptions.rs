@@ -382,6 +382,83 @@ async fn a_full_disk_under_the_state_directory_is_said_and_loses_nothing() {
     world.finish().await;
 }
 
+/// Takes all room that is left where `filler` is.
+fn fill(filler: &Path) {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create(filler).unwrap();
+    for piece in [1 << 20, 1 << 12, 1] {
+        while file.write_all(&vec![b'x'; piece]).is_ok() {}
+    }
+}
+
+/// A run whose first call is answered by the model only when the disk of its worktree is full.
+async fn writes_on_a_small_disk(kib: usize) -> Option<(World, SmallDisk, PathBuf)> {
+    let write = || calls(&[("write_file", json!({ "path": "lib/new.sh", "content": "x\n".repeat(50_000) }))]);
+    let world = solo(vec![write(), write(), reports("Made.", json!([]))], None, "").await;
+    let place = world.shop().join(".worktrees");
+    std::fs::create_dir_all(&place).unwrap();
+    let Some(disk) = SmallDisk::at(&place, kib) else {
+        world.sim.shutdown().await;
+        return None;
+    };
+    world.sim.inject(&delayed_once()).unwrap();
+    Some((world, disk, place.join("filler")))
+}
+
+fn delayed_once() -> agentd::sim::FaultFile {
+    let fault = json!({ "path": "/model/**", "kind": "delay", "delay_ms": 4000, "times": 1 });
+    serde_json::from_value(fault).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_under_the_worktree_is_no_answer_for_the_model_and_the_run_is_gone_on_with_later() {
+    let Some((world, _disk, filler)) = writes_on_a_small_disk(1024).await else { return };
+    let fills = async {
+        super::daemons::until("it works", || !world.sim.model_requests().is_empty()).await;
+        fill(&filler);
+    };
+    let run = world.json(&["run", "--issue", "7", "--agent", "solo"]);
+    let ((code, output), ()) = futures::future::join(run, fills).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("output_write_failed")), "{output:#}");
+    assert!(output["error"]["message"].as_str().unwrap().contains("the disk of the worktree"), "{output:#}");
+    assert_eq!(world.sim.model_requests().len(), 1, "no model is asked about it");
+    assert_eq!(world.labels(), ["agentd:failed"], "nobody goes on with it by itself");
+    std::fs::remove_file(&filler).unwrap();
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(0), Some("completed")), "{output:#}");
+    assert!(world.shop().join(".worktrees/issue-7/lib/new.sh").exists());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemons_run_whose_worktree_has_no_room_waits_for_it_and_its_labels_stay() {
+    // Starts want 256 MiB.
+    let Some((world, _disk, filler)) = writes_on_a_small_disk(300 * 1024).await else { return };
+    world.configure(&["agent = \"solo\""]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = super::daemons::Running::start(&world, &[]);
+    super::daemons::until("it works", || !world.sim.model_requests().is_empty()).await;
+    fill(&filler);
+    let waits = || {
+        let status = std::fs::read_to_string(world.dir.path().join("state/daemon/status.json"));
+        status.is_ok_and(|status| status.contains("\"disk_full\""))
+    };
+    super::daemons::until_or("it waits for room", waits, || format!("{:?}", world.labels())).await;
+    assert!(world.labels().contains(&"agentd".to_owned()), "{:?}", world.labels());
+    assert!(!world.labels().contains(&"agentd:failed".to_owned()), "{:?}", world.labels());
+    assert_eq!(world.sim.model_requests().len(), 1, "no model is asked about it");
+    std::fs::remove_file(&filler).unwrap();
+    super::daemons::until_or(
+        "done",
+        || world.labels() == ["agentd:done"],
+        || format!("{:?}", world.labels()),
+    )
+    .await;
+    assert_eq!(world.sim.pulls("demo/shop").len(), 1);
+    daemon.stop().await;
+    world.finish().await;
+}
+
 #[test]
 fn a_099_a_line_that_a_full_disk_cuts_is_taken_back_and_what_comes_later_follows_the_last_whole_one() {
     let place = tempfile::tempdir().unwrap();

@@ -133,6 +133,34 @@ async fn an_issue_whose_work_is_merged_starts_again_from_what_its_origin_is_now(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn work_that_was_merged_together_with_a_persons_commit_is_merged_and_what_came_after_it_is_not() {
+    let world = World::new(2).await;
+    assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
+    let files = json!({ "docs/cart.md": "By Ada.\n" });
+    let more = json!({ "branch": "feature/issue-7", "message": "Tidied up", "files": files });
+    world.sim.admin("POST", &format!("repos/{REPO}/commits"), &more).unwrap();
+    merged(&world, "squash").await;
+    let prune = async || world.json(&["worktrees", "prune", "--dry-run"]).await.1;
+    let place = world.shop().join(".worktrees/issue-7");
+    let ours = world.git(&place, &["rev-parse", "HEAD"]).await;
+    world
+        .git(&place, &["-c", "user.name=A", "-c", "user.email=a@x", "commit", "-qm", "More", "--allow-empty"])
+        .await;
+    let kept = prune().await;
+    assert!(kept["kept"][0]["reason"].as_str().is_some_and(|why| why.contains("is not merged")), "{kept:#}");
+    world.git(&place, &["reset", "-q", "--hard", ours.trim()]).await;
+    let gone = prune().await;
+    assert_eq!(gone["removed"][0]["name"], "issue-7", "{gone:#}");
+    let develop = agentd::sim::bare::head(&world.sim.git_dir(REPO).unwrap(), "develop").unwrap();
+    let (code, second) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{second:#}");
+    assert_eq!(second["mapping"]["origin"]["commit"], develop);
+    assert!(second["warnings"].to_string().contains("starts from develop as it is now"), "{second:#}");
+    assert!(place.join("docs/cart.md").exists(), "what was merged is there");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_issue_whose_work_is_not_merged_keeps_the_commit_that_it_started_from() {
     let world = World::new(2).await;
     let (_, first) = world.json(&["run", "--issue", "7"]).await;

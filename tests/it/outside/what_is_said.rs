@@ -225,3 +225,19 @@ async fn a_result_that_cannot_be_read_is_folded_again_from_the_journal() {
     }
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_without_a_change_says_nothing_that_its_agent_did_not_say() {
+    let claim = json!({ "statement": "README.md says more", "kind": "change_made", "status": "unverified" });
+    for (claims, says) in [
+        (json!([claim]), "The agent reports a change, but there is none."),
+        (json!([]), "The agent reports that it is done; no file was changed."),
+    ] {
+        let world = solo(vec![reports("Looked.", claims)], None, "").await;
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        let told = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+        assert!(told.contains(says), "{told}");
+        world.finish().await;
+    }
+}
