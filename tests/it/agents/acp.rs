@@ -58,7 +58,8 @@ async fn run(world: &World, mode: &str, caged: bool) -> (Option<i32>, Value) {
     let agent = script(world, "agent.sh", &AGENT.replace("FIXED", FIX).replace("LOADS", "false"));
     let outside = world.dir.path().join("outside.txt");
     // On a busy machine everything else may be silent for two seconds.
-    let stall_limit = if ["never-speaks", "never-ends", "ignores-signals"].contains(&mode) { "2s" } else { "60s" };
+    let stall_limit =
+        if ["never-speaks", "never-ends", "ignores-signals"].contains(&mode) { "2s" } else { "60s" };
     let program = json!({
         "argv": [agent, mode, outside], "stallLimit": stall_limit, "environment": ["MODEL_KEY"],
         "sandbox": if caged { "auto" } else { "off" },

@@ -122,9 +122,8 @@ async fn d37_a_second_signal_while_a_run_publishes_leaves_its_work_for_the_next_
     world.sim.inject(&serde_json::from_value(silent).unwrap()).unwrap();
     labelled(&world);
     let daemon = Running::start(&world, &[]);
-    let publishes = || {
-        world.sim.requests().iter().any(|one| one.method == "POST" && one.target.ends_with("/pulls"))
-    };
+    let publishes =
+        || world.sim.requests().iter().any(|one| one.method == "POST" && one.target.ends_with("/pulls"));
     until_or("it publishes", publishes, || format!("{:?}", world.labels())).await;
     daemon.signal("-INT");
     let told = text(&daemon.stop().await.stderr);
