@@ -241,7 +241,7 @@ async fn after_a_start_many_repositories_are_looked_at_in_turns_and_first_where_
     };
     let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
     // Everything else is of one second.
-    let later = (Utc::now() + chrono::TimeDelta::seconds(5)).to_rfc3339();
+    let later = (Clock::system().now() + chrono::TimeDelta::seconds(5)).to_rfc3339();
     let labelled = json!({ "actor": "ada", "at": later });
     yard.sim.admin("PUT", "repos/octo/many-40/issues/1/labels/agentd", &labelled).unwrap();
     let mut daemon = of_many(&yard, &names, Duration::from_secs(600));
