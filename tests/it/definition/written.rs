@@ -11,7 +11,7 @@ fn a_new_agent_loads_without_a_diagnostic_and_never_overwrites() {
     use agentd::definition::scaffold::{ScaffoldError, new_agent};
     let project = tempfile::tempdir().unwrap();
     let files = new_agent(project.path(), "helper-2").unwrap();
-    assert_eq!(files.len(), 10);
+    assert_eq!(files.len(), 11);
     let folder = project.path().join(".agent/helper-2");
     for name in ["agent.json", "steps_registry.json"] {
         let text = std::fs::read_to_string(folder.join(name)).unwrap();
