@@ -112,8 +112,10 @@ impl Watch {
             }
         }
         for (issue, pull) in &own {
+            // Who puts the label on while it goes elsewhere wants it there.
+            let is_asked_for = self.candidate(*issue).is_some();
             let memory = self.state.issues.entry(*issue).or_default();
-            if memory.pull != Some(pull.number) || memory.base.is_none() {
+            if memory.pull != Some(pull.number) || memory.base.is_none() || is_asked_for {
                 memory.base = Some(pull.base.clone());
             }
             memory.pull = Some(pull.number);

@@ -115,14 +115,19 @@ impl Daemon {
         let (busy, nobody) = (self.busy(), BTreeMap::new());
         let (state, table) = (&self.deps.state, &self.deps.conversation);
         let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
-            if std::mem::take(&mut watch.hinted) {
+            let hinted = std::mem::take(&mut watch.hinted);
+            if hinted {
                 watch.looked_at = Some(Instant::now());
                 watch.pulls.ring();
+                // Something came from it: it is worth a try.
+                watch.health.end_pause();
             }
             if !few && !watch.activity.is_known() {
                 watch.activity.begin(&client, &watch.watched.name).await;
             }
-            watch.poll(&client, &trigger, interval, now).await;
+            let fresh = watch.poll(&client, &trigger, interval, now).await;
+            // What was delivered is not seen before a look succeeds.
+            watch.hinted |= hinted && !fresh;
             watch.read_pulls(&client).await;
             let inboxes = Inboxes::new(state, &watch.watched.name);
             let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);

@@ -108,6 +108,11 @@ pub(super) struct Health {
 }
 
 impl Health {
+    /// The next poll waits no longer.
+    pub fn end_pause(&mut self) {
+        self.paused = None;
+    }
+
     /// Whether so many polls in a row have failed.
     pub fn has_failed(&self, times: u32) -> bool {
         self.failures >= times

@@ -290,7 +290,7 @@ fn as_it_is(remark: &Remark, present: &Present) -> Remark {
 pub(super) fn base_changed(pull: &Pull, base: &str) -> String {
     format!(
         "The pull request {} goes to `{}` now, and was made for `{base}`. No further run starts on it by itself. Change the \
-         base branch back, or put the label on again for a run that starts from the configured origin branch.",
-        pull.url, pull.base
+         base branch back, or put the label on again for one more run on this branch: then `{}` counts.",
+        pull.url, pull.base, pull.base
     )
 }

@@ -151,8 +151,8 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
 pub fn write_private_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
     let failed = |source| FileError::new("write", path, source);
     let folder = path.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-    let mut temporary = tempfile::Builder::new().prefix(".agentd-").tempfile_in(folder).map_err(failed)?;
-    temporary.write_all(content).map_err(failed)?;
+    let mut temporary = temporary_in(folder).map_err(failed)?;
+    temporary.as_file_mut().write_all(content).map_err(failed)?;
     sync_file(temporary.as_file()).map_err(failed)?;
     match temporary.persist_noclobber(path) {
         Ok(_) => sync_dir(folder).map(|()| true).map_err(failed),
@@ -199,12 +199,18 @@ pub fn sync(written: &[PathBuf], known: &mut BTreeSet<PathBuf>) -> Result<(), Fi
     Ok(())
 }
 
+/// A file without a name of its own in its errors: that is a new one each time, and the same trouble is to have the same words.
+fn temporary_in(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let made = tempfile::Builder::new().prefix(".agentd-").tempfile_in(folder);
+    made.map_err(|error| error.kind().into())
+}
+
 fn write_atomic(path: &Path, content: &[u8], mode: Option<u32>) -> Result<(), FileError> {
     let failed = |source| FileError::new("write", path, source);
     let folder = path.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
     // The temporary file is made with mode 0600 and removed when anything fails before the rename.
-    let mut temporary = tempfile::Builder::new().prefix(".agentd-").tempfile_in(folder).map_err(failed)?;
-    temporary.write_all(content).map_err(failed)?;
+    let mut temporary = temporary_in(folder).map_err(failed)?;
+    temporary.as_file_mut().write_all(content).map_err(failed)?;
     set_mode(temporary.as_file(), mode).map_err(failed)?;
     sync_file(temporary.as_file()).map_err(failed)?;
     temporary.persist(path).map_err(|error| failed(error.error))?;

@@ -215,6 +215,12 @@ pub fn export(context: &Context, dir: &Path, leases: bool) -> Result<u8, Command
     told.seals = moving::gather_seals(&store, &to, &seals).map_err(|error| failed(&error))?;
     keep_key(context, &place)?;
     told.cells = moving::into_files(&store, &to, &spelled).map_err(|error| failed(&error))?;
+    for place in &told.cells.conflicts {
+        told.problems.push(format!(
+            "{place}: something else is there already, and a daemon there would do again what was asked for in the cluster; \
+             export into a new folder"
+        ));
+    }
     if leases {
         put_leases(context, (&config, &store), &to, &mut told)?;
     }

@@ -1,9 +1,10 @@
 //! Moving house: from a state directory into a cluster's store, and out of it into a state directory.
 //!
-//! What is there already stays as it is, and is only gone on with where it is the same: so what is cut off and repeated comes to
-//! the same end. Nothing is taken away from where it was.
+//! What is there already stays as it is, and is only gone on with where it is the same, or as it was when both sides were the same: so
+//! what is cut off and repeated comes to the same end. Nothing is taken away from where it was.
 
 mod cells;
+mod common_format;
 mod seals;
 
 use std::path::Path;

@@ -234,6 +234,45 @@ async fn h_48_an_import_that_is_cut_off_and_repeated_ends_as_if_it_was_not_and_a
     world.finish().await;
 }
 
+/// Otherwise a daemon that goes on there would do again what it does not remember.
+#[tokio::test(flavor = "multi_thread")]
+async fn h_48_what_was_heard_since_goes_along_in_both_directions_and_nothing_of_either_side_is_lost() {
+    if !is_there("h_48_since") {
+        return;
+    }
+    let world = World::new(0).await;
+    let state = world.dir.path().join("state");
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    clustered(&world, &server.url());
+    let inbox = Cell::Inbox { repo: RepoName::parse("demo/shop").unwrap(), number: 7 };
+    let files = StateDir::new(state.clone());
+    let in_files = || files.store().get(&inbox).unwrap().1.unwrap();
+    let cluster = StateDir::on_nats("/nowhere".into(), connect(&server.url()));
+    let in_store = || cluster.store().get(&inbox).unwrap().1.unwrap();
+    let moved = async |args: &[&str]| {
+        let (code, said) = document(&world, "cluster.toml", &state, &[&["cluster"], args].concat()).await;
+        assert_eq!(said["cells_kept"], json!([]), "{said:#}");
+        (code, said)
+    };
+    let out = ["export", state.to_str().unwrap()];
+    files.store().put(&inbox, Some("{\"heard\":1}")).unwrap();
+    assert_eq!(moved(&["import"]).await.0, Some(0));
+    cluster.store().put(&inbox, Some("{\"heard\":2}")).unwrap();
+    // A repeated import takes nothing back.
+    assert_eq!((moved(&["import"]).await.0, in_store()), (Some(0), "{\"heard\":2}".to_owned()));
+    assert_eq!((moved(&out).await.0, in_files()), (Some(0), "{\"heard\":2}".to_owned()));
+    files.store().put(&inbox, Some("{\"heard\":3}")).unwrap();
+    assert_eq!((moved(&["import"]).await.0, in_store()), (Some(0), "{\"heard\":3}".to_owned()));
+    // Both went on.
+    cluster.store().put(&inbox, Some("{\"heard\":4}")).unwrap();
+    files.store().put(&inbox, Some("{\"heard\":5}")).unwrap();
+    let (code, said) = moved(&out).await;
+    assert_eq!((code, in_files()), (Some(1), "{\"heard\":5}".to_owned()), "{said:#}");
+    assert!(said["problems"][0].as_str().unwrap().contains("something else is there already"), "{said:#}");
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn h_48_a_run_with_two_chains_is_named_with_both_of_its_heads_and_neither_is_changed() {
     if !is_there("h_48_two_chains") {

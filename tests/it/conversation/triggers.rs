@@ -264,6 +264,21 @@ async fn what_is_closed_or_goes_to_another_branch_has_no_round() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_base_branch_that_a_person_chose_counts_once_the_label_is_put_on_again() {
+    let (world, daemon, pull) = delivered(3, AT_ONCE).await;
+    admin(&world, "PATCH", &format!("issues/{pull}"), &json!({ "base": "main" }));
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "More.", &[]);
+    until_or("attention", || world.labels() == ["agentd:attention"], || format!("{:#}", inbox(&world))).await;
+    assert_eq!(said(&world, 7, "then `main` counts").len(), 1);
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    ended(&world, 2).await;
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "And more.", &[]);
+    ended(&world, 3).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c_i30_an_idle_tick_costs_nothing_and_many_repositories_cost_little() {
     let (world, daemon, _) = delivered(1, "").await;
     let counted = || world.sim.requests().iter().filter(|asked| asked.counted).count();

@@ -298,3 +298,28 @@ async fn whoever_asks_to_look_now_has_repositories_looked_at_where_nothing_has_h
     futures::future::join(daemon.run(), ask).await;
     yard.violations();
 }
+
+#[tokio::test]
+async fn what_a_delivery_tells_of_is_looked_for_again_where_the_first_look_failed() {
+    let names = ["octo/one".to_owned()];
+    let entry = "[[repositories]]\nname = \"octo/one\"\ncollaborators = { helper = \"write\", ada = \"write\" }\n\
+                 [[repositories.issues]]\ntitle = \"One\"\n";
+    let yard = Yard::new(entry).await;
+    let mut daemon = of_many(&yard, &names, Duration::from_secs(600));
+    daemon.once().await;
+    yard.sim.add_label("octo/one", 1, "agentd", "ada");
+    let fault = json!({ "path": "**/one/issues", "kind": "status", "status": 502, "times": 2 });
+    yard.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
+    daemon.hints().look_at(Some("octo/one"));
+    let shutdown = yard.shutdown.clone();
+    let happen = async {
+        while yard.started().is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        shutdown.request_stop();
+    };
+    let both = futures::future::join(daemon.run(), happen);
+    let limit = Duration::from_secs(120);
+    tokio::time::timeout(limit, both).await.expect("it is seen long before the next poll");
+    yard.violations();
+}
