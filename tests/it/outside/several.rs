@@ -66,8 +66,7 @@ async fn run_finds_the_checkout_of_the_repository_that_is_named_or_the_only_one(
     let done = at_the_desk(&world, &["--repo", "demo/shop", "run", "--issue", "7"]).await;
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     world.assert_one_of_each();
-    for command in [&["run", "--issue", "7"][..], &["daemon"], &["daemon", "--once"], &["sweep", "--dry-run"]]
-    {
+    for command in [&["run", "--issue", "7"][..], &["daemon", "--once"], &["sweep", "--dry-run"]] {
         let other = at_the_desk(&world, &[&["--repo", "demo/other"], command].concat()).await;
         let told = text(&other.stderr);
         assert_eq!(other.status.code(), Some(4), "{command:?}: {told}");
