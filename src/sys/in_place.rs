@@ -63,29 +63,30 @@ struct Slot {
     content: String,
 }
 
-/// The content of a file that may be changed in place; `None`: there is no such file.
+/// The content of a file that may be changed in place, read without keeping anybody from changing it; `None`: there is no such file.
 ///
 /// # Errors
 /// It is there and cannot be read.
 pub fn read(path: &Path) -> Result<Option<String>, FileError> {
-    let failed = |error| FileError::new("read", path, error);
-    let meta = match std::fs::metadata(path) {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
+    if let Some(content) = read_slots(path)? {
+        return Ok(Some(content));
+    }
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(FileError::new("read", path, error)),
     };
-    if let Some(identity) = Identity::of(&meta)
-        && let Some(mut slots) = there(File::open(beside(path))).map_err(failed)?
-        && let Some(newest) = newest(&found(&mut slots, identity).map_err(failed)?)
-        && !was_edited(path, &slots, newest)
-    {
-        return Ok(Some(newest.content.clone()));
-    }
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(error)),
-    }
+    // Who makes slots meanwhile writes the file over next: then the text has parts of two contents, and the slots say one.
+    Ok(read_slots(path)?.or(text))
+}
+
+/// The content by the slots, or by who edited the file since; `None`: it has no slots that count.
+fn read_slots(path: &Path) -> Result<Option<String>, FileError> {
+    let failed = |error| FileError::new("read", path, error);
+    let Some(identity) = std::fs::metadata(path).ok().as_ref().and_then(Identity::of) else { return Ok(None) };
+    let Some(mut slots) = there(File::open(beside(path))).map_err(failed)? else { return Ok(None) };
+    let found = found(&mut slots, identity).map_err(failed)?;
+    Ok(newest(&found).map(|newest| edited(path, &slots, newest).unwrap_or_else(|| newest.content.clone())))
 }
 
 impl InPlace {
@@ -102,7 +103,7 @@ impl InPlace {
         let Some(mut slots) = there(slots).map_err(failed)? else { return Ok(None) };
         let found = found(&mut slots, identity).map_err(failed)?;
         let opened = Self { path: path.to_owned(), slots, identity, found };
-        let counts = newest(&opened.found).is_some_and(|newest| !was_edited(path, &opened.slots, newest));
+        let counts = newest(&opened.found).is_some_and(|newest| edited(path, &opened.slots, newest).is_none());
         Ok(counts.then_some(opened))
     }
 
@@ -251,17 +252,17 @@ fn slot_of(bytes: &[u8], identity: Identity) -> Option<Slot> {
     })
 }
 
-/// Whether somebody wrote something else into the file since its slots were written.
-fn was_edited(path: &Path, slots: &File, newest: &Slot) -> bool {
+/// What somebody wrote into the file since its slots were written; `None`: nothing, or half of it is missing.
+fn edited(path: &Path, slots: &File, newest: &Slot) -> Option<String> {
     if !newest.of_this_boot {
-        return false;
+        return None;
     }
     let changed = |meta: io::Result<Metadata>| meta.and_then(|meta| meta.modified()).ok();
     if changed(std::fs::metadata(path)) <= changed(slots.metadata()) {
-        return false;
+        return None;
     }
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text != newest.content && serde_json::from_str::<IgnoredAny>(&text).is_ok()
+    let text = std::fs::read_to_string(path).ok()?;
+    (text != newest.content && serde_json::from_str::<IgnoredAny>(&text).is_ok()).then_some(text)
 }
 
 fn write_over(path: &Path, content: &str) -> Result<(), FileError> {
@@ -432,5 +433,34 @@ mod tests {
         assert!(remove(&path).unwrap() && !remove(&path).unwrap());
         assert_eq!(read(&path).unwrap(), None);
         assert!(!path.with_extension("slots").exists());
+    }
+
+    #[test]
+    fn who_reads_while_it_is_made_and_written_over_sees_one_content_and_never_parts_of_two() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("7.json");
+        let content = |turn: usize| format!("[{turn}, \"{}\"]", "x".repeat(turn % 3 * 2000));
+        files::write_private(&path, content(0).as_bytes()).unwrap();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                        let said = said(&path);
+                        assert!(serde_json::from_str::<IgnoredAny>(&said).is_ok(), "{said}");
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for turn in (1..2000).step_by(4) {
+                    files::write_private(&path, content(turn).as_bytes()).unwrap();
+                    let mut on_disk = InPlace::make(&path, &content(turn + 1)).unwrap();
+                    for turn in turn + 2..turn + 4 {
+                        on_disk = Some(write(&path, &content(turn), on_disk, false));
+                    }
+                }
+                ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+        });
     }
 }

@@ -77,7 +77,8 @@ async fn spend(cap: u64, runs: Vec<Vec<Asked>>, share: fn(&Path, Money) -> Share
         let ran = run.await.unwrap();
         assert!(watched.used(now).unwrap() <= limit, "spent and set aside, at any moment");
         assert_eq!(ledger(&ran), ran.outcome.cost, "the total is the ledger's");
-        assert!(["completed", "max_cost", "llm_unavailable"].contains(&ran.detail()), "{}", ran.detail());
+        let told = &ran.outcome.failure;
+        assert!(["completed", "max_cost", "llm_unavailable"].contains(&ran.detail()), "{told:?}");
         all += ran.outcome.cost;
     }
     assert!(all <= limit, "{all} of {limit}");
