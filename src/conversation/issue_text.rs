@@ -63,6 +63,29 @@ pub async fn as_asked(
     })
 }
 
+/// Whether somebody who may ask for runs has changed the text since it was read for a run; then the last such change, in words.
+pub async fn changed_since(
+    issue: &Issue,
+    asked: &Asked,
+    github: &Client,
+    context: &RepositoryContext,
+) -> Result<Option<String>, Refusal> {
+    let mut now = issue.clone();
+    let text = as_asked(&mut now, Some(asked), github, context).await?;
+    let (title, body) = (now.title != issue.title, now.body != issue.body);
+    if !title && !body {
+        return Ok(None);
+    }
+    let changes = [text.title.filter(|_| title), text.body.filter(|_| body)];
+    let last = changes.into_iter().flatten().max_by(|one, other| one.at.cmp(&other.at));
+    let by = last.as_ref().and_then(|last| last.by.as_deref()).unwrap_or("somebody");
+    let at = last.as_ref().map(|last| format!(" at {}", last.at)).unwrap_or_default();
+    Ok(Some(format!(
+        "The issue's text was changed by {by}{at}, after the run had read it: what was worked on is the text from before. To have \
+         the new text worked on, put the label on again."
+    )))
+}
+
 /// What people are told of changes that do not count; `None` = there are none.
 pub fn left_out(text: &TextRevision) -> Option<String> {
     (text.left_out > 0).then(|| {

@@ -135,6 +135,7 @@ impl Daemon {
             watch.activity.seen_at = Some(Instant::now());
         });
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
+        self.answer_labelled_pulls(&looked).await;
         self.attend(&looked).await;
         self.heed_requests().await;
         self.heed_approvals().await;

@@ -21,7 +21,7 @@ use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
 use super::snapshot::{Facts, IssueRef, Running, SchedulerSnapshot};
 use super::start_rules::Reason;
-use super::state_format::{BackOff, DaemonState};
+use super::state_format::{BackOff, DaemonState, IssueMemory};
 use super::status_format::Status;
 use super::supervise::{Supervisor, UnfinishedRun};
 use super::troubles::Troubles;
@@ -471,6 +471,12 @@ impl Daemon {
 
     pub(super) fn watch_of(&mut self, repo: &RepoName) -> Option<&mut Watch> {
         self.watches.iter_mut().find(|watch| watch.watched.name == *repo)
+    }
+
+    /// What is remembered of an issue.
+    pub(super) fn memory(&self, issue: &IssueRef) -> Option<&IssueMemory> {
+        let watch = self.watches.iter().find(|watch| watch.watched.name == issue.repo)?;
+        watch.state.issues.get(&issue.number)
     }
 
     /// Waits for every run; the first signal has reached them already, the second ends them.

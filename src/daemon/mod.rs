@@ -47,6 +47,7 @@ mod pause;
 mod taken;
 // The pull request: checks, conflicts, and what is answered in a follow-up run.
 mod pulls;
+mod labelled_pulls;
 mod heads;
 mod checks;
 mod follow;

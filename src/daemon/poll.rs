@@ -71,6 +71,10 @@ pub(super) struct Watch {
     pub activity: Activity,
     /// In a cluster: that this node polls it, and what the other nodes know of its state.
     pub polling: Option<Polling>,
+    /// Pull requests that carry the label.
+    pub labelled_pulls: Vec<u64>,
+    /// When somebody was told that the label starts nothing on a pull request.
+    pub told_pulls: BTreeMap<u64, Instant>,
     known: BTreeMap<u64, Known>,
 }
 
@@ -160,6 +164,8 @@ impl Watch {
             money_used_up: BTreeMap::new(),
             activity: Activity::default(),
             polling: None,
+            labelled_pulls: Vec::new(),
+            told_pulls: BTreeMap::new(),
             known: BTreeMap::new(),
         }
     }
@@ -235,6 +241,7 @@ impl Watch {
                     self.activity.changed();
                     tracing::debug!(repo = %self.watched.name, issues = listing.issues.len(), "the list changed");
                 }
+                self.labelled_pulls = listing.pulls;
                 let before = std::mem::replace(&mut self.listing, listing.issues);
                 let left = earlier
                     .unwrap_or(before)

@@ -100,9 +100,17 @@ impl Daemon {
         if now < due.at || self.is_refused(issue, &TriedRound::of(Some(due.asked.remark.id), pull), now) {
             return Ok(false);
         }
+        // Who was told so is not told again, and while the list says the same, nobody has to be asked.
+        if self.why_held_back(issue, pull, due.by).is_some_and(|(code, _)| self.was_held_back(issue, code)) {
+            return Ok(false);
+        }
         // What a person did to it since it was listed counts.
         let pull = &self.quick_client().pull(&issue.repo, pull.number).await?;
-        if !pull.open || self.is_held_back(issue, pull, due.by) {
+        if !pull.open {
+            return Ok(false);
+        }
+        if let Some((code, text)) = self.why_held_back(issue, pull, due.by) {
+            self.hold_back(issue, code, text);
             return Ok(false);
         }
         let inbox = self.read_again(issue).await?;
@@ -177,34 +185,30 @@ impl Daemon {
     }
 
     /// Whether the same start was refused before, so that people have to do something first.
-    fn is_refused(
-        &mut self,
-        issue: &IssueRef,
-        start: &TriedRound,
-        now: chrono::DateTime<chrono::Utc>,
-    ) -> bool {
-        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get(&issue.number));
-        memory
+    fn is_refused(&self, issue: &IssueRef, start: &TriedRound, now: chrono::DateTime<chrono::Utc>) -> bool {
+        self.memory(issue)
             .and_then(|memory| memory.followed.as_ref())
             .is_some_and(|followed| followed.is_refused_for(start, now))
     }
 
-    /// Whether a person has to go on first: there were enough runs, or the pull request goes elsewhere now. It is said once.
-    fn is_held_back(&mut self, issue: &IssueRef, pull: &Pull, by: Starter) -> bool {
-        let table = &self.deps.conversation;
-        let (most, most_bots) = (table.max_rounds, table.max_bot_rounds);
-        let Some(watch) = self.watch_of(&issue.repo) else { return true };
-        let memory = watch.state.issues.entry(issue.number).or_default();
-        let base = memory.base.clone();
-        let followed = memory.followed.clone().unwrap_or_default();
-        let why = if base.as_ref().is_some_and(|base| *base != pull.base) {
-            Some(("base_changed", base_changed(pull, base.as_deref().unwrap_or_default())))
-        } else if followed.all >= most {
-            Some((
-                "follow_up_cap",
-                format!("The pull request {} {NEEDS_WORK} {most} follow-up runs.", pull.url),
-            ))
-        } else if by == Starter::Bot && followed.bots >= most_bots {
+    /// Why a person has to go on first, as a code and in words: there were enough runs, or the pull request goes elsewhere now.
+    fn why_held_back(
+        &self,
+        issue: &IssueRef,
+        pull: &Pull,
+        by: Starter,
+    ) -> Option<(&'static str, String)> {
+        let (most, most_bots) = (self.deps.conversation.max_rounds, self.deps.conversation.max_bot_rounds);
+        let memory = self.memory(issue);
+        let base = memory.and_then(|memory| memory.base.as_deref());
+        let (all, bots) =
+            memory.and_then(|memory| memory.followed.as_ref()).map_or((0, 0), |runs| (runs.all, runs.bots));
+        if let Some(base) = base.filter(|base| *base != pull.base) {
+            Some(("base_changed", base_changed(pull, base)))
+        } else if all >= most {
+            let text = format!("The pull request {} {NEEDS_WORK} {most} follow-up runs.", pull.url);
+            Some(("follow_up_cap", text))
+        } else if by == Starter::Bot && bots >= most_bots {
             let text = format!(
                 "A bot goes on writing to the pull request {}. A person has to say something first.",
                 pull.url
@@ -212,21 +216,23 @@ impl Daemon {
             Some(("bot_cap", text))
         } else {
             None
-        };
-        let Some((code, text)) = why else { return false };
-        self.hold_back(issue, code, text);
-        true
+        }
+    }
+
+    /// Whether a person was asked to go on for this reason.
+    fn was_held_back(&self, issue: &IssueRef, code: &str) -> bool {
+        let followed = self.memory(issue).and_then(|memory| memory.followed.as_ref());
+        followed.is_some_and(|followed| followed.held_back.as_deref() == Some(code))
     }
 
     /// Asks a person to go on, once for each reason.
     pub(super) fn hold_back(&mut self, issue: &IssueRef, code: &'static str, text: String) {
-        let Some(watch) = self.watch_of(&issue.repo) else { return };
-        let memory = watch.state.issues.entry(issue.number).or_default();
-        let followed = memory.followed.get_or_insert_default();
-        if followed.held_back.as_deref() == Some(code) {
+        if self.was_held_back(issue, code) {
             return;
         }
-        followed.held_back = Some(code.to_owned());
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let memory = watch.state.issues.entry(issue.number).or_default();
+        memory.followed.get_or_insert_default().held_back = Some(code.to_owned());
         self.plan_outcome(issue, IssueState::Attention, code, Some(text));
     }
 

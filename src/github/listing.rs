@@ -19,6 +19,8 @@ use crate::domain::percent::percent_encoded;
 pub struct Listing {
     /// Open issues (no pull requests), newest change first; without bodies.
     pub issues: Vec<IssueSnapshot>,
+    /// Numbers of the open pull requests with the same labels.
+    pub pulls: Vec<u64>,
     /// Whether any page differed from the cache.
     pub changed: bool,
 }
@@ -53,7 +55,7 @@ impl Client {
         let first = self.url(&format!("/repos/{repo}/issues?{query}"));
         let mut url = Some(first.clone());
         let mut fresh = PageCache::default();
-        let mut listing = Listing { issues: Vec::new(), changed: false };
+        let mut listing = Listing { issues: Vec::new(), pulls: Vec::new(), changed: false };
         let mut seen = BTreeSet::new();
         while let Some(at) = url {
             let page = self.page(repo, &at, cache, &doing, &mut listing.changed).await?;
@@ -61,6 +63,7 @@ impl Client {
             for issue in page.issues.iter().filter(|issue| seen.insert(issue.id)) {
                 listing.issues.push(issue.clone());
             }
+            listing.pulls.extend(&page.pulls);
             url = page.next.clone().filter(|next| !fresh.pages.contains_key(next));
             fresh.pages.insert(at, page);
         }
@@ -108,10 +111,10 @@ impl Client {
         }
         *changed = true;
         let next = self.next_page(&reply, url)?;
-        let mut issues = Vec::new();
+        let (mut issues, mut pulls) = (Vec::new(), Vec::new());
         for item in reply.json::<Vec<Value>>()? {
             match serde_json::from_value::<IssueWire>(item) {
-                Ok(wire) if wire.pull_request.is_some() => {}
+                Ok(wire) if wire.pull_request.is_some() => pulls.push(wire.number),
                 // One without a title is told so by the run that it asks for.
                 Ok(wire) if wire.state.is_empty() => {
                     tracing::warn!(%repo, issue = wire.number, "left out of the list: no state");
@@ -121,7 +124,7 @@ impl Client {
                 Err(error) => tracing::warn!(%repo, %error, "left out of the list: cannot be understood"),
             }
         }
-        Ok(Page { etag: reply.etag().unwrap_or_default(), next, issues })
+        Ok(Page { etag: reply.etag().unwrap_or_default(), next, issues, pulls })
     }
 }
 

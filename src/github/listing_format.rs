@@ -59,4 +59,7 @@ pub(super) struct Page {
     pub etag: String,
     pub next: Option<String>,
     pub issues: Vec<IssueSnapshot>,
+    /// Numbers of the pull requests on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pulls: Vec<u64>,
 }

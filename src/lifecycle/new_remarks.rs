@@ -3,23 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use chrono::DateTime;
 use futures::FutureExt as _;
 use tokio::sync::Mutex;
 
 use super::run::Run;
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
 use crate::conversation::inbox::{InboxCell, Inboxes};
+use crate::conversation::issue_text;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::redaction::Redactor;
 use crate::domain::remark::{Remark, RemarkId, RemarkKind, ReviewState};
 use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::text_revision::AskedHow;
 use crate::domain::untrusted::{fence, incoming};
 use crate::engine::new_remarks::{NewRemark, RemarksSince};
 use crate::engine::session_trace::WITHHELD;
 use crate::engine::shared_cap::is_of_the_day;
 use crate::github::Client;
+use crate::issue::reference::Asked;
 use crate::record::run_journal::RunJournal;
 
 /// What is told of a remark beside its text, in characters, roughly.
@@ -82,6 +86,7 @@ pub async fn waiting(run: &Run<'_>) -> usize {
 
 /// What was told and changed afterwards is named in the report; nothing is undone.
 pub async fn note_changes(run: &Run<'_>) {
+    note_changed_text(run).await;
     let Some(cell) = inbox(run) else { return };
     let found = cell
         .update(|inbox| {
@@ -99,6 +104,22 @@ pub async fn note_changes(run: &Run<'_>) {
             "remark_changed",
             format!("{id} of {by} was changed after it was told; nothing was undone."),
         );
+    }
+}
+
+/// The same of the issue itself.
+async fn note_changed_text(run: &Run<'_>) {
+    let (plan, context) = (run.plan, run.context);
+    let Some(github) = context.github.as_ref().filter(|_| inbox(run).is_some()) else { return };
+    let asked = plan.request.asked.clone().or_else(|| {
+        let started = DateTime::from_timestamp_millis(run.journal.facts().started_at)?;
+        Some(Asked { by: None, how: AskedHow::Operator, at: started })
+    });
+    let Some(asked) = asked else { return };
+    match issue_text::changed_since(&plan.issue, &asked, github, context).await {
+        Ok(Some(told)) => run.journal.warn("issue_text_changed", told),
+        Ok(None) => {}
+        Err(error) => tracing::debug!(%error, "it is not known whether the issue's text was changed meanwhile"),
     }
 }
 

@@ -176,6 +176,29 @@ async fn c_i08_a_text_whose_history_is_withheld_is_refused_and_counts_after_anot
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_somebody_trusted_changes_under_a_run_is_named_at_its_end() {
+    for by in ["ada", "mallory"] {
+        let mut slow = reports("Done.", json!([]));
+        slow.delay_ms = 3_000;
+        let world = solo(vec![slow], None, "").await;
+        world.configure(&["agent = \"solo\""]);
+        world.sim.add_label(REPO, 7, "agentd", "ada");
+        let daemon = Running::start(&world, &[]);
+        until("work", || !world.sim.model_requests().is_empty()).await;
+        world.sim.edit_text(REPO, 7, by, None, Some("Something else altogether."));
+        until("done", || world.labels() == ["agentd:done"]).await;
+        assert!(!world.told(0).contains("Something else"), "{}", world.told(0));
+        let warnings = left(&world, "result.json")["warnings"].to_string();
+        assert_eq!(warnings.contains("text was changed by ada"), by == "ada", "{by}: {warnings}");
+        let comments = world.sim.issue(REPO, 7).unwrap().comments;
+        let is_told = comments.iter().any(|one| one.body.contains("text was changed by ada"));
+        assert_eq!(is_told, by == "ada", "{comments:#?}");
+        daemon.stop().await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn remarks_after_the_label_are_told_if_trusted_and_earlier_versions_count_of_others() {
     let (world, daemon) = daemon_world(|world| {
         outsiders(world);

@@ -254,6 +254,7 @@ async fn what_is_closed_or_goes_to_another_branch_has_no_round() {
     ticks(&world, 3).await;
     assert_eq!((runs(&world), said(&world, 7, "goes to `main` now").len()), (1, 1));
     assert_eq!(status(&world)["parked"][0]["code"], "base_changed");
+    costs_nothing_idle(&world).await;
     world.sim.close_issue(REPO, pull, "ada");
     let dropped =
         || inbox(&world)["remarks"].as_object().unwrap().values().any(|one| one["fate"] == "dropped");
@@ -279,20 +280,44 @@ async fn a_base_branch_that_a_person_chose_counts_once_the_label_is_put_on_again
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_i30_an_idle_tick_costs_nothing_and_many_repositories_cost_little() {
-    let (world, daemon, _) = delivered(1, "").await;
+async fn who_puts_the_label_on_a_pull_request_is_told_where_it_starts_something() {
+    let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+    world.sim.add_label(REPO, pull, "agentd", "ada");
+    let labels = || world.sim.issue(REPO, pull).unwrap().labels;
+    until_or("an answer", || labels().is_empty(), || format!("{:?}", labels())).await;
+    let told = said(&world, pull, "starts nothing on a pull request");
+    assert!(told.len() == 1 && told[0].contains("issue #7"), "{told:?}");
+    assert_eq!(runs(&world), 1);
+    // Again within ten minutes: nothing more is written. On the issue it counts.
+    world.sim.add_label(REPO, pull, "agentd", "ada");
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    ended(&world, 2).await;
+    assert_eq!((labels().len(), said(&world, pull, "starts nothing on a pull request").len()), (1, 1));
+    costs_nothing_idle(&world).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+/// Ten ticks in which nothing happens take nothing of GitHub's limit.
+async fn costs_nothing_idle(world: &World) {
     let counted = || world.sim.requests().iter().filter(|asked| asked.counted).count();
     // What changed in the last seconds is read once more.
     let mut before = counted();
     for _ in 0..5 {
-        ticks(&world, 4).await;
+        ticks(world, 4).await;
         let earlier = std::mem::replace(&mut before, counted());
         if earlier == before {
             break;
         }
     }
-    ticks(&world, 10).await;
+    ticks(world, 10).await;
     assert_eq!(counted(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i30_an_idle_tick_costs_nothing_and_many_repositories_cost_little() {
+    let (world, daemon, _) = delivered(1, "").await;
+    costs_nothing_idle(&world).await;
     daemon.stop().await;
     world.finish().await;
 }
