@@ -80,12 +80,12 @@ pub struct RestToolTable {
     /// HTTP method.
     #[serde(default)]
     pub method: HttpMethod,
-    /// Address.
+    /// Address; `${parameters.x}` in it stands for the call's argument `x`.
     pub url: String,
-    /// Headers.
+    /// Headers; `${parameters.x}` in a value as in `url`.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Body of the request.
+    /// Body of the request; `${parameters.x}` in it as in `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// Overrides `session.tool_timeout`.

@@ -192,12 +192,7 @@ impl Daemon {
     }
 
     /// Why a person has to go on first, as a code and in words: there were enough runs, or the pull request goes elsewhere now.
-    fn why_held_back(
-        &self,
-        issue: &IssueRef,
-        pull: &Pull,
-        by: Starter,
-    ) -> Option<(&'static str, String)> {
+    fn why_held_back(&self, issue: &IssueRef, pull: &Pull, by: Starter) -> Option<(&'static str, String)> {
         let (most, most_bots) = (self.deps.conversation.max_rounds, self.deps.conversation.max_bot_rounds);
         let memory = self.memory(issue);
         let base = memory.and_then(|memory| memory.base.as_deref());

@@ -41,12 +41,12 @@ impl RedactionProgram {
         let exit = match run(spec, &CancellationToken::new()).await {
             Ok(exit) => exit,
             Err(error) => {
-                tracing::warn!(%error, "the redaction program cannot be started; a text is dropped");
+                tracing::warn!(program, %error, "redaction.program cannot be started; a text is withheld");
                 return None;
             }
         };
         if exit.ending != Ending::Itself || !exit.success() || exit.stdout.truncated {
-            tracing::warn!(code = exit.code, "the redaction program failed; a text is dropped");
+            tracing::warn!(program, code = exit.code, "redaction.program failed; a text is withheld");
             return None;
         }
         String::from_utf8([exit.stdout.head, exit.stdout.tail].concat()).ok()

@@ -240,6 +240,16 @@ pub enum GitError {
 }
 
 impl GitError {
+    /// Whether somebody asked it to end.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Cancelled { .. })
+    }
+
+    /// Whether this user was refused something of the worktree.
+    pub(super) fn is_refused_a_file(&self) -> bool {
+        matches!(self, Self::Failed { detail, .. } if detail.contains("Permission denied"))
+    }
+
     /// What to do where agentd was started in a place in which it cannot work.
     pub fn remedy(&self) -> Option<String> {
         if let Self::NotARepository { .. } = self {

@@ -101,7 +101,7 @@ impl Checkout {
                 None => None,
             };
             let nested = match (&worktree, present) {
-                (Some(worktree), true) => worktree.nested_repository().await?,
+                (Some(worktree), true) => worktree.nested_repository().await.ok().flatten(),
                 _ => None,
             };
             let (branch, locked) = (branch.map(|branch| branch.to_string()), entry.locked);
@@ -123,10 +123,18 @@ impl Checkout {
         let mut report = Vec::new();
         for (name, entry, path) in self.below(&plan.root)? {
             let branch = branch_of(&entry);
-            let outcome = match self.reason_to_keep(plan, &name, &entry, &path).await? {
-                Some(reason) => PruneOutcome::Kept { reason },
-                None if plan.dry_run => PruneOutcome::WouldRemove,
-                None => self.remove(&entry, &path).await?,
+            let outcome = match self.reason_to_keep(plan, &name, &entry, &path).await {
+                Ok(Some(reason)) => Ok(PruneOutcome::Kept { reason }),
+                Ok(None) if plan.dry_run => Ok(PruneOutcome::WouldRemove),
+                Ok(None) => self.remove(&entry, &path).await,
+                Err(error) => Err(error),
+            };
+            // One worktree that cannot be looked at keeps no other.
+            let outcome = match outcome {
+                Err(error) if !error.is_cancelled() => {
+                    PruneOutcome::Kept { reason: format!("git cannot look at it: {error}") }
+                }
+                outcome => outcome?,
             };
             report.push(Pruned { name, branch: branch.map(|branch| branch.to_string()), outcome });
         }
@@ -214,12 +222,22 @@ impl Checkout {
             .into_iter()
             .chain(force.then_some("--force"))
             .chain(["--", place.as_str()]);
-        let mut call = self.call(args).await?;
-        if let Some(worktree) = worktree {
-            let excluded = worktree.exclude_file().await?.to_string();
-            call = call.config([("core.excludesFile".to_owned(), excluded)]);
+        let excluded = match &worktree {
+            Some(worktree) => Some(worktree.exclude_file().await?.to_string()),
+            None => None,
+        };
+        let remove = async || {
+            let config = excluded.iter().map(|file| ("core.excludesFile".to_owned(), file.clone()));
+            self.call(args.clone()).await?.config(config).done().await
+        };
+        let mut removed = remove().await;
+        if let (Err(error), Some(worktree)) = (&removed, &worktree)
+            && error.is_refused_a_file()
+        {
+            worktree.open_to_owner().await?;
+            removed = remove().await;
         }
-        if let Err(error) = call.done().await {
+        if let Err(error) = removed {
             return kept(&format!("git does not remove it: {error}"));
         }
         // Not `branch -D`: that rewrites the shared configuration (D57).

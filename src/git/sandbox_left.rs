@@ -30,6 +30,9 @@ const OPERATIONS: [(&str, &str); 5] = [
     ("REVERT_HEAD", "revert"),
 ];
 
+/// Stands in a worktree's administrative directory while git's markers keep its files from being committed.
+const MARKERS: &str = "agentd-markers";
+
 /// Something that an agent left in its own git directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftRef {
@@ -176,5 +179,19 @@ impl Worktree {
         };
         let look = move || changed.into_iter().map(|file| file.path).filter(marked).collect();
         tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
+    }
+
+    /// Whether a commit was refused for such markers, and none was made since.
+    pub fn had_markers(&self) -> bool {
+        self.git_dir().join(MARKERS).as_path().exists()
+    }
+
+    /// Remembers that for the runs that follow: the git directory in which the operation is half done goes with its run.
+    pub fn remember_markers(&self, are_there: bool) -> Result<(), FileError> {
+        let file = self.git_dir().join(MARKERS);
+        match are_there {
+            true => files::write_private(file.as_path(), b""),
+            false => files::remove_file(file.as_path()).map(drop),
+        }
     }
 }

@@ -8,12 +8,27 @@ use super::error::GitError;
 use super::exclude::escaped;
 use super::worktree::Worktree;
 use crate::domain::canonical::sha256_hex;
+use crate::domain::name::CommitId;
 use crate::sys::files;
 
 /// The list, beside git's own files of the worktree: paths with the hash of their content.
 const FILE: &str = "agentd-set-up-files";
 /// The most bytes of the list.
 const LONGEST: u64 = 64 << 20;
+
+/// There while the files are those of the base branch's commit, and the branch has others.
+const SHOWN: &str = "agentd-set-up-base";
+
+/// Whose files a worktree has while it is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownForSetUp {
+    /// The branch's, which are those of the base branch.
+    Already,
+    /// Those of the base branch, until [`Worktree::show_again`].
+    Base,
+    /// The branch's, and somebody has changed some.
+    Edited,
+}
 
 type Listed = BTreeMap<String, String>;
 
@@ -35,6 +50,47 @@ impl Worktree {
         let named: String = paths.iter().map(|path| format!(":(top,literal){path}\0")).collect();
         let checkout = ["checkout", "--quiet", "HEAD", "--pathspec-from-file=-", "--pathspec-file-nul"];
         self.call(checkout).await?.stdin(named).done().await?;
+        self.something_ran();
+        Ok(())
+    }
+
+    /// Makes the files those of `base` for as long as it is set up, where the branch has commits of its own: an agent may have written
+    /// what the set-up's commands run. Files that differ from the branch are in the way, and then nothing is done.
+    pub async fn show_for_set_up(&self, base: &CommitId) -> Result<ShownForSetUp, GitError> {
+        self.settle_set_up().await?;
+        let Some(head) = self.head().await? else { return Ok(ShownForSetUp::Already) };
+        let checkout = self.checkout();
+        if head == *base || checkout.tree_of_commit(&head).await? == checkout.tree_of_commit(base).await? {
+            return Ok(ShownForSetUp::Already);
+        }
+        if !self.is_clean().await? {
+            return Ok(ShownForSetUp::Edited);
+        }
+        let shown = self.git_dir().join(SHOWN);
+        on_disk(move || files::write_private(shown.as_path(), b"")).await??;
+        self.read_tree(base.as_str()).await?;
+        Ok(ShownForSetUp::Base)
+    }
+
+    /// Makes the files those of the branch again where a set-up was cut off.
+    pub async fn settle_set_up(&self) -> Result<(), GitError> {
+        match self.git_dir().join(SHOWN).as_path().exists() {
+            true => self.show_again().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the files those of the branch again. What the set-up made beside them stays, unless it is in their way.
+    pub async fn show_again(&self) -> Result<(), GitError> {
+        self.clear_stale_locks()?;
+        self.read_tree("HEAD").await?;
+        let shown = self.git_dir().join(SHOWN);
+        on_disk(move || files::remove_file(shown.as_path())).await??;
+        Ok(())
+    }
+
+    async fn read_tree(&self, tree: &str) -> Result<(), GitError> {
+        self.call(["read-tree", "--reset", "-u", tree]).await?.done().await?;
         self.something_ran();
         Ok(())
     }

@@ -128,7 +128,12 @@ impl Worktree {
         let own = self.git_dir().join(INDEX);
         // Each call works on a copy, so that several can run at once. The last copy is kept for its file times.
         let work = self.git_dir().join(format!("{INDEX}-{}", uuid::Uuid::new_v4().simple()));
-        let recorded = self.record_in(&own, &work).await;
+        let mut recorded = self.record_in(&own, &work).await;
+        if recorded.as_ref().is_err_and(GitError::is_refused_a_file) {
+            // What a program took all rights from is this user's all the same, and part of the work.
+            self.open_to_owner().await?;
+            recorded = self.record_in(&own, &work).await;
+        }
         match recorded {
             Ok((base, not_taken, beside)) => {
                 let stamp = files::stamp(work.as_path());
@@ -146,6 +151,13 @@ impl Worktree {
                 Err(error)
             }
         }
+    }
+
+    /// Gives this user back what a program took: the rights to read its files, and to remove them.
+    pub(super) async fn open_to_owner(&self) -> Result<(), GitError> {
+        let place = self.path().clone();
+        let opened = tokio::task::spawn_blocking(move || files::open_to_owner(place.as_path())).await;
+        opened.map_err(|error| GitError::Lost(error.to_string()))
     }
 
     /// Brings the copy of the index to what is there. Gives what it describes, what it leaves out, and beside which commits.
@@ -411,6 +423,14 @@ impl Worktree {
         // The index has every present file, so that files that the wanted tree lacks are removed.
         self.something_ran();
         self.call(["read-tree", "--reset", "-u", wanted]).await?.index(index).done().await?;
+        self.something_ran();
+        let (now, index) = self.record().await?;
+        if now != wanted {
+            // git does not say that it could not remove a file, as from a folder in which nobody may write.
+            self.open_to_owner().await?;
+            self.call(["read-tree", "--reset", "-u", wanted]).await?.index(&index).done().await?;
+            self.something_ran();
+        }
         Ok(saved)
     }
 

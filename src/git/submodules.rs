@@ -81,6 +81,20 @@ impl Worktree {
         Ok(names.into_iter().map(|name| (format!("submodule.{name}.ignore"), "all".to_owned())).collect())
     }
 
+    /// Whether `.gitmodules` names the submodule at a path: in a commit, or as it is in the worktree.
+    pub async fn declares(&self, path: &str, commit: Option<&CommitId>) -> Result<bool, GitError> {
+        let (way, place) = match commit {
+            Some(commit) => ("--blob", format!("{commit}:.gitmodules")),
+            None => ("--file", self.path().join(".gitmodules").to_string()),
+        };
+        let list =
+            ["config", way, place.as_str(), "--no-includes", "--get-regexp", "-z", r"^submodule\..*\.path$"];
+        // Without such a file git fails, as where nothing is found.
+        let exit = self.call(list).await?.exit().await?;
+        let said = String::from_utf8_lossy(&exit.stdout.head).into_owned();
+        Ok(said.split('\0').any(|entry| entry.split_once('\n').is_some_and(|(_, value)| value == path)))
+    }
+
     /// Registers submodules under the lock, because that writes the shared configuration, and then fetches them without
     /// it. Only over a network, since a path could bring any file of this machine onto the branch.
     pub(super) async fn fill_submodules(&self, remote: Option<&Remote>) -> Result<(), GitError> {

@@ -187,7 +187,7 @@ fn repositories_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 }
 
 /// The repository whose files stand in that folder.
-fn repository_of(modules: &Path, folder: &Path) -> Option<Repository> {
+pub(super) fn repository_of(modules: &Path, folder: &Path) -> Option<Repository> {
     let mut found = Vec::new();
     repositories_below(modules, DEEPEST, &mut found);
     found.into_iter().filter_map(|own| Repository::open(own).ok()).find(|own| {

@@ -201,6 +201,13 @@ async fn park(
     let Some(head) = context.checkout.local_branch(&mapping.branch).await? else {
         return Err(invalid(format!("The branch {} of issue {key} is gone.", mapping.branch)));
     };
+    // The run may have been killed before it did so itself, and whoever takes its work runs git there.
+    if let Some(worktree) = context.checkout.find_worktree(&context.worktree_root(), &worktree_of(key))? {
+        worktree.settle_set_up().await?;
+        for folder in worktree.own_submodule_links().await? {
+            tracing::warn!(folder = %folder.display(), "a program had put a repository of its own there; its .git is renamed");
+        }
+    }
     let dir = context.state.run(&context.repo, mapping.run_id);
     let facts = tokio::task::spawn_blocking(move || run_facts::read(&dir).ok()).await.ok().flatten();
     let taken = Taken {

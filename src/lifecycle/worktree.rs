@@ -147,6 +147,8 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
         run.journal.record(Event::WorktreeReady { state: prepared.state, head: prepared.head })?;
         return Ok(prepared.worktree);
     }
+    // Before anything of an agent's comes back: its commands run outside of the sandbox.
+    set_up(run, &prepared.worktree).await?;
     if let Some(predecessor) = &run.lease.predecessor {
         keep_left(run, &prepared.worktree, predecessor).await;
         bring_back(run, &prepared.worktree, predecessor).await?;
@@ -156,7 +158,6 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
     }
     let merged = merge_base_in(run, &prepared.worktree).await;
     let head = merged.map_err(|error| not_merged_in(run, &prepared.worktree, &error))?;
-    set_up(run, &prepared.worktree).await?;
     let head = head.unwrap_or(prepared.head);
     run.journal.record(Event::WorktreeReady { state: prepared.state, head })?;
     Ok(prepared.worktree)

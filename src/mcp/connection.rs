@@ -28,7 +28,7 @@ use super::error::Phase;
 use super::listing::{self, Listing};
 use super::odd_lines::OddLines;
 use super::odd_results::Readable;
-use super::server_config::ServerTransport;
+use super::server_config::{ServerTransport, loads_a_module};
 use super::stdio::Stdio;
 use crate::domain::causes::with_causes;
 use crate::engine::tool::{ToolError, ToolOutput};
@@ -223,6 +223,8 @@ impl Connection {
         let spec = ProcessSpec::new(command, &self.cwd)
             .args(args)
             .envs(self.host_env.iter().map(|(name, value)| (name, value)))
+            // The worktree has files of agents, which must not stand in for the server's modules.
+            .envs(loads_a_module(command, args).then_some(("PYTHONSAFEPATH", "1")))
             .envs(env.iter().map(|(name, value)| (name, value.expose_secret())));
         let child = spawn_piped(spec).await.map_err(|error| self.failed(Phase::Start, &error.to_string()))?;
         let last_words = LastWords::of(child.stderr);

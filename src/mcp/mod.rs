@@ -22,7 +22,7 @@ mod current_tools;
 pub use answer::read as read_answer;
 pub use current_tools::CurrentTools;
 pub use error::{McpError, Phase, ServerWarning};
-pub use server_config::{ServerConfig, ServerTransport};
+pub use server_config::{ServerConfig, ServerTransport, runs_what_is_there};
 pub use servers::{McpServers, ToolChange};
 
 #[cfg(test)]

@@ -71,6 +71,41 @@ pub enum ServerTransport {
     },
 }
 
+/// Programs that start others which they find in the folder where they are started, or by settings there.
+const STARTERS: [&str; 12] =
+    ["npx", "npm", "pnpm", "yarn", "bunx", "uv", "uvx", "pipx", "poetry", "bundle", "make", "just"];
+/// Programs that run the file that they are given.
+const INTERPRETERS: [&str; 9] = ["node", "deno", "bun", "tsx", "python", "ruby", "perl", "sh", "bash"];
+
+/// What a server that is started in a worktree would run of it, though it was not meant: an agent may have written it. `None`: nothing
+/// that can be seen by its command.
+pub fn runs_what_is_there(command: &str, args: &[String]) -> Option<String> {
+    let name = command.rsplit('/').next().unwrap_or(command);
+    if STARTERS.contains(&name) {
+        return Some(format!("{name} looks for programs and settings"));
+    }
+    if command.contains('/') && !command.starts_with('/') {
+        return Some(format!("{command} is looked for"));
+    }
+    let is_interpreter = INTERPRETERS.iter().any(|known| {
+        let rest = name.strip_prefix(known);
+        rest.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
+    });
+    let file = args.iter().find(|arg| !arg.starts_with('-'))?;
+    (is_interpreter && !loads_a_module(command, args) && !file.starts_with('/'))
+        .then(|| format!("{name} looks for {file}"))
+}
+
+/// Whether it is Python that is to load a module, for which it looks in the folder where it is started first.
+pub(super) fn loads_a_module(command: &str, args: &[String]) -> bool {
+    let name = command.rsplit('/').next().unwrap_or(command);
+    (name.starts_with("python") || name.starts_with("pypy"))
+        && args
+            .iter()
+            .take_while(|arg| arg.starts_with('-'))
+            .any(|arg| arg.ends_with('m') && !arg.starts_with("--"))
+}
+
 impl ServerTransport {
     /// What a message must not have: variables, headers, and parts of a URL that may be secret.
     pub(super) fn secrets(&self) -> Vec<String> {
@@ -94,5 +129,40 @@ impl ServerTransport {
             clean = clean.replace(&secret, "[redacted]");
         }
         clean.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(600).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_runs_of_the_folder_where_it_starts_is_seen_by_its_command() {
+        let said = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            runs_what_is_there(&words[0], &words[1..])
+        };
+        for there in [
+            "npx -y @scope/server .",
+            "/usr/bin/uvx x",
+            "node server.js",
+            "./server",
+            "python3.12 tools/s.py",
+        ] {
+            assert!(said(there).is_some(), "{there}");
+        }
+        for own in [
+            "/opt/server .",
+            "server",
+            "node /opt/s.js --root .",
+            "python3 -m shop .",
+            "python3 -u -m shop",
+            "nodemon x",
+        ] {
+            assert_eq!(said(own), None, "{own}");
+        }
+        let loads =
+            |line: &str| loads_a_module("python3", &line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert!(loads("-m shop") && loads("-um shop") && !loads("/opt/s.py -m") && !loads("-u s.py"));
     }
 }

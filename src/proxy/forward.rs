@@ -11,6 +11,7 @@ use http::header::{
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
+use percent_encoding::percent_decode;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
@@ -27,7 +28,7 @@ pub(super) type Body = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 const HOP: [HeaderName; 7] =
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 /// Headers by which a program says who it is, beside those of the wires: an endpoint's are agentd's to say.
-const CREDENTIALS: [&str; 3] = ["api-key", "authorization", "cookie"];
+pub(super) const CREDENTIALS: [&str; 3] = ["api-key", "authorization", "cookie"];
 
 /// Names lead where the list allows.
 pub(super) struct Guarded(pub Arc<Rules>);
@@ -52,8 +53,24 @@ pub(super) fn answer_text(status: StatusCode, text: impl Into<String>) -> Respon
     response
 }
 
+/// Whether a path leads upwards for a server that reads it as some do: escapes first, also twice, and `;…` as no part of a name.
+fn leads_up(path: &str) -> bool {
+    let mut read = path.as_bytes().to_vec();
+    for _ in 0..3 {
+        read = percent_decode(&read).collect();
+        let mut names = read.split(|byte| matches!(byte, b'/' | b'\\'));
+        if names.any(|name| name.split(|byte| *byte == b';').next() == Some(b"..")) {
+            return true;
+        }
+    }
+    false
+}
+
 /// Where a request for an endpoint goes: always below the endpoint's own address.
 pub(super) fn address(endpoint: &Endpoint, rest: &str) -> Option<Url> {
+    if leads_up(rest.split(['?', '#']).next().unwrap_or_default()) {
+        return None;
+    }
     let base = endpoint.url.as_str().trim_end_matches('/');
     let mut url = Url::parse(&format!("{base}{rest}")).ok()?;
     let root = endpoint.url.path().trim_end_matches('/');
@@ -144,6 +161,10 @@ mod tests {
         assert_eq!(below("/models?key=held-by-agentd").as_deref(), Some("https://api.example.org/v1/models"));
         assert_eq!(below("/m?a=b&key=held-by-agentd").as_deref(), Some("https://api.example.org/v1/m?a=b"));
         assert_eq!(at("https://api.example.org", "").as_deref(), Some("https://api.example.org/"));
+        assert!(below("/projects/group%2Fname/..name/a..b;v=1").is_some());
+        for escape in ["/..%2fadmin", "/a/..%5cx", "/..;/x", "/%2e%2e%2fx", "/%252e%252e/x", "/.%2e;a=b/x"] {
+            assert_eq!(below(escape), None, "{escape}");
+        }
         for escape in ["/../admin", "/%2e%2e/admin", "@evil.org/", ".evil.org/", "5/x", "/..\\..\\x"] {
             assert_eq!(below(escape), None, "{escape}");
         }

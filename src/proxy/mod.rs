@@ -8,6 +8,8 @@
 mod forward;
 #[cfg(unix)]
 mod hello;
+#[cfg(unix)]
+mod kept_keys;
 pub mod meter;
 pub mod rules;
 #[cfg(unix)]

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::ProxyError;
 use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, answer_text, send};
 use super::hello;
+use super::kept_keys::KeptKeys;
 use super::meter::{Meter, asks_a_model};
 use super::rules::{Rules, resolve};
 use crate::domain::egress::split;
@@ -34,6 +35,9 @@ const MOST_OF_ALL: usize = 8192;
 const HEADERS_WITHIN: Duration = Duration::from_secs(60);
 /// What is held of a request's line and headers, in bytes.
 const LARGEST_HEAD: usize = 128 * 1024;
+/// What an endpoint is asked by.
+const METHODS: [Method; 7] =
+    [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 /// Slots for the connections of all sandboxes. Each connection has a second one behind it; together they are a quarter
 /// of the files that may be open.
@@ -356,6 +360,11 @@ impl Shared {
             );
             return answer_text(StatusCode::NOT_FOUND, text);
         };
+        // What others do, such as TRACE, tells a program what the request had, and it has the key.
+        if !METHODS.contains(request.method()) {
+            let text = "agentd: endpoints take GET, HEAD, OPTIONS, POST, PUT, PATCH and DELETE\n";
+            return answer_text(StatusCode::METHOD_NOT_ALLOWED, text);
+        }
         let host = endpoint.url.host_str().unwrap_or_default();
         let port = endpoint.url.port_or_known_default().unwrap_or_default();
         let Some(url) = address(endpoint, rest) else {
@@ -372,6 +381,7 @@ impl Shared {
         match self.trusted.send(url, request, Some(&endpoint.headers)).await {
             Ok(response) => {
                 self.asked.note(host, port, Some(name), None);
+                let response = KeptKeys::of(&endpoint.headers).keep(response);
                 if asks { self.meter.watch(response, path, length) } else { response }
             }
             Err(why) => self.unreached(host, port, Some(&endpoint.name), &why),

@@ -10,7 +10,7 @@ use crate::domain::event::Event;
 use crate::domain::seal::{SEAL_SCHEMA, SealStatement, SignedSeal, files_sha256};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::FileJournal;
-use crate::store::run_dir::{OVERTAKEN, RunDir};
+use crate::store::run_dir::{OVERTAKEN, RunDir, SANDBOX};
 use crate::store::seal_index::SealIndex;
 use crate::store::seal_key::{self, SealKey, SealKeyError};
 use crate::sys::clock::Clock;
@@ -99,7 +99,14 @@ pub fn files(dir: &Path) -> Result<Vec<Artifact>, JournalError> {
             let path = entry.map_err(|error| failed(&folder, error))?.path();
             let kind = path.symlink_metadata().map_err(|error| failed(&path, error))?.file_type();
             if kind.is_dir() {
-                open.push(path);
+                // Where programs wrote is no part of the record, and not all of it may be read.
+                if path != dir.join(SANDBOX) {
+                    open.push(path);
+                }
+                continue;
+            }
+            // What a program left beside it, such as a socket, has no content.
+            if !kind.is_file() && !kind.is_symlink() {
                 continue;
             }
             let name = path.strip_prefix(dir).unwrap_or(&path).to_string_lossy().into_owned();

@@ -10,6 +10,7 @@ use super::resources::blocking;
 use crate::domain::name::CommitId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::{StopSignal, StopState};
+use crate::git::ShownForSetUp;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, ChangedFile, Worktree};
 use crate::sys::clock::Stopwatch;
@@ -25,6 +26,9 @@ const LONGEST_BEGUN: u64 = 64 << 20;
 const OUTPUT_CAP: usize = 16 * 1024;
 /// Files that a note names.
 const LONGEST_LIST: usize = 10;
+/// Said where the commands are not run.
+const LEFT_OUT: &str = "worktree.setup was not run: the branch has commits of its own, files of the worktree are changed, and its commands \
+                        would run what an agent may have written, outside of the sandbox";
 /// Characters of a failed command's output that people are shown.
 const TAIL: usize = 1_000;
 
@@ -56,9 +60,18 @@ pub async fn set_up(
         tracing::info!("what setting a worktree up makes was copied from what is kept");
     } else if !settings.setup.is_empty() {
         // Somebody's edits may be there: the branch may be a person's, or an earlier set-up failed.
-        let before = before_setup(worktree).await.map_err(|error| failed(&error.to_string()))?;
+        let git = |error: GitError| failed(&error.to_string());
+        let before = before_setup(worktree).await.map_err(git)?;
+        let shown = worktree.show_for_set_up(base).await.map_err(git)?;
+        if shown == ShownForSetUp::Edited {
+            note("setup_left_out", LEFT_OUT.to_owned());
+            return Ok(());
+        }
         let ran = run_setup_commands(context, worktree, left, stop).await;
         worktree.something_ran();
+        if shown == ShownForSetUp::Base {
+            worktree.show_again().await.map_err(git)?;
+        }
         let is_kept = ran.is_ok();
         if is_kept
             && let Some(kept) = &kept

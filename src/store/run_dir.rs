@@ -10,6 +10,9 @@ use crate::domain::run::RunId;
 /// The file of [`RunDir::overtaken`]. It is not of the run: no seal names it.
 pub const OVERTAKEN: &str = "overtaken.jsonl";
 
+/// The folder of [`RunDir::sandbox`]. No seal names what is in it.
+pub const SANDBOX: &str = "cage";
+
 /// The state directory, mode 0700, and the store of what is in it.
 #[derive(Debug, Clone)]
 pub struct StateDir {
@@ -68,7 +71,7 @@ impl RunDir {
 
     /// The private folder of the run's programs; gone when the run has ended.
     pub fn sandbox(&self) -> PathBuf {
-        self.path.join("cage")
+        self.path.join(SANDBOX)
     }
 
     /// The lock for ending dead runs of this repository, one at a time.

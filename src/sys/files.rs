@@ -424,16 +424,58 @@ pub struct Removed {
     pub bytes: u64,
 }
 
-/// Removes a directory with everything in it, and says how much that was. Links are removed and not followed.
+/// Removes a directory with everything in it, and says how much that was. Links are removed and not followed. Directories in which
+/// nobody may write, such as those of Go's module cache, are no hindrance where they are this user's.
 pub fn remove_dir(path: &Path) -> Result<Removed, FileError> {
-    let removed = measure(path);
+    let mut removed = measure(path);
     #[expect(clippy::disallowed_methods, reason = "this is the place that removes")]
-    match fs::remove_dir_all(path) {
+    let remove = || fs::remove_dir_all(path);
+    let done = remove().or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            open_to_owner(path);
+            // What could not be read before is counted now.
+            let rest = measure(path);
+            if (rest.files, rest.bytes) > (removed.files, removed.bytes) {
+                removed = rest;
+            }
+            remove()
+        }
+        _ => Err(error),
+    });
+    match done {
         Ok(()) => Ok(removed),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Removed::default()),
         Err(error) => Err(FileError::new("remove directory", path, error)),
     }
 }
+
+/// Gives this user what it needs to read all that is below a directory, and to remove it, as far as that is this user's. Links are not
+/// followed. Blocks.
+#[cfg(unix)]
+pub fn open_to_owner(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut found = vec![path.to_owned()];
+    while let Some(path) = found.pop() {
+        let Ok(meta) = path.symlink_metadata() else { continue };
+        let wanted = match meta.file_type() {
+            kind if kind.is_dir() => 0o700,
+            kind if kind.is_file() => 0o400,
+            _ => continue,
+        };
+        let mode = meta.permissions().mode();
+        if mode & wanted != wanted {
+            // Where that is refused, whoever needs it says so.
+            drop(fs::set_permissions(&path, fs::Permissions::from_mode(mode | wanted)));
+        }
+        if meta.is_dir() {
+            found.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+}
+
+/// There are no such rights here.
+#[cfg(not(unix))]
+pub fn open_to_owner(_path: &Path) {}
 
 /// Files and bytes below a directory, links not followed; unreadable parts count nothing.
 pub fn measure(path: &Path) -> Removed {
@@ -542,5 +584,48 @@ mod tests {
     fn the_free_space_of_a_disk_is_told() {
         assert!(disk_free(Path::new("/")).is_some());
         assert!(disk_free(Path::new("/no/such/place")).is_none());
+    }
+
+    /// Root is refused nothing, so that this runs once more as somebody else.
+    #[cfg(unix)]
+    #[test]
+    fn folders_in_which_nobody_may_write_are_removed() {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+        use std::os::unix::process::CommandExt as _;
+        const PLACE: &str = "AGENTD_TEST_REMOVED_BY_NOBODY";
+        let locked = |place: &Path| {
+            let deep = place.join("go/pkg/mod/x@v1");
+            fs::create_dir_all(&deep).unwrap();
+            fs::write(deep.join("x.go"), "package x").unwrap();
+            fs::set_permissions(&deep, fs::Permissions::from_mode(0o555)).unwrap();
+            fs::set_permissions(place.join("go/pkg"), fs::Permissions::from_mode(0o000)).unwrap();
+            let removed = remove_dir(&place.join("go")).unwrap();
+            assert_eq!((removed.files, removed.bytes, place.join("go").exists()), (1, 9, false));
+        };
+        if let Some(place) = std::env::var_os(PLACE) {
+            return locked(Path::new(&place));
+        }
+        let place = tempfile::tempdir().unwrap();
+        locked(place.path());
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        // A copy of this program, where anybody may run it.
+        let program = place.path().join("tests");
+        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let own = place.path().join("own");
+        fs::create_dir(&own).unwrap();
+        chown(&own, Some(65534), Some(65534)).unwrap();
+        let mut again = std::process::Command::new(&program);
+        again.args(["--exact", "sys::files::tests::folders_in_which_nobody_may_write_are_removed"]);
+        let ran = again.env(PLACE, &own).uid(65534).gid(65534).current_dir("/").output();
+        match ran {
+            Ok(ran) => {
+                let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+                assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+            }
+            Err(error) => eprintln!("skipped for another user: {error}"),
+        }
     }
 }

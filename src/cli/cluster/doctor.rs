@@ -186,6 +186,8 @@ fn not_made(error: &StoreError) -> &'static str {
         "use a keeper's key (`agentd cluster account`)"
     } else if told.contains(LESS) {
         "take the configuration back, or change the stream yourself: what is in it beyond that is lost"
+    } else if told.contains("non-clustered") {
+        "set cluster.replicas = 1 for one server, or start the servers as a cluster"
     } else if told.contains("no suitable peers") {
         "start more servers of the cluster, or take a smaller cluster.replicas"
     } else {

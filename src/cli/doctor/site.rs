@@ -91,6 +91,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             }
             findings.extend(tried::push(&site, &branch).await);
             findings.extend(tried::signing(&site).await);
+            findings.extend(tried::redaction(&site).await);
             findings.extend(tried::verify(context, &site, &branch, &sandbox).await);
             findings
         }

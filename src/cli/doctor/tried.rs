@@ -55,6 +55,23 @@ pub async fn signing(site: &RepositoryContext) -> Option<Finding> {
     }
 }
 
+/// The operator's program that redacts, on a text of no secret.
+pub async fn redaction(site: &RepositoryContext) -> Option<Finding> {
+    const REDACTION: &str = "redaction";
+    let program = site.redaction_program()?;
+    Some(match program.redact("agentd doctor").await {
+        Some(_) => Finding::ok(REDACTION, "redaction.program answers"),
+        None => Finding::problem(
+            REDACTION,
+            format!(
+                "redaction.program (`{}`) does not answer as it should (the log says how): every text of a run would be withheld",
+                command_line(&program.argv)
+            ),
+            "mend it: it reads a text, writes what may be kept, and ends with 0 within 5 seconds; or take it out of agentd.toml",
+        ),
+    })
+}
+
 /// Set-up and verify commands, as a run has them, on the origin's commit.
 pub async fn verify(
     context: &Context,

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use super::{Finding, PROGRAM};
 use crate::cli::clones;
 use crate::cli::context::{Context, is_below};
-use crate::config::Config;
 use crate::config::sandbox_file::SandboxMode;
+use crate::config::{Config, McpTransport};
 use crate::definition;
 use crate::domain::money::Money;
 use crate::domain::shell_words;
 use crate::engine::shared_cap::SharedCap;
 use crate::github::Viewer;
+use crate::mcp;
 use crate::record::seal;
 use crate::repository::{managed, resources};
 use crate::sandbox::run_sandbox;
@@ -96,6 +97,7 @@ pub fn files_and_programs(context: &Context, config: &Config) -> Vec<Finding> {
     let mut findings = files(context, config);
     findings.extend(programs(context, config));
     findings.extend(of_each_run(context, config));
+    findings.extend(servers(config));
     findings
 }
 
@@ -188,6 +190,27 @@ fn programs(context: &Context, config: &Config) -> Vec<Finding> {
                 "policy",
                 format!("{key} names {}, which whoever can push to the repository writes", path.display()),
                 "copy it to a place of your own, and name that",
+            )
+        })
+        .collect()
+}
+
+/// MCP servers whose command runs what stands in the worktree.
+fn servers(config: &Config) -> Vec<Finding> {
+    let by_command = config.mcp_servers.iter().filter_map(|(name, server)| {
+        let McpTransport::Stdio { command, args, .. } = &server.transport else { return None };
+        let args: Vec<String> = args.iter().map(|arg| arg.raw().to_owned()).collect();
+        Some((name, mcp::runs_what_is_there(command.raw(), &args)?))
+    });
+    by_command
+        .map(|(name, why)| {
+            Finding::warning(
+                "mcp",
+                format!(
+                    "the MCP server {name} starts in the worktree, outside of the sandbox, where {why}: a file of an agent's would run \
+                     with your rights"
+                ),
+                format!("install it, and name its program by a path of your own in mcp.servers.{name}"),
             )
         })
         .collect()

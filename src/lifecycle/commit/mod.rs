@@ -49,12 +49,37 @@ pub async fn check(context: &RepositoryContext) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whoever looks at the worktree afterwards has git enter its submodules: no repository that a program put there is left in its place.
+async fn submodules_are_gits_own(run: &Run<'_>, worktree: &Worktree) {
+    if run.context.replay.is_some() {
+        return;
+    }
+    match worktree.own_submodule_links().await {
+        Ok(aside) => {
+            for folder in aside {
+                run.journal.warn(
+                    "submodule_replaced",
+                    format!(
+                        "a program put a repository of its own into the submodule's folder {}; its .git is renamed there, so that \
+                         nobody's git follows it",
+                        folder.display()
+                    ),
+                );
+            }
+        }
+        Err(error) => {
+            tracing::error!(%error, "what programs put into the folders of submodules could not be looked at");
+        }
+    }
+}
+
 /// Commits what the flow left. What may not leave, or what git refuses, ends the run; the edits stay in the worktree.
 pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, JournalError> {
     let Some(workspace) = &worked.workspace else { return Ok(Committed { worked, has_tree: false }) };
     let run = worked.run;
     // The tools are closed and the programs have ended. What the next look finds is what is judged and published.
     workspace.worktree.nothing_runs();
+    submodules_are_gits_own(run, &workspace.worktree).await;
     let summary = report::summary(&run.journal.facts(), &worked.stop);
     let kept = match left_in_git::look(run, workspace).await {
         Ok(()) => keep(run, &workspace.worktree, &summary).await,

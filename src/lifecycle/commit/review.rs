@@ -146,6 +146,14 @@ async fn problems(
                 note(told(format!("line {line} holds a secret ({})", known.unwrap_or(rule))));
             }
         }
+        if change.kind == OutgoingKind::Submodule
+            && change.is_new
+            && !worktree.declares(&change.path, change.commit.as_ref()).await?
+        {
+            let why = "it is a git repository of its own, and .gitmodules does not say where its commits are: none of its files would be \
+                       pushed; take its .git away, so that they are committed, or declare it";
+            note(told(why.to_owned()));
+        }
         if is_named(&change.path, ".lfsconfig") {
             note(told("it says where Git LFS sends files; only a person may change it".to_owned()));
         }

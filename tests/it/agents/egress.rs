@@ -252,6 +252,65 @@ async fn a_program_works_with_a_key_that_it_never_holds() {
     world.sim.shutdown().await;
 }
 
+/// A server that answers each request with the request, as pages for finding faults do.
+fn echo() -> std::net::SocketAddr {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                head.push(byte[0]);
+            }
+            let said = String::from_utf8_lossy(&head).to_string();
+            // A request for /quiet says its first line alone.
+            let said = if said.contains("/quiet") { said.lines().next().unwrap().to_owned() } else { said };
+            let length = said.len();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{said}");
+            drop(stream.write_all(answer.as_bytes()));
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_does_not_get_the_key_of_an_endpoint_that_repeats_what_it_is_sent() {
+    if let Some(why) = skipped() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let world = World::of(1, |_| {}).await;
+    let endpoint = format!(
+        "[sandbox.endpoints.echo]\nurl = \"http://{}/private\"\nheaders = {{ authorization = \"Bearer ${{ECHO_KEY}}\" }}\n",
+        echo()
+    );
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}{endpoint}"));
+    let here = "http://127.0.0.1:3128/echo";
+    let text = format!(
+        "{TRY}\
+         try quiet curl -sS {here}/quiet/a%2Fb\n\
+         try echo curl -sS {here}/echo\n\
+         try trace curl -sS -X TRACE {here}/quiet\n\
+         try aside curl -sS --path-as-is {here}/..%2fquiet\n"
+    );
+    let program = json!({"argv": [script(&world, "echo.sh", &text)], "endpoints": ["echo"]});
+    fixer(&world, "command", &program);
+    let mut run = world.command_in(&["run", "--issue", "7", "--agent", "fixer", "--json"]);
+    run.env("ECHO_KEY", "zyxwvutsrqponmlk");
+    let output = tokio::task::spawn_blocking(move || run.output().unwrap()).await.unwrap();
+    let output: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = report(&output);
+    assert!(said(&report, "quiet").contains("GET /private/quiet/a%2Fb"), "{report}");
+    assert!(!report.contains("zyxwvutsrqponmlk") && !said(&report, "echo").contains("Bearer z"), "{report}");
+    assert!(said(&report, "trace").contains("endpoints take GET"), "{report}");
+    assert!(said(&report, "aside").contains("leaves the endpoint"), "{report}");
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_have_the_hosts_of_the_definition_and_verify_says_what_was_refused() {
     if let Some(why) = skipped() {

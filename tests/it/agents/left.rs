@@ -94,7 +94,7 @@ async fn a_merge_that_a_program_leaves_half_done_is_not_published_with_its_marke
     let commits = |text: &str| format!("echo {text} > both.txt; git add both.txt; git commit -q -m {text}");
     let (theirs, ours) = (commits("theirs"), commits("ours"));
     let merge = format!(
-        "git checkout -q -b x; {theirs}; git checkout -q feature/issue-7; {ours}; git merge x; echo done"
+        "{FIX}; git checkout -q -b x; {theirs}; git checkout -q feature/issue-7; {ours}; git merge x; echo done"
     );
     let (code, output) = runs(&world, &merge).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("git_error")), "{output:#}");
@@ -103,6 +103,41 @@ async fn a_merge_that_a_program_leaves_half_done_is_not_published_with_its_marke
     assert_eq!(world.sim.pulls("demo/shop").len(), 0);
     let git_dir = world.sim.git_dir("demo/shop").unwrap();
     assert_eq!(agentd::sim::bare::head(&git_dir, "feature/issue-7"), None);
+    // The command that is advised then does not publish them, either; once they are gone, it does.
+    let run = output["run_id"].as_str().unwrap();
+    let (code, again) = world.json(&["runs", "resume", run]).await;
+    assert_eq!((code, world.sim.pulls("demo/shop").len()), (Some(1), 0), "{again:#}");
+    assert!(again["error"].to_string().contains("take the markers out"), "{again:#}");
+    std::fs::write(world.shop().join(".worktrees/issue-7/both.txt"), "both\n").unwrap();
+    let (code, settled) = world.json(&["runs", "resume", again["run_id"].as_str().unwrap_or(run)]).await;
+    assert_eq!((code, world.sim.pulls("demo/shop").len()), (Some(0), 1), "{settled:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_a_program_commits_as_a_submodule_without_an_address_is_refused_and_runs_nothing() {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let ran = world.dir.path().join("ran");
+    let made = format!(
+        "git init -q m && cd m && echo one > one.txt && git add -A && git -c user.name=a -c user.email=a@b commit -q -m one && git config core.fsmonitor \
+         'touch {}; false' && cd .. && git add -A 2>/dev/null && git commit -q -m all && echo done",
+        ran.display()
+    );
+    let (code, output) = runs(&world, &made).await;
+    assert_eq!(code, Some(1), "{output:#}");
+    assert!(output["error"].to_string().contains("a git repository of its own"), "{output:#}");
+    assert!(world.sim.pulls("demo/shop").is_empty());
+    // Whoever takes the work over has git enter no repository of the program's.
+    let (code, taken) = world.json(&["take", "7"]).await;
+    assert_eq!(code, Some(0), "{taken:#}");
+    let worktree = world.shop().join(".worktrees/issue-7");
+    world.git(&worktree, &["status"]).await;
+    assert!(!ran.exists() && !worktree.join("m/.git").exists());
+    assert!(worktree.join("m/.git-of-a-program/HEAD").exists() && worktree.join("m/one.txt").exists());
     world.finish().await;
 }
 

@@ -585,9 +585,22 @@ async fn i21_a_submodule_that_a_caged_command_replaced_runs_nothing_on_the_host(
             },
         )
         .await;
-        let planted = shop.join(".worktrees/issue-7/vendor/.git/config");
-        let config = std::fs::read_to_string(&planted).unwrap_or_default();
+        let vendor = shop.join(".worktrees/issue-7/vendor");
+        let planted = vendor.join(".git-of-a-program");
+        let config = std::fs::read_to_string(planted.join("config")).unwrap_or_default();
         assert!(config.contains("ran-clean"), "{mode}: the command did not plant it");
+        // Whoever looks at the worktree has git enter the submodule.
+        assert!(vendor.join(".git").is_file(), "{mode}");
+        let status = world
+            .git(&shop.join(".worktrees/issue-7"), &["-c", "core.quotePath=false", "status", "--short"])
+            .await;
+        assert!(status.contains("vendor"), "{mode}: {status}");
+        let ran =
+            std::fs::read_dir(&place).unwrap().flatten().any(|entry| entry.file_name() == "ran-fsmonitor");
+        assert!(!ran || mode == "off", "{mode}");
+        // The next run finds it as the command had left it.
+        std::fs::remove_file(vendor.join(".git")).unwrap();
+        std::fs::rename(&planted, vendor.join(".git")).unwrap();
         // In the cage nothing of the host can be written; without one the command itself could, and git did it then.
         for entry in std::fs::read_dir(&place).unwrap().flatten() {
             std::fs::remove_file(entry.path()).unwrap();

@@ -188,6 +188,7 @@ async fn a_text_that_somebody_trusted_changes_under_a_run_is_named_at_its_end() 
         world.sim.edit_text(REPO, 7, by, None, Some("Something else altogether."));
         until("done", || world.labels() == ["agentd:done"]).await;
         assert!(!world.told(0).contains("Something else"), "{}", world.told(0));
+        until("the run's output", || newest(&world).join("result.json").exists()).await;
         let warnings = left(&world, "result.json")["warnings"].to_string();
         assert_eq!(warnings.contains("text was changed by ada"), by == "ada", "{by}: {warnings}");
         let comments = world.sim.issue(REPO, 7).unwrap().comments;

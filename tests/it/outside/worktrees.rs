@@ -486,3 +486,29 @@ async fn what_a_setup_left_that_failed_is_no_change_of_the_next_run() {
     assert_eq!((code, &output["change"]), (Some(0), &json!("none")), "{output:#}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_wrote_is_run_by_no_setup_of_a_worktree_that_is_made_anew() {
+    let writes = super::solo::calls(&[
+        ("write_file", json!({ "path": "lib/cart.sh", "content": "echo of the agent\n" })),
+        ("write_file", json!({ "path": "lib/new.sh", "content": "echo new\n" })),
+    ]);
+    let reports = || super::solo::reports("Done.", json!([]));
+    let setup = "cat lib/*.sh >> ../../../ran; echo built > lib/built.sh";
+    let more = format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\n");
+    let world = super::solo::solo(vec![writes, reports(), reports()], None, &more).await;
+    let (code, output) = super::solo::run(&world).await;
+    assert_eq!((code, &output["change"]), (Some(0), &json!("made")), "{output:#}");
+    let ran = || std::fs::read_to_string(world.dir.path().join("ran")).unwrap();
+    let first = ran();
+    // As on another machine: the branch is there, and its worktree is not.
+    let place = world.shop().join(".worktrees/issue-7");
+    world.git(&world.shop(), &["worktree", "remove", "--force", &place.display().to_string()]).await;
+    let (code, output) = super::solo::run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(ran(), format!("{first}{first}"), "the second one has seen the base branch's files");
+    assert_eq!(std::fs::read_to_string(place.join("lib/cart.sh")).unwrap(), "echo of the agent\n");
+    assert!(place.join("lib/new.sh").exists() && place.join("lib/built.sh").exists());
+    assert_eq!(world.git(&place, &["diff", "--stat", "HEAD"]).await, "");
+    world.finish().await;
+}
