@@ -38,24 +38,17 @@ fn explain(context: &Context, key: Option<&str>) -> Result<(), CommandError> {
         .iter()
         .flat_map(|clone| clone.config.clone_file().map(|file| (&clone.repo, &file.refused)))
         .flat_map(|(repo, keys)| keys.iter().map(|key| (repo.clone(), key.clone())))
-        .filter(|(_, refused)| {
-            key.is_none_or(|key| {
-                refused.key == "*" || is_at_or_below(&refused.key, key.trim_end_matches('.'))
-            })
-        })
+        .filter(|(_, refused)| key.is_none_or(|key| refused.key == "*" || refused.key.starts_with(key)))
         .collect();
     // Of one repository that agentd cloned its own values are meant.
     let config = match clones.pop() {
         Some(clone) if context.global.repo.is_some() => clone.config,
         _ => config,
     };
-    let rows: Vec<_> = config
-        .explain()
-        .into_iter()
-        .filter(|row| key.is_none_or(|key| is_at_or_below(&row.key, key.trim_end_matches('.'))))
-        .collect();
+    let rows: Vec<_> =
+        config.explain().into_iter().filter(|row| key.is_none_or(|key| row.key.starts_with(key))).collect();
     if let (Some(key), true) = (key, rows.is_empty() && refused.is_empty()) {
-        return Err(CommandError::invalid(format!("no value is set at or below `{key}`"))
+        return Err(CommandError::invalid(format!("no key that has a value begins with `{key}`"))
             .hint("`agentd config schema config` lists every key"));
     }
     if output.json() {
@@ -88,10 +81,6 @@ fn explain(context: &Context, key: Option<&str>) -> Result<(), CommandError> {
         .map(|(repo, refused)| vec![repo.to_string(), refused.key, refused.source.to_string(), refused.why])
         .collect();
     output.table(&["REPOSITORY", "KEY", "FROM", "WHY"], &told)
-}
-
-fn is_at_or_below(key: &str, root: &str) -> bool {
-    key.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn check(context: &Context) -> Result<(), CommandError> {

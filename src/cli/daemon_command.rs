@@ -49,6 +49,8 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
         descriptors::raise();
+        // Before anything is listened to or opened: whatever is to be said of a second daemon is that there is one.
+        let lease = daemon_files(context)?.take()?;
         let front = if once { DaemonFront::closed(context) } else { DaemonFront::begin(context).await? };
         if !once && !store_wait::wait(context, &shutdown, &front).await? {
             tell(context, &DaemonReport::default())?;
@@ -61,8 +63,7 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
             .iter()
             .map(|watched| format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger))
             .collect();
-        // Said only when it is so: another daemon may have the state directory.
-        let mut daemon = Daemon::open(parts)?;
+        let mut daemon = Daemon::open_with(parts, lease)?;
         for told in watching {
             context.output.note(told);
         }

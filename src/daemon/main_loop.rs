@@ -123,8 +123,13 @@ impl std::fmt::Debug for Daemon {
 impl Daemon {
     /// Takes the state directory for itself and reads what an earlier daemon left.
     pub fn open(deps: Dependencies) -> Result<Self, DaemonError> {
+        let lease = DaemonFiles::of(&deps.state).take()?;
+        Self::open_with(deps, lease)
+    }
+
+    /// The same for who has taken the state directory already.
+    pub fn open_with(deps: Dependencies, lease: Box<dyn HeldLease>) -> Result<Self, DaemonError> {
         let files = DaemonFiles::of(&deps.state);
-        let lease = files.take()?;
         Self::with(deps, files, Some(lease))
     }
 

@@ -7,8 +7,10 @@
 use super::{refusal_comment, spending, status_comment};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::IssueKey;
+use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::{InstanceId, branch_of};
 use crate::domain::run::RunId;
+use crate::domain::stop::StopDetail;
 use crate::github::{self, Client, Comment, Ensured};
 use crate::record::rendering;
 use crate::repository::context::RepositoryContext;
@@ -123,7 +125,7 @@ pub async fn renew(issue: Tracked<'_>, context: &RepositoryContext, mine: &Holde
 }
 
 /// What a run on the command line left on an issue when its process died: that it is being worked on. Its comment says what
-/// became of it, and the running label goes, also where nobody's comment says who works. True = it was there.
+/// became of it, and the labels do, also where nobody's comment says who works. True = it was there.
 pub async fn clear(
     context: &RepositoryContext,
     number: u64,
@@ -133,26 +135,40 @@ pub async fn clear(
     let marker = rendering::marker(&IssueKey::Number(number));
     let found = client.find_comment(&context.repo, number, &marker).await?;
     let running = &context.config.github.labels.running;
+    let labels = client.issue(&context.repo, number).await?.issue.labels;
+    let labelled = labels.iter().any(|label| label.eq_ignore_ascii_case(running));
     match found.and_then(|comment| holder_of(&comment.body)) {
         Some(holder) if holder.instance == instance.as_str() => {}
         // Somebody else works there.
         Some(_) => return Ok(false),
-        None => {
-            let labelled = client.issue(&context.repo, number).await?.has_label(running);
-            if labelled {
-                client.remove_label(&context.repo, number, running).await?;
-            }
-            return Ok(labelled);
-        }
+        None if !labelled => return Ok(false),
+        None => return show_cut_off(client, context, (number, &labels)).await.map(|()| true),
     }
-    // The label first: the comment is what says that this was done.
-    client.remove_label(&context.repo, number, running).await?;
+    // The labels first: the comment is what says that this was done.
+    show_cut_off(client, context, (number, &labels)).await?;
     let text = format!(
         "**agentd did not finish its work on this issue.**\n\nThe process of the run `{instance}` ended in the middle of it. What was \
          done is in its worktree and on its branch. To go on with it: `agentd runs resume {run_id}`.\n"
     );
     status_comment::ensure(client, context.state.store(), (&context.repo, number), &text).await?;
     Ok(true)
+}
+
+/// The labels of an issue say that its run was cut off. Where the trigger is on, another run goes on with it.
+async fn show_cut_off(
+    client: &Client,
+    context: &RepositoryContext,
+    (number, labels): (u64, &[String]),
+) -> Result<(), github::Error> {
+    let names = &context.config.github.labels;
+    let has = |name: &str| labels.iter().any(|label| label.trim().eq_ignore_ascii_case(name.trim()));
+    match IssueState::after(StopDetail::Interrupted) {
+        Some(state) if !has(&names.trigger) => {
+            client.ensure_labels(&context.repo, number, labels, state, names).await
+        }
+        _ if has(&names.running) => client.remove_label(&context.repo, number, &names.running).await,
+        _ => Ok(()),
+    }
 }
 
 fn tracked<'s>(issue: Tracked<'_>, context: &'s RepositoryContext) -> Option<(&'s Client, u64)> {

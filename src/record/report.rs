@@ -60,6 +60,16 @@ pub fn read_report(dir: &RunDir) -> Result<Vec<u8>, JournalError> {
     }
 }
 
+/// The evidence of a run that has ended, as its journal has it.
+pub fn fold_evidence(dir: &RunDir) -> Result<Vec<u8>, JournalError> {
+    folded(dir).map(|folded| folded.evidence.into_bytes())
+}
+
+/// Its ledger.
+pub fn fold_ledger(dir: &RunDir) -> Result<Vec<u8>, JournalError> {
+    journal_file::read(dir).map(|read| journal_file::ledger_of(&read.lines))
+}
+
 fn failed(path: &Path, error: String) -> JournalError {
     JournalError { path: path.display().to_string(), message: error }
 }
@@ -82,7 +92,10 @@ fn folded(dir: &RunDir) -> Result<Folded, JournalError> {
         .map(|line| line + "\n")
         .collect();
     output.artifacts.evidence = Some(artifact("evidence.jsonl", evidence.as_bytes()));
-    let accounting = std::fs::read(dir.accounting()).unwrap_or_default();
+    let accounting = match std::fs::read(dir.accounting()) {
+        Ok(ledger) => ledger,
+        Err(_) => fold_ledger(dir)?,
+    };
     output.artifacts.accounting = Some(artifact("accounting.jsonl", &accounting));
     let links = Links { pull_request: output.artifacts.pr_url.clone(), ..Links::default() };
     let report = rendering::report(&output, &facts, &links)

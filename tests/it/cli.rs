@@ -93,6 +93,27 @@ fn a_042_wrong_arguments_are_exit_code_4_and_never_2() {
 }
 
 #[test]
+fn explain_shows_the_keys_that_begin_with_what_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("state").display().to_string();
+    let keys = |asked: &str| -> Vec<String> {
+        let done = agentd(dir.path(), &["--state-dir", &place, "--json", "config", "explain", asked]);
+        assert_eq!(done.status.code(), Some(0), "{asked}: {}", err(&done));
+        let told: Value = serde_json::from_str(&out(&done)).unwrap();
+        let rows = told["values"].as_array().unwrap().iter();
+        rows.map(|row| row["key"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(keys("github.issue"), ["github.issue_field"]);
+    assert_eq!(keys("github.issue_field"), ["github.issue_field"]);
+    for asked in ["github", "github.", "budgets.max_c"] {
+        let keys = keys(asked);
+        assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with(asked)), "{asked}: {keys:?}");
+    }
+    let none = agentd(dir.path(), &["--state-dir", &place, "config", "explain", "nothing"]);
+    assert_eq!(none.status.code(), Some(4), "{}", err(&none));
+}
+
+#[test]
 fn a_wrong_argument_is_told_as_what_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("runs").display().to_string();

@@ -18,6 +18,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::name::CommitId;
 use crate::domain::run_output::rfc3339_of_ms;
 use crate::domain::stop::StopDetail;
+use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
 use crate::issue::approval;
 use crate::record::finish::RunState;
@@ -309,17 +310,26 @@ pub(super) fn report(context: &Context, dir: &RunDir, seen: &Seen) -> Result<(),
     context.output.document(&with(&told, seen))
 }
 
-/// A JSON Lines file: as it is, or as one list with `--json`.
-pub(super) fn ledger(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
+/// A JSON Lines file: as it is, or as one list with `--json`. Where it is gone, as the journal of the run that ended has it.
+pub(super) fn ledger(
+    context: &Context,
+    dir: &RunDir,
+    (path, what): (&Path, &str),
+    fold: impl Fn(&RunDir) -> Result<Vec<u8>, JournalError>,
+) -> Result<(), CommandError> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match super::finished(dir)? {
+            (_, RunState::Ended) => fold(dir).map_err(|error| super::unreadable(dir, &error))?,
+            (_, RunState::Running) => return Err(not_written(dir, what)),
+        },
+        Err(error) => return Err(CommandError::failed(format!("{}: {error}", path.display()))),
+    };
     if !context.output.json() {
-        return match std::fs::read(path) {
-            Ok(bytes) => context.output.json_lines(&bytes),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(not_written(dir, what)),
-            Err(error) => Err(CommandError::failed(format!("{}: {error}", path.display()))),
-        };
+        return context.output.json_lines(&bytes);
     }
-    let text = std::fs::read_to_string(path).map_err(|_| not_written(dir, what))?;
-    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let lines = bytes.split(|byte| *byte == b'\n');
+    let lines: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     context.output.document(&lines)
 }
 

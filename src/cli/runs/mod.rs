@@ -38,14 +38,12 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
         RunsCommand::Report(run) => {
             done(find_seen(context, &run.run).and_then(|(dir, seen)| listing::report(context, &dir, &seen)))
         }
-        RunsCommand::Evidence(run) => done(
-            find(context, &run.run)
-                .and_then(|dir| listing::ledger(context, &dir, &dir.evidence(), "evidence")),
-        ),
-        RunsCommand::Accounting(run) => done(
-            find(context, &run.run)
-                .and_then(|dir| listing::ledger(context, &dir, &dir.accounting(), "ledger")),
-        ),
+        RunsCommand::Evidence(run) => done(find(context, &run.run).and_then(|dir| {
+            listing::ledger(context, &dir, (&dir.evidence(), "evidence"), report::fold_evidence)
+        })),
+        RunsCommand::Accounting(run) => done(find(context, &run.run).and_then(|dir| {
+            listing::ledger(context, &dir, (&dir.accounting(), "ledger"), report::fold_ledger)
+        })),
         RunsCommand::Events(run) => {
             done(find(context, &run.run).and_then(|dir| listing::events(context, &dir)))
         }

@@ -7,34 +7,30 @@ use tokio::sync::watch;
 use crate::daemon::loading::{DaemonError, DaemonFiles, StateError};
 use crate::daemon::published_status::PublishedStatus;
 use crate::daemon::status_format::{LimitsStatus, SCHEMA, Status};
-use crate::store::port::HeldLease;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 
-/// It waits. Dropped, it gives the state directory back.
+/// It waits.
 #[derive(Debug)]
 pub struct Waiting {
     published: PublishedStatus,
     clock: Clock,
-    _lease: Box<dyn HeldLease>,
 }
 
 impl Waiting {
-    /// Takes the state directory, of which only this node's files are used, and says why the store cannot be used. `listen`: the
-    /// address of the HTTP front. Blocks.
+    /// Says why the store cannot be used, for who has taken the state directory, of which only this node's files are used. `listen`:
+    /// the address of the HTTP front. Blocks.
     ///
     /// # Errors
-    /// Another daemon has the directory, or it cannot be used.
+    /// It cannot be written.
     pub fn begin(
         state: &StateDir,
         clock: Clock,
         listen: Option<String>,
         error: &str,
     ) -> Result<Self, DaemonError> {
-        let files = DaemonFiles::of(state);
-        let lease = files.take()?;
-        let waiting = Self { published: PublishedStatus::new(Some(files)), clock, _lease: lease };
+        let waiting = Self { published: PublishedStatus::new(Some(DaemonFiles::of(state))), clock };
         let now = waiting.clock.now();
         waiting.published.set_store_error(Some(error.to_owned()), now)?;
         waiting.published.publish(Status {

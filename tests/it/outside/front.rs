@@ -57,6 +57,22 @@ impl Front {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_second_daemon_of_a_state_directory_is_told_of_the_first_one_and_not_of_its_port() {
+    let world = World::new(1).await;
+    let front = Front::start(&world, "1s", "");
+    let port = front.base.rsplit(':').next().unwrap();
+    let config = std::fs::read_to_string(world.dir.path().join("front.toml")).unwrap();
+    world.write("second.toml", &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")));
+    let second = world.agentd(&["--config", "../second.toml", "daemon"]).await;
+    let told = crate::outside::world::text(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{told}");
+    assert!(told.contains("another agentd daemon uses this state directory"), "{told}");
+    assert!(!told.contains("cannot listen"), "{told}");
+    drop(front);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_api_shows_a_run_from_its_start_to_its_end() {
     let world = World::new(1).await;
     slow_model(&world, 1, 1500);

@@ -238,7 +238,7 @@ async fn a_killed_run_of_the_command_line_no_longer_shows_as_working_after_the_n
                 world.sim.edit_issue("demo/shop", 7, |issue| issue.comments.clear());
                 let (_, told) = world.json(&["doctor"]).await;
                 assert!(told.to_string().contains(cleared), "{told:#}");
-                assert_eq!(world.labels(), Vec::<String>::new());
+                assert_eq!(world.labels(), ["agentd:failed"]);
                 world.sim.shutdown().await;
                 continue;
             }
@@ -249,7 +249,7 @@ async fn a_killed_run_of_the_command_line_no_longer_shows_as_working_after_the_n
                 drop(world.json(&["run", "--issue", "8"]).await);
             }
         }
-        assert_eq!(world.labels(), Vec::<String>::new(), "{next}");
+        assert_eq!(world.labels(), ["agentd:failed"], "{next}");
         assert!(
             comment().contains("agentd runs resume") && !comment().contains("agentd:lease"),
             "{}",

@@ -94,6 +94,31 @@ async fn a_flipped_byte_in_any_file_of_a_run_is_found_and_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_left_is_folded_from_its_journal_where_a_file_of_it_is_gone() {
+    let world = World::new(1).await;
+    let (code, _) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0));
+    let dir = newest(&world);
+    for (what, file) in [("evidence", "evidence.jsonl"), ("accounting", "accounting.jsonl")] {
+        let before = std::fs::read(dir.join(file)).unwrap();
+        assert!(!before.is_empty());
+        let (_, listed) = world.json(&["runs", what]).await;
+        std::fs::remove_file(dir.join(file)).unwrap();
+        let plain = world.agentd(&["runs", what]).await;
+        assert_eq!(plain.status.code(), Some(0), "{what}: {}", text(&plain.stderr));
+        assert!(plain.stdout == before, "{what}: {}", text(&plain.stdout));
+        let (code, folded) = world.json(&["runs", what]).await;
+        assert_eq!((code, folded), (Some(0), listed), "{what}");
+        assert!(!dir.join(file).exists(), "reading writes nothing");
+    }
+    let written: Value = serde_json::from_slice(&std::fs::read(dir.join("result.json")).unwrap()).unwrap();
+    std::fs::remove_file(dir.join("result.json")).unwrap();
+    let (_, shown) = world.json(&["runs", "show"]).await;
+    assert_eq!(shown["artifacts"]["accounting"], written["artifacts"]["accounting"], "{shown:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn x_008_a_claim_whose_commit_is_gone_no_longer_verifies() {
     let world = World::new(1).await;
     let (code, _) = world.json(&["run", "--issue", "7"]).await;
