@@ -302,7 +302,7 @@ async fn a_program_does_not_get_the_key_of_an_endpoint_that_repeats_what_it_is_s
     let mut run = world.command_in(&["run", "--issue", "7", "--agent", "fixer", "--json"]);
     run.env("ECHO_KEY", "zyxwvutsrqponmlk");
     let output = tokio::task::spawn_blocking(move || run.output().unwrap()).await.unwrap();
-    let output: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let output: Value = serde_json::from_slice(&output.stdout).unwrap();
     let report = report(&output);
     assert!(said(&report, "quiet").contains("GET /private/quiet/a%2Fb"), "{report}");
     assert!(!report.contains("zyxwvutsrqponmlk") && !said(&report, "echo").contains("Bearer z"), "{report}");
