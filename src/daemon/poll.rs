@@ -352,7 +352,7 @@ impl Watch {
                 goes_on_at: memory.goes_on.as_ref().map(|later| later.at),
                 waits_for_definition: false,
                 parked: memory.parked,
-                waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, number)),
+                waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, &number.into())),
                 is_round: self.pulls.wanted.contains_key(&number),
                 money_used_up: self.money_used_up.get(&number).copied(),
                 pause,
