@@ -59,6 +59,10 @@ fn decide(
         let site = repositories::one(context, &options).await?;
         repositories::check_host(issue, &site)?;
         let kept = ParkedCell::new(&site.state, &site.repo, &key).read().await.map_err(failed)?;
+        // One from a file has a number of its own, and was asked nowhere but here.
+        if kept.now().is_some_and(|parked| parked.comment.is_some()) {
+            repositories::check_open(issue, &site).await?;
+        }
         let most_rejected = site.config.plan.max_rounds;
         let Some((run_id, what)) = what(&kept, Some(most_rejected))? else { return Ok(false) };
         let plans = Plans { github: site.github.as_ref(), most_rejected };
