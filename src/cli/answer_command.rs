@@ -36,14 +36,14 @@ fn decide(
     (done, needs_github): (&str, bool),
     what: impl FnOnce(&ParkedIssue, Option<u32>) -> Result<Option<Wanted>, CommandError>,
 ) -> Result<bool, CommandError> {
-    let key = IssueKey::Number(issue.number);
+    let key = issue.key.clone();
     if let Some(afar) = asking::from_afar(context)? {
         let cell = ParkedCell::new(&afar.state, &afar.repo, &key);
         let kept = context.block_on(cell.read())?.map_err(failed)?;
         let Some((run_id, what)) = what(&kept, None)? else { return Ok(false) };
         let heard_by = asking::send(&*afar.nodes, &asking::request(&afar.repo, &key, what))?;
         if context.output.json() {
-            let told = serde_json::json!({ "issue": issue.number, "run_id": run_id, "heard_by": heard_by });
+            let told = serde_json::json!({ "issue": issue.key, "run_id": run_id, "heard_by": heard_by });
             return context.output.document(&told).map(|()| true);
         }
         let told = match heard_by {
@@ -59,6 +59,10 @@ fn decide(
         let site = repositories::one(context, &options).await?;
         repositories::check_host(issue, &site)?;
         let kept = ParkedCell::new(&site.state, &site.repo, &key).read().await.map_err(failed)?;
+        // One from a file has a number of its own, and was asked nowhere but here.
+        if kept.now().is_some_and(|parked| parked.comment.is_some()) {
+            repositories::check_open(issue, &site).await?;
+        }
         let most_rejected = site.config.plan.max_rounds;
         let Some((run_id, what)) = what(&kept, Some(most_rejected))? else { return Ok(false) };
         let plans = Plans { github: site.github.as_ref(), most_rejected };
@@ -68,7 +72,7 @@ fn decide(
             NotCarriedOut::NotDecided(NotDecided::GitHub(error)) => failed(error),
             error => asking::not_done(&error),
         })?;
-        told(context, &site, issue.number, (done, run_id)).map(|()| true)
+        told(context, &site, &key, (done, run_id)).map(|()| true)
     })?
 }
 
@@ -79,12 +83,12 @@ pub fn answer(context: &Context, issue: &IssueArg, text: &str) -> Result<(), Com
     if text.is_empty() {
         return Err(CommandError::invalid("there is no answer").hint("agentd answer N TEXT"));
     }
-    let number = issue.number;
+    let key = &issue.key;
     let asks = |parked: &&Parked| matches!(parked.waits_for, WaitsFor::Answer { .. });
     let answers = |kept: &ParkedIssue, _| {
         let Some(parked) = kept.now().filter(asks) else {
-            let error = format!("nothing waits for an answer on issue {number}");
-            return Err(CommandError::invalid(error).hint(format!("agentd why {number}")));
+            let error = format!("nothing waits for an answer on issue {key}");
+            return Err(CommandError::invalid(error).hint(format!("agentd why {key}")));
         };
         Ok(Some((parked.run_id, PersonAsks::Answer { run_id: parked.run_id, text })))
     };
@@ -95,18 +99,18 @@ pub fn answer(context: &Context, issue: &IssueArg, text: &str) -> Result<(), Com
 fn told(
     context: &Context,
     site: &RepositoryContext,
-    number: u64,
+    key: &IssueKey,
     (done, run_id): (&str, RunId),
 ) -> Result<(), CommandError> {
     let files = daemon_files(context)?;
     let known = files.look().ok().and_then(|state| {
-        let memory = state.repositories.get(&site.repo)?.issues.get(&number)?;
+        let memory = state.repositories.get(&site.repo)?.issues.get(&key.number()?)?;
         Some(memory.parked.as_ref()?.waits_for_person())
     });
     let goes_on = known == Some(true) && files.daemon_lives();
     if context.output.json() {
         return context.output.document(&serde_json::json!({
-            "issue": number, "run_id": run_id, "goes_on": goes_on,
+            "issue": key, "run_id": run_id, "goes_on": goes_on,
         }));
     }
     context.output.advice(match goes_on {
@@ -118,24 +122,24 @@ fn told(
 /// Approves the plan for which the issue waits, as its comment reads now; or the call that the hash names.
 pub fn approve(context: &Context, issue: &IssueArg, hash: Option<&str>) -> Result<(), CommandError> {
     let of_issue = context.for_issue(issue)?;
-    let number = issue.number;
+    let key = &issue.key;
     let calls = approvals_command::waiting(context, issue)?;
     let approves = |kept: &ParkedIssue, _| {
         let Some((run_id, plan)) = waiting_plan(kept) else { return Ok(None) };
         match hash {
             Some(hash) if !plan.is_named(hash) && calls.iter().any(|call| call.starts_with(hash)) => Ok(None),
             Some(hash) if !plan.is_named(hash) => {
-                let error = format!("nothing that waits on issue {number} has the hash \"{hash}\"");
-                let hint = format!("agentd approve {number} {}  (the plan)", plan.short());
+                let error = format!("nothing that waits on issue {key} has the hash \"{hash}\"");
+                let hint = format!("agentd approve {key} {}  (the plan)", plan.short());
                 Err(CommandError::invalid(error).hint(hint))
             }
             None if !calls.is_empty() => {
-                let error = format!("several things wait on issue {number}; name the one that is meant");
+                let error = format!("several things wait on issue {key}; name the one that is meant");
                 let error = CommandError::invalid(error)
-                    .hint(format!("agentd approve {number} {}  (the plan)", plan.short()));
+                    .hint(format!("agentd approve {key} {}  (the plan)", plan.short()));
                 Err(calls
                     .iter()
-                    .fold(error, |error, call| error.hint(format!("agentd approve {number} {call}"))))
+                    .fold(error, |error, call| error.hint(format!("agentd approve {key} {call}"))))
             }
             _ => Ok(Some((run_id, PersonAsks::ApprovePlan { run_id, sha256: plan.sha256.clone() }))),
         }
@@ -149,28 +153,28 @@ pub fn approve(context: &Context, issue: &IssueArg, hash: Option<&str>) -> Resul
             approvals_command::run(context, &ApprovalsCommand::Approve { hash, expires })
         }
         None if !calls.is_empty() => {
-            let error = format!("no plan waits for approval on issue {number}, but a call does");
+            let error = format!("no plan waits for approval on issue {key}, but a call does");
             Err(calls.iter().fold(CommandError::invalid(error), |error, call| {
-                error.hint(format!("agentd approve {number} {call}"))
+                error.hint(format!("agentd approve {key} {call}"))
             }))
         }
-        _ => Err(nothing_waits(number)),
+        _ => Err(nothing_waits(key)),
     }
 }
 
 /// Has the plan for which the issue waits made again, for a reason.
 pub fn reject(context: &Context, issue: &IssueArg, why: &str) -> Result<(), CommandError> {
     let of_issue = context.for_issue(issue)?;
-    let (number, text) = (issue.number, why.trim().to_owned());
+    let (key, text) = (&issue.key, why.trim().to_owned());
     if text.is_empty() {
         return Err(CommandError::invalid("there is no reason").hint("agentd reject N TEXT"));
     }
     let rejects = |kept: &ParkedIssue, most: Option<u32>| {
-        let Some((run_id, _)) = waiting_plan(kept) else { return Err(nothing_waits(number)) };
+        let Some((run_id, _)) = waiting_plan(kept) else { return Err(nothing_waits(key)) };
         match most.filter(|most| kept.rejected >= *most) {
             Some(most) => {
                 let error = format!(
-                    "the plan of issue {number} was rejected {most} times already and is not made again"
+                    "the plan of issue {key} was rejected {most} times already and is not made again"
                 );
                 Err(CommandError::invalid(error)
                     .hint("approve it, take the issue's trigger label off, or raise plan.max_rounds"))
@@ -185,9 +189,9 @@ fn failed(error: impl std::fmt::Display) -> CommandError {
     CommandError::failed(error.to_string())
 }
 
-fn nothing_waits(number: u64) -> CommandError {
-    CommandError::invalid(format!("nothing waits for an approval on issue {number}"))
-        .hint(format!("agentd why {number}"))
+fn nothing_waits(key: &IssueKey) -> CommandError {
+    CommandError::invalid(format!("nothing waits for an approval on issue {key}"))
+        .hint(format!("agentd why {key}"))
 }
 
 /// The plan that nobody has decided on yet, and its run.

@@ -136,8 +136,8 @@ pub fn waiting(context: &Context, issue: &IssueArg) -> Result<Vec<String>, Comma
 }
 
 fn is_of(left: &Left, issue: &IssueArg) -> bool {
-    let number = left.facts.lease.as_ref().and_then(|lease| lease.issue.key.number());
-    number == Some(issue.number) && issue.repo.as_ref().is_none_or(|repo| *repo == left.dir.repo)
+    let key = left.facts.lease.as_ref().map(|lease| &lease.issue.key);
+    key == Some(&issue.key) && issue.repo.as_ref().is_none_or(|repo| *repo == left.dir.repo)
 }
 
 fn documents(state: &StateDir, left: &Left) -> Vec<Value> {

@@ -79,7 +79,7 @@ pub enum Command {
     Status,
     /// Show why an issue is, or is not, running: every rule asked, with its answer.
     Why {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// Exit with 1 where it stays as it is until somebody does something.
@@ -88,13 +88,13 @@ pub enum Command {
     },
     /// Show the run that works on an issue from its start, and follow it; Ctrl-C leaves it alone.
     Attach {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
     },
     /// Tell the run of an issue something: the one that works at its next turn, else the next one.
     Say {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// What is said.
@@ -106,13 +106,13 @@ pub enum Command {
     },
     /// Take the work on an issue over: the run that works hands it over at the end of its turn; prints the worktree's path.
     Take {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
     },
     /// Give the work on an issue back: what you changed is committed in your name, and the agent goes on.
     GiveBack {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// What the agent is told.
@@ -124,13 +124,13 @@ pub enum Command {
     },
     /// Open your shell in an issue's worktree: in the sandbox, without any token; read-only while a run works.
     Shell {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
     },
     /// Answer the question that an issue's agent asked; the work goes on where it stopped.
     Answer {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// The answer, or the number of an option.
@@ -142,7 +142,7 @@ pub enum Command {
     },
     /// Approve the plan for which an issue waits, as its comment reads now; or the call that the hash names.
     Approve {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// The plan or the call, by at least 8 digits of its hash; needed where several things wait.
@@ -151,7 +151,7 @@ pub enum Command {
     },
     /// Have the plan for which an issue waits made again.
     Reject {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// Why: the agent is told.
@@ -163,7 +163,7 @@ pub enum Command {
     },
     /// Give an issue more money, beyond its budget: its runs may cost so much more, all together.
     Extend {
-        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
         /// How many US dollars: digits, with at most two behind a point.

@@ -1,5 +1,6 @@
 //! The runs and the status of a cluster, as `agentd runs` and `agentd status` show them on any host.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +12,12 @@ use super::cluster::{access, node};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
+use super::parked_issues;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
 use crate::daemon::DaemonFiles;
 use crate::daemon::cluster::status::{NodeWord, of_all};
-use crate::daemon::status_format::{RunningStatus, Status};
+use crate::daemon::status_format::{IssueStatus, RunningStatus, Status};
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
@@ -312,7 +314,7 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
         (Ok(known), _) => known,
         (Err(_), Some(status)) if context.output.json() => {
             return context.output.document(&json!({
-                "daemon_running": true, "status": status, "foreground": [], "nodes": [],
+                "daemon_running": true, "status": status, "foreground": [], "parked": [], "nodes": [],
                 "stale": true, "stale_since": null, "store_unavailable": status.store_unavailable,
             }));
         }
@@ -322,11 +324,15 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
     tell_stale(context, &nodes);
     let words: Vec<NodeWord> = nodes.items.iter().map(word).collect();
     let newest = words.iter().filter(|word| word.status.is_some()).max_by_key(|word| word.as_of);
-    let all = newest.and_then(|word| word.status.clone()).map(|status| of_all(status, &words));
+    let mut all = newest.and_then(|word| word.status.clone()).map(|status| of_all(status, &words));
+    let parked = parked(context, mirror, &runs);
+    let lives = nodes.items.iter().any(|known| known.lives);
+    all.iter_mut().for_each(|all| parked_issues::told_with(all, lives, &parked));
     let works: Vec<&KnownRow> = runs.items.iter().filter(|known| !known.row.ended()).collect();
     if context.output.json() {
         let mut document = status_document(all.as_ref(), &nodes, &runs, &works);
         document["store_unavailable"] = json!(here.and_then(|status| status.store_unavailable));
+        document["parked"] = json!(parked);
         return context.output.document(&document);
     }
     let out = context.output;
@@ -346,7 +352,8 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
     }
     let shows =
         |repo: &RepoName| context.global.repo.as_ref().is_none_or(|only| is_same(only, &repo.to_string()));
-    let waits = all.iter().flat_map(|all| all.waiting.iter().chain(&all.parked));
+    let untold_of = if all.is_none() { parked.as_slice() } else { &[] };
+    let waits = all.iter().flat_map(|all| all.waiting.iter().chain(&all.parked)).chain(untold_of);
     for issue in waits.filter(|issue| shows(&issue.repo)) {
         let place = format!("{}#{}", issue.repo, issue.issue);
         let node = issue.node.clone().unwrap_or_default();
@@ -362,6 +369,28 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
         return out.line("Nothing runs and nothing waits.");
     }
     out.table(&["ISSUE", "STATE", "NODE", "WHY"], &rows)
+}
+
+/// Issues that wait for a person, whichever process parked them; none where the store cannot be asked.
+fn parked(context: &Context, mirror: &Mirror, runs: &Shown<KnownRow>) -> Vec<IssueStatus> {
+    let Some(shared) = mirror.shared().filter(|_| runs.stale.is_none()) else { return Vec::new() };
+    let mut found = parked_issues::asked(context, &shared).unwrap_or_else(|error| {
+        context.output.note(format!("for what issues wait cannot be read: {error}"));
+        Vec::new()
+    });
+    let mut seen = BTreeSet::new();
+    for known in &runs.items {
+        let Some(issue) = &known.row.issue else { continue };
+        let is_newest = seen.insert((known.row.repo.to_ascii_lowercase(), issue.to_string()));
+        let detail = stop_of(&known.row).map(|stop| stop.detail);
+        if is_newest && detail == Some(StopDetail::ApprovalPending) {
+            match mirror.directory(&known.row) {
+                Ok(dir) => found.extend(parked_issues::left_calls(&shared, &dir, issue)),
+                Err(error) => context.output.note(format!("left out: {error}")),
+            }
+        }
+    }
+    found
 }
 
 /// A run, with what its row says.

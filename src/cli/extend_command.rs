@@ -16,7 +16,7 @@ use crate::sys::shutdown::Shutdown;
 /// Gives the issue `amount` more, and says what goes on.
 pub fn extend(context: &Context, issue: &IssueArg, amount: Money) -> Result<(), CommandError> {
     let context = &context.for_issue(issue)?;
-    let key = IssueKey::Number(issue.number);
+    let key = issue.key.clone();
     if let Some(afar) = asking::from_afar(context)? {
         return ask(context, &afar, (&key, amount));
     }
@@ -35,10 +35,11 @@ pub fn extend(context: &Context, issue: &IssueArg, amount: Money) -> Result<(), 
         };
         let (spent, cap) = spending::stands(&site, &spending);
         let ended = spending::ended_by_cost(&site, &key).await;
-        let goes_on = ended.is_some() && daemon_goes_on(context, &site.repo, issue.number);
+        let goes_on = ended.is_some()
+            && issue.key.number().is_some_and(|number| daemon_goes_on(context, &site.repo, number));
         if context.output.json() {
             return context.output.document(&serde_json::json!({
-                "issue": issue.number, "given_usd": amount, "spent_usd": spent, "budget_usd": cap,
+                "issue": issue.key, "given_usd": amount, "spent_usd": spent, "budget_usd": cap,
                 "ended_run": ended.map(|(run_id, _)| run_id), "goes_on": goes_on,
             }));
         }

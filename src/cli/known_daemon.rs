@@ -75,7 +75,7 @@ impl KnownDaemon {
     /// What it says of an issue that waits.
     fn says_of(&self, repo: &RepoName, number: u64) -> Option<&IssueStatus> {
         let waiting = self.status.as_ref()?.waiting.iter();
-        waiting.into_iter().find(|one| one.repo == *repo && one.issue == number)
+        waiting.into_iter().find(|one| one.repo == *repo && one.issue == number.into())
     }
 }
 

@@ -1,28 +1,74 @@
 //! Issues of a state directory that wait for a person, whoever parked them: for `agentd status`, with and without a daemon.
 
+use std::collections::BTreeSet;
+
 use super::context::Context;
 use super::error::CommandError;
 use crate::conversation::parked::ParkedCell;
 use crate::daemon::status_format::{IssueStatus, Status};
-use crate::store::port::Cell;
+use crate::domain::issue::IssueKey;
+use crate::domain::name::RepoName;
+use crate::domain::stop::StopDetail;
+use crate::issue::approval::{self, Decision};
+use crate::record::{report, run_facts};
+use crate::store::run_dir::{RunDir, StateDir};
+use crate::sys::clock::Clock;
 
-/// Those that wait now, and those that were answered and that no run has gone on with. Blocks.
+/// Those that wait now, and those that are decided and that no run has gone on with. Blocks.
 pub fn kept(context: &Context) -> Result<Vec<IssueStatus>, CommandError> {
     let state = context.state()?;
-    let cells = state.store().cells().map_err(|error| CommandError::of_store(&error))?;
-    let only = context.global.repo.as_ref();
-    let mut found = Vec::new();
-    for cell in cells {
-        let Cell::Parked { repo, issue } = cell else { continue };
-        let Some(number) = issue.number().filter(|_| only.is_none_or(|only| *only == repo)) else { continue };
-        match ParkedCell::new(&state, &repo, &issue).read_now() {
-            Ok(known) => {
-                found.extend(known.now().map(|parked| IssueStatus::parked(&repo, number, parked)));
-            }
-            Err(error) => tracing::warn!(%repo, number, %error, "whether the issue waits cannot be told"),
+    let mut found = asked(context, &state)?;
+    let mut seen = BTreeSet::new();
+    let runs = state.runs(context.global.repo.as_ref());
+    for dir in runs.map_err(|error| CommandError::failed(error.to_string()))? {
+        let Some((issue, detail)) = of_run(&dir) else { continue };
+        if seen.insert((dir.repo.clone(), issue.to_string())) && detail == Some(StopDetail::ApprovalPending) {
+            found.extend(left_calls(&state, &dir, &issue));
         }
     }
     Ok(found)
+}
+
+/// Those whose run asked something or was taken over, as a state keeps them. Blocks.
+pub fn asked(context: &Context, state: &StateDir) -> Result<Vec<IssueStatus>, CommandError> {
+    let parked = state.store().parked().map_err(|error| CommandError::of_store(&error))?;
+    let only = context.global.repo.as_ref();
+    let mut found = Vec::new();
+    for (repo, issue) in parked {
+        if only.is_some_and(|only| *only != repo) {
+            continue;
+        }
+        match ParkedCell::new(state, &repo, &issue).read_now() {
+            Ok(known) => {
+                found.extend(known.now().map(|parked| IssueStatus::parked(&repo, &issue, parked)));
+            }
+            Err(error) => tracing::warn!(%repo, %issue, %error, "whether the issue waits cannot be told"),
+        }
+    }
+    Ok(found)
+}
+
+/// The issue of a run and, where it has ended, how. Of a run with a result no journal is read.
+fn of_run(dir: &RunDir) -> Option<(IssueKey, Option<StopDetail>)> {
+    if dir.result().exists() {
+        let output = report::read_output(dir).ok()?;
+        return Some((output.mapping?.issue, Some(output.stop_detail)));
+    }
+    let facts = run_facts::read(dir).ok()?;
+    Some((facts.lease?.issue.key, facts.end.map(|end| end.detail)))
+}
+
+/// The newest run of an issue, which ended because calls wait for an approval. `None`: nothing is asked about them any more.
+pub fn left_calls(state: &StateDir, dir: &RunDir, issue: &IssueKey) -> Option<IssueStatus> {
+    let facts = run_facts::read(dir).ok()?;
+    let end = facts.end.as_ref()?;
+    let calls = approval::waiting(state, dir, &facts, Clock::system().now());
+    calls.first()?;
+    let open = calls.iter().any(|(_, decision)| *decision == Decision::Open);
+    Some(match open {
+        true => IssueStatus::new(&dir.repo, issue, end.detail.as_str(), end.message.clone()),
+        false => IssueStatus::decided(&dir.repo, issue, dir.run_id),
+    })
 }
 
 /// What a daemon said, with what is kept: after its end that counts, and what it never heard of is told as well.
@@ -32,10 +78,14 @@ pub fn told_with(status: &mut Status, works: bool, kept: &[IssueStatus]) {
         status.parked.retain(|one| !one.waits_for_person());
     }
     for one in kept {
-        let is_same = |known: &IssueStatus| known.repo == one.repo && known.issue == one.issue;
-        let runs = status.running.iter().any(|run| run.repo == one.repo && run.issue == one.issue);
+        let is_same = |known: &IssueStatus| is_of(one, &known.repo, &known.issue);
+        let runs = status.running.iter().any(|run| is_of(one, &run.repo, &run.issue.into()));
         if !runs && !status.parked.iter().chain(&status.waiting).any(is_same) {
             status.parked.push(one.clone());
         }
     }
+}
+
+fn is_of(one: &IssueStatus, repo: &RepoName, issue: &IssueKey) -> bool {
+    one.repo == *repo && one.issue == *issue
 }

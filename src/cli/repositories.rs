@@ -69,11 +69,10 @@ pub fn check_host(issue: &IssueArg, site: &RepositoryContext) -> Result<(), Comm
 
 /// Refuses a number that is no open issue, as far as GitHub says so now.
 pub async fn check_open(issue: &IssueArg, site: &RepositoryContext) -> Result<(), CommandError> {
-    let Some(github) = &site.github else { return Ok(()) };
-    match github.issue(&site.repo, issue.number).await {
+    let (Some(github), Some(number)) = (&site.github, issue.key.number()) else { return Ok(()) };
+    match github.issue(&site.repo, number).await {
         Ok(found) if !found.issue.open => {
-            let message =
-                format!("issue {} of {} is closed, so that no run works on it", issue.number, site.repo);
+            let message = format!("issue {number} of {} is closed, so that no run works on it", site.repo);
             Err(CommandError::invalid(message).hint("open it again first"))
         }
         Err(error) if error.is_not_here() || error.kind == github::ErrorKind::IsPullRequest => {

@@ -384,7 +384,7 @@ pub(super) fn plain(number: u64) -> RunRequest {
 
 fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
     let issue = match (args.issue(), &args.issue_file) {
-        (Some(issue), _) => IssueSource::Number(issue.number),
+        (Some(issue), _) => IssueSource::Number(issue.tracked()?),
         (None, Some(path)) => IssueSource::File(path.clone()),
         (None, None) => {
             return Err(
@@ -457,7 +457,7 @@ pub fn unstarted(title: String, error: &CommandError) -> RunOutput {
 
 fn title(context: &Context, args: &RunArgs) -> String {
     let title = match (args.issue(), &args.issue_file) {
-        (Some(issue), _) => format!("Issue {}", issue.number),
+        (Some(issue), _) => format!("Issue {}", issue.key),
         (None, Some(path)) => path.display().to_string(),
         (None, None) => "(none)".to_owned(),
     };

@@ -4,7 +4,6 @@ use super::context::Context;
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
-use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::git::sandbox_git::Taken;
 use crate::repository::mapping_format::mapping_of;
@@ -18,7 +17,7 @@ use crate::sys::terminal;
 /// Opens it: in the sandbox, read-only while a run works. Gives the shell's exit code.
 pub fn shell(context: &Context, issue: &IssueArg) -> Result<u8, CommandError> {
     let context = &context.for_issue(issue)?;
-    let (key, number) = (IssueKey::Number(issue.number), issue.number);
+    let key = issue.key.clone();
     context.block_on(async {
         // Ctrl-C is the shell's.
         let _signals = Shutdown::on_signals();
@@ -29,8 +28,8 @@ pub fn shell(context: &Context, issue: &IssueArg) -> Result<u8, CommandError> {
         let mapping = lease.as_ref().and_then(|lease| mapping_of(lease.record.as_ref()?));
         let root = site.worktree_root();
         let missing = || {
-            CommandError::invalid(format!("issue {number} has no worktree here"))
-                .hint(format!("agentd run {number} begins the work"))
+            CommandError::invalid(format!("issue {key} has no worktree here"))
+                .hint(format!("{} begins the work", key.run_command()))
         };
         let mapping = mapping.ok_or_else(missing)?;
         let found = site.checkout.worktree_as_it_is((&root, &worktree_of(&key)), &mapping.branch);
@@ -48,7 +47,7 @@ pub fn shell(context: &Context, issue: &IssueArg) -> Result<u8, CommandError> {
                     "{holder} works in the worktree, and there is no sandbox to look in it from: {why}"
                 );
                 return Err(CommandError::invalid(error).hint(format!(
-                    "agentd take {number} hands the work over; agentd doctor says more of the sandbox"
+                    "agentd take {key} hands the work over; agentd doctor says more of the sandbox"
                 )));
             }
             (Err(why), None) => {

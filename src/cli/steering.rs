@@ -7,7 +7,6 @@ use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
 use super::runs;
 use crate::domain::cluster::person_request::PersonAsks;
-use crate::domain::issue::IssueKey;
 use crate::lifecycle::carry_out::{Done, With, carry_out};
 use crate::record::report;
 use crate::repository::context::RepositoryContext;
@@ -21,7 +20,7 @@ async fn of(
 ) -> Result<(RepositoryContext, Option<RunDir>), CommandError> {
     let site = repositories::one(context, &OpenOptions::default()).await?;
     repositories::check_host(issue, &site)?;
-    let lease = site.lease(&IssueKey::Number(issue.number));
+    let lease = site.lease(&issue.key);
     let found = site.state.store().look(&lease).filter(|lease| lease.holder.is_some());
     let mapping = found.and_then(|lease| lease.record).as_ref().and_then(mapping_of);
     let run = mapping.map(|mapping| site.state.run(&site.repo, mapping.run_id));
@@ -33,9 +32,9 @@ pub fn attach(context: &Context, issue: &IssueArg) -> Result<u8, CommandError> {
     let context = &context.for_issue(issue)?;
     let (_, run) = context.block_on(of(context, issue))??;
     let Some(dir) = run else {
-        return Err(CommandError::invalid(format!("no run works on issue {}", issue.number)).hint(format!(
+        return Err(CommandError::invalid(format!("no run works on issue {}", issue.key)).hint(format!(
             "agentd why {} says what becomes of it; agentd runs log latest shows the last run",
-            issue.number
+            issue.key
         )));
     };
     runs::follow(context, &dir)?;
@@ -53,7 +52,7 @@ pub fn say(context: &Context, issue: &IssueArg, text: &str) -> Result<(), Comman
             .hint("agentd say 42 \"keep the name of the function\""));
     }
     let what = PersonAsks::Say { text: text.trim().to_owned() };
-    let key = IssueKey::Number(issue.number);
+    let key = issue.key.clone();
     if let Some(afar) = asking::from_afar(context)? {
         let heard_by = asking::send(&*afar.nodes, &asking::request(&afar.repo, &key, what))?;
         let place = match &heard_by {

@@ -10,12 +10,14 @@ use super::known_daemon::KnownDaemon;
 use super::repositories::{self, OpenOptions};
 use super::run_command;
 use super::runs;
+use crate::conversation::parked::ParkedCell;
 use crate::conversation::parked::parked_format::GivingBack;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::branch_of;
 use crate::domain::run::RunId;
 use crate::domain::taken::TakenOver;
 use crate::lifecycle::give_back::{self, GaveBack};
+use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::taken::{self, Took};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::mapping_of;
@@ -39,7 +41,7 @@ fn local() -> String {
 /// Takes the work over, waits until the run that works has handed it over, and prints where it is.
 pub fn take(context: &Context, issue: &IssueArg) -> Result<(), CommandError> {
     let context = &context.for_issue(issue)?;
-    let (key, number) = (IssueKey::Number(issue.number), issue.number);
+    let key = issue.key.clone();
     context.block_on(async {
         let site = open(context, issue).await?;
         let over = TakenOver { by: local(), pushes: false };
@@ -59,13 +61,13 @@ pub fn take(context: &Context, issue: &IssueArg) -> Result<(), CommandError> {
         };
         if context.output.json() {
             return context.output.document(&serde_json::json!({
-                "issue": number, "run_id": has.run_id, "by": has.by, "branch": has.branch,
+                "issue": key, "run_id": has.run_id, "by": has.by, "branch": has.branch,
                 "worktree": has.worktree.as_path(), "is_pushed": has.is_pushed,
             }));
         }
         context.output.whole_line(&has.worktree.to_string())?;
         context.output.note(format!(
-            "It is yours, on the branch {}: nothing starts on issue {number} meanwhile. agentd give-back {number} -m TEXT \
+            "It is yours, on the branch {}: nothing starts on issue {key} meanwhile. agentd give-back {key} -m TEXT \
              lets agentd go on.",
             has.branch
         ));
@@ -88,7 +90,7 @@ pub fn give_back(
     ends: bool,
 ) -> Result<u8, CommandError> {
     let context = &context.for_issue(issue)?;
-    let (key, number) = (IssueKey::Number(issue.number), issue.number);
+    let key = issue.key.clone();
     let done = context.block_on(async {
         let site = open(context, issue).await?;
         let giving = GivingBack {
@@ -101,27 +103,47 @@ pub fn give_back(
             on: None,
             remark: None,
         };
-        let goes_on = !ends && daemon_goes_on(context, &site, number).await;
+        let goes_on = !ends && daemon_goes_on(context, &site, &key).await;
         let back = give_back::give_back(&site, &key, &giving).await?;
         Ok::<_, CommandError>((site, back, goes_on))
     })?;
     let (site, back, goes_on) = done?;
     let here = !ends && !goes_on;
-    tell(context, number, &back, (ends, goes_on))?;
+    tell(context, &key, &back, (ends, goes_on))?;
     if !here {
         return Ok(0);
     }
-    let base = site.checkout.root().clone();
-    match back.is_done {
-        true => {
-            run_command::resume(context, |_| Vec::new(), &site.repo, Some(&base), run_command::plain(number))
-        }
-        false => runs::go_on(context, &site.state.run(&site.repo, back.run_id)),
+    begin(context, &site, (&key, &back)).map_err(|error| match is_left(&site, &key) {
+        true => error.hint(format!(
+            "the work is given back: agentd give-back {key} goes on with it once a run can begin"
+        )),
+        false => error,
+    })
+}
+
+/// Has a run go on with it here.
+fn begin(
+    context: &Context,
+    site: &RepositoryContext,
+    (key, back): (&IssueKey, &GaveBack),
+) -> Result<u8, CommandError> {
+    let dir = site.state.run(&site.repo, back.run_id);
+    if !back.is_done {
+        return runs::go_on(context, &dir);
     }
+    let next = RunRequest { issue: runs::worked_on(&dir, key)?, ..run_command::plain(0) };
+    run_command::resume(context, |_| Vec::new(), &site.repo, Some(site.checkout.root()), next)
+}
+
+/// Whether no run has taken up what was given back. Blocks.
+fn is_left(site: &RepositoryContext, key: &IssueKey) -> bool {
+    let known = ParkedCell::new(&site.state, &site.repo, key).read_now();
+    known.is_ok_and(|known| known.in_hands().is_some())
 }
 
 /// Whether a daemon, here or of the cluster, sees the issue: its trigger label is on.
-async fn daemon_goes_on(context: &Context, site: &RepositoryContext, number: u64) -> bool {
+async fn daemon_goes_on(context: &Context, site: &RepositoryContext, key: &IssueKey) -> bool {
+    let Some(number) = key.number() else { return false };
     let (asks, of) = (context.clone(), site.clone());
     let known = tokio::task::spawn_blocking(move || KnownDaemon::of(&asks, &of, number)).await;
     let goes_on = known.is_ok_and(|known| known.is_ok_and(|known| known.goes_on_in(&site.repo)));
@@ -132,7 +154,7 @@ async fn daemon_goes_on(context: &Context, site: &RepositoryContext, number: u64
 
 fn tell(
     context: &Context,
-    number: u64,
+    key: &IssueKey,
     back: &GaveBack,
     (ends, goes_on): (bool, bool),
 ) -> Result<(), CommandError> {
@@ -141,7 +163,7 @@ fn tell(
         // Of work that is gone on with here, the run's own output is the document.
         return match ends || goes_on {
             true => out.document(&serde_json::json!({
-                "issue": number, "run_id": back.run_id, "commit": back.commit, "head": back.head,
+                "issue": key, "run_id": back.run_id, "commit": back.commit, "head": back.head,
                 "changed": back.changed, "kept_out": back.kept_out, "goes_on": goes_on,
             })),
             false => Ok(()),
@@ -153,12 +175,12 @@ fn tell(
     for line in &back.changed {
         out.whole_line(&format!("  {line}"))?;
     }
-    if let Some(left_out) = back.left_out(&branch_of(&IssueKey::Number(number))) {
+    if let Some(left_out) = back.left_out(&branch_of(key)) {
         out.whole_line(&left_out)?;
     }
     match (ends, goes_on) {
         (true, _) => {
-            out.line(format!("Nothing goes on with issue {number}; the branch is at {}.", back.head.short()))
+            out.line(format!("Nothing goes on with issue {key}; the branch is at {}.", back.head.short()))
         }
         (false, true) => out.line("The daemon goes on with it at its next look."),
         (false, false) => Ok(()),

@@ -8,9 +8,11 @@ use super::issue_arg::IssueArg;
 use super::known_daemon::KnownDaemon;
 use super::repositories::{self, OpenOptions};
 use crate::conversation::parked::ParkedCell;
+use crate::conversation::parked::parked_format::{Parked, WaitsFor};
+use crate::daemon::state_format::ParkedLabel;
 use crate::daemon::status_format::RunningStatus;
 use crate::daemon::{
-    Explanation, LeftCalls, NodeAnswer, Outlook, Surroundings, WaitsForPerson, WorkedOnBy, gather,
+    Explanation, Left, LeftCalls, NodeAnswer, Outlook, Surroundings, WaitsForPerson, WorkedOnBy, gather,
 };
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
@@ -24,46 +26,24 @@ use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::run_dir::RunDir;
+use crate::sys::holder_format::Holder;
 use crate::sys::shutdown::Shutdown;
 
 /// `agentd why N`: what becomes of the issue, then every rule with its answer. Gives the exit code.
 pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8, CommandError> {
-    let (context, number) = (&context.for_issue(issue)?, issue.number);
+    let (context, key) = (&context.for_issue(issue)?, &issue.key);
     context.block_on(async {
         let shutdown = Shutdown::new();
-        let site = repositories::one(context, &OpenOptions { fresh: false, ..open_options(&shutdown) }).await?;
+        let needs_github = key.number().is_some();
+        let options = OpenOptions { fresh: false, needs_github, ..open_options(&shutdown) };
+        let site = repositories::one(context, &options).await?;
         repositories::check_host(issue, &site)?;
-        let config = &site.config;
-        let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
-        let lease = site.state.store().look(&site.lease(&IssueKey::Number(number)));
-        let now = site.clock.now();
-        let (asks, of) = (context.clone(), site.clone());
-        let known = tokio::task::spawn_blocking(move || KnownDaemon::of(&asks, &of, number)).await;
-        let known = known.map_err(|panic| CommandError::failed(panic.to_string()))??;
-        let status = &known.status;
-        let here = |pid| {
-            status.as_ref().is_some_and(|status| {
-                let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;
-                status.pid == pid && status.running.iter().any(is)
-            })
-        };
-        let holder = lease
+        let lease = site.state.store().look(&site.lease(key));
+        let mapping = lease.as_ref().and_then(|lease| mapping_of(lease.record.as_ref()?));
+        let pinned = mapping
             .as_ref()
-            .and_then(|lease| lease.holder.as_ref())
-            .map(|holder| if here(holder.pid) { WorkedOnBy::Here } else { WorkedOnBy::Elsewhere(holder.to_string()) });
-        let around = Surroundings {
-            watched: watched(&site).await,
-            labels: config.github.labels.clone(),
-            min_permission: config.github.min_permission,
-            holder,
-            waits_for: waits_for(&site, number).await,
-            money_used_up: money_used_up(&site, number).await,
-            state_dir: site.state.path().to_owned(),
-            now,
-        };
-        let facts = gather(&client, (&known.state, status.as_ref()), number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
-        let mapping = lease.and_then(|lease| mapping_of(lease.record.as_ref()?));
-        let pinned = mapping.as_ref().and_then(|mapping| mapping.unpushed.as_ref()).filter(|left| left.bundle.is_none());
+            .and_then(|mapping| mapping.unpushed.as_ref())
+            .filter(|left| left.bundle.is_none());
         let last = last_run(&site, mapping.as_ref());
         let left = last.as_ref().map(|last| waiting_calls(&site, last)).unwrap_or_default();
         let left_calls = last.as_ref().map(|last| LeftCalls {
@@ -71,30 +51,30 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             calls: &left,
             goes_on: !left.is_empty() && goes_on_when_approved(context, &last.dir.repo, &last.facts),
         });
-        let explanation = Explanation::of(&facts, known.asked(&site.repo, number), left_calls);
+        let holder = lease.and_then(|lease| lease.holder);
+        let (explanation, nodes) = match key.number() {
+            Some(number) => explained(context, &site, number, (holder, left_calls)).await?,
+            None => {
+                let parked = parked(&site, key).await;
+                let decided = parked.as_ref().and_then(|parked| decided(parked, key));
+                let waits = parked.as_ref().and_then(|parked| waits_for(parked, key));
+                let holder = holder.map(|holder| holder.to_string());
+                let left = Left { calls: left_calls, decided };
+                (Explanation::of_file(key, holder.as_deref(), waits.as_ref(), left), Vec::new())
+            }
+        };
         let outlook = &explanation.outlook;
         let code = u8::from(exit_status && outlook.todo().is_some());
         if context.output.json() {
-            let rules: Vec<_> = explanation
-                .rules
-                .iter()
-                .map(|verdict| serde_json::json!({ "rule": verdict.rule, "code": verdict.code, "answer": verdict.answer }))
-                .collect();
-            let last = last.as_ref().map(|last| {
-                let stop = &last.stop;
-                serde_json::json!({
-                    "run_id": last.dir.run_id, "stop_reason": stop.reason(), "stop_detail": stop.detail, "message": stop.message,
-                })
-            });
-            let approvals: Vec<_> = left.iter().map(|(one, decision)| approvals_text::document(one, decision)).collect();
-            let mut told = serde_json::json!({
-                "issue": number, "outlook": outlook.as_str(), "summary": outlook.to_string(), "do": outlook.todo(),
-                "starts": explanation.starts(), "rules": rules, "last_run": last, "approvals": approvals,
-                "pinned": pinned.map(|left| serde_json::json!({ "run_id": left.run_id, "node": left.node, "commit": left.commit })),
-            });
-            if !known.nodes.is_empty() {
-                let nodes = known.nodes.iter();
-                let nodes = nodes.map(|one| serde_json::json!({ "node": one.node, "code": one.code, "answer": one.answer }));
+            let mut told = document(key, &explanation, last.as_ref(), &left);
+            told["pinned"] = serde_json::json!(pinned.map(|left| {
+                serde_json::json!({ "run_id": left.run_id, "node": left.node, "commit": left.commit })
+            }));
+            if !nodes.is_empty() {
+                let nodes = nodes.iter();
+                let nodes = nodes.map(
+                    |one| serde_json::json!({ "node": one.node, "code": one.code, "answer": one.answer }),
+                );
                 told["nodes"] = nodes.collect();
             }
             return context.output.document(&told).map(|()| code);
@@ -105,7 +85,10 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         }
         if let Some(left) = pinned {
             let (run, commit) = (left.run_id, left.commit.short());
-            let told = format!("Pinned: commits of run {run} that are not pushed ({commit}) are on the node {} alone.\n", left.node);
+            let told = format!(
+                "Pinned: commits of run {run} that are not pushed ({commit}) are on the node {} alone.\n",
+                left.node
+            );
             context.output.line(told)?;
         }
         for (proposal, decision) in &left {
@@ -118,8 +101,88 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             .map(|verdict| vec![verdict.rule.to_owned(), verdict.code.to_string(), verdict.answer.clone()])
             .collect();
         context.output.table(&["RULE", "CODE", "ANSWER"], &rows)?;
-        tell_nodes(context, outlook, &known.nodes).map(|()| code)
+        tell_nodes(context, outlook, &nodes).map(|()| code)
     })?
+}
+
+/// What becomes of an issue of the tracker, and in a cluster what each node says to it.
+async fn explained(
+    context: &Context,
+    site: &RepositoryContext,
+    number: u64,
+    (holder, calls): (Option<Holder>, Option<LeftCalls<'_>>),
+) -> Result<(Explanation, Vec<NodeAnswer>), CommandError> {
+    let (config, key) = (&site.config, IssueKey::Number(number));
+    let client =
+        site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
+    let (asks, of) = (context.clone(), site.clone());
+    let known = tokio::task::spawn_blocking(move || KnownDaemon::of(&asks, &of, number)).await;
+    let known = known.map_err(|panic| CommandError::failed(panic.to_string()))??;
+    let status = &known.status;
+    let here = |pid| {
+        status.as_ref().is_some_and(|status| {
+            let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;
+            status.pid == pid && status.running.iter().any(is)
+        })
+    };
+    let holder = holder.map(|holder| match here(holder.pid) {
+        true => WorkedOnBy::Here,
+        false => WorkedOnBy::Elsewhere(holder.to_string()),
+    });
+    let parked = parked(site, &key).await;
+    let around = Surroundings {
+        watched: watched(site).await,
+        labels: config.github.labels.clone(),
+        min_permission: config.github.min_permission,
+        holder,
+        waits_for: parked.as_ref().and_then(|parked| waits_for(parked, &key)),
+        money_used_up: money_used_up(site, number).await,
+        state_dir: site.state.path().to_owned(),
+        now: site.clock.now(),
+    };
+    let facts = gather(&client, (&known.state, status.as_ref()), number, around)
+        .await
+        .map_err(|error| CommandError::failed(error.to_string()))?;
+    let decided = parked.as_ref().and_then(|parked| decided(parked, &key));
+    let goes_on =
+        facts.parked.as_ref().is_some_and(ParkedLabel::waits_for_person) && known.goes_on_in(&site.repo);
+    let decided = decided.map(|outlook| match goes_on {
+        true => {
+            Outlook::Waits("what it waited for is decided; the daemon goes on at its next look".to_owned())
+        }
+        false => outlook,
+    });
+    let explanation = Explanation::of(&facts, known.asked(&site.repo, number), Left { calls, decided });
+    Ok((explanation, known.nodes))
+}
+
+/// The answer as JSON.
+fn document(
+    key: &IssueKey,
+    explanation: &Explanation,
+    last: Option<&LastRun>,
+    left: &[(&SuspendedProposal, Decision)],
+) -> serde_json::Value {
+    let outlook = &explanation.outlook;
+    let rules: Vec<_> = explanation
+        .rules
+        .iter()
+        .map(|verdict| {
+            serde_json::json!({ "rule": verdict.rule, "code": verdict.code, "answer": verdict.answer })
+        })
+        .collect();
+    let last = last.map(|last| {
+        let stop = &last.stop;
+        serde_json::json!({
+            "run_id": last.dir.run_id, "stop_reason": stop.reason(), "stop_detail": stop.detail, "message": stop.message,
+        })
+    });
+    let approvals: Vec<_> =
+        left.iter().map(|(one, decision)| approvals_text::document(one, decision)).collect();
+    serde_json::json!({
+        "issue": key, "outlook": outlook.as_str(), "summary": outlook.to_string(), "do": outlook.todo(),
+        "starts": explanation.starts(), "rules": rules, "last_run": last, "approvals": approvals,
+    })
 }
 
 /// In a cluster, where no run works on the issue: what each node says to one.
@@ -132,12 +195,27 @@ fn tell_nodes(context: &Context, outlook: &Outlook, nodes: &[NodeAnswer]) -> Res
     context.output.table(&["NODE", "CODE", "ANSWER"], &rows.collect::<Vec<_>>())
 }
 
-/// For what an issue waits that a person has to do.
-async fn waits_for(site: &RepositoryContext, number: u64) -> Option<WaitsForPerson> {
-    let cell = ParkedCell::new(&site.state, &site.repo, &IssueKey::Number(number));
-    let issue = cell.read().await.ok()?;
-    let parked = issue.now().filter(|parked| parked.answer.is_none())?;
-    Some(WaitsForPerson::of(parked, number))
+/// For what an issue waits, or waited and no run has gone on with it.
+async fn parked(site: &RepositoryContext, key: &IssueKey) -> Option<Parked> {
+    let issue = ParkedCell::new(&site.state, &site.repo, key).read().await.ok()?;
+    issue.now().cloned()
+}
+
+/// What a person has to do before it goes on.
+fn waits_for(parked: &Parked, key: &IssueKey) -> Option<WaitsForPerson> {
+    parked.answer.is_none().then(|| WaitsForPerson::of(parked, key))
+}
+
+/// How somebody goes on with what is decided.
+fn decided(parked: &Parked, key: &IssueKey) -> Option<Outlook> {
+    parked.answer.as_ref()?;
+    let what = match parked.waits_for {
+        WaitsFor::GiveBack(_) => "the work was given back, and no run has gone on with it",
+        WaitsFor::Answer { .. } | WaitsFor::Plan { .. } => {
+            "what it waited for is decided, and no run has gone on with it"
+        }
+    };
+    Some(Outlook::NeedsYou(what.to_owned(), parked.goes_on_by(key)))
 }
 
 /// What is spent of an issue's budget and how much that is, where it is used up.

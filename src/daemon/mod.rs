@@ -81,4 +81,4 @@ pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, MoneyGiven, RunHandle, Start, StartRequest, UnfinishedRun,
 };
 pub use sweep::Previewed;
-pub use why::{AskedDaemon, Explanation, LeftCalls, NodeAnswer, OFFERED, Surroundings, gather};
+pub use why::{AskedDaemon, Explanation, Left, LeftCalls, NodeAnswer, OFFERED, Surroundings, gather};

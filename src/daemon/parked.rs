@@ -15,6 +15,7 @@ use crate::conversation::standing::People;
 use crate::domain::command::Command;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
+use crate::domain::name::RepoName;
 use crate::domain::plan::PlanVerdict;
 use crate::domain::question::Question;
 use crate::domain::remark::{Remark, Standing};
@@ -25,6 +26,9 @@ use crate::issue::approval::PULL_REQUEST_OVER;
 use crate::issue::{shown_lease, status_comment, unwanted};
 use crate::record::rendering;
 use crate::store::port::StoreError;
+
+/// How often it is looked what other processes parked.
+const OTHERS_PARKED: TimeDelta = TimeDelta::minutes(1);
 
 /// Why a parked issue could not be looked after now.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +70,57 @@ impl Daemon {
                 tracing::warn!(%issue, %error, "a parked issue could not be looked after; it is tried again");
             }
         }
+        for issue in self.parked_by_others().await {
+            if let Err(error) = self.end_unwanted(&issue).await {
+                tracing::warn!(%issue, %error, "whether anybody waits for an issue cannot be told; it is tried again");
+            }
+        }
+    }
+
+    /// Every issue of which is kept for what it waits, once in a while: another process may have parked it, and ends nothing that
+    /// nobody wants any more.
+    async fn parked_by_others(&mut self) -> Vec<IssueRef> {
+        let now = self.deps.clock.now();
+        let mut repositories = Vec::new();
+        for watch in self.watches.iter_mut().filter(|watch| watch.is_fresh()) {
+            if watch.looked_for_parked.is_none_or(|at| now - at >= OTHERS_PARKED) {
+                watch.looked_for_parked = Some(now);
+                repositories.push(watch.watched.name.clone());
+            }
+        }
+        if repositories.is_empty() {
+            return Vec::new();
+        }
+        let store = self.deps.state.store().clone();
+        let look = move || {
+            let parked = store.parked().unwrap_or_else(|error| {
+                tracing::warn!(%error, "which issues are parked cannot be told");
+                Vec::new()
+            });
+            let of_here = |(of, key): &(RepoName, IssueKey)| {
+                let repo = repositories.iter().find(|repo| *repo == of)?;
+                Some(IssueRef { repo: repo.clone(), number: key.number()? })
+            };
+            parked.iter().filter_map(of_here).collect::<Vec<_>>()
+        };
+        tokio::task::spawn_blocking(look).await.unwrap_or_default()
+    }
+
+    /// Ends what another process parked where nobody wants it any more. Whoever parked it goes on with it.
+    async fn end_unwanted(&mut self, issue: &IssueRef) -> Result<(), NotHeeded> {
+        if self.supervisor.get(issue).is_some() || self.is_waited_for(issue) {
+            return Ok(());
+        }
+        let cell = self.parked_cell(issue);
+        let known = cell.read().await?;
+        let asks = |parked: &&Parked| {
+            parked.comment.is_some()
+                && matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. })
+        };
+        if let Some(parked) = known.now().filter(asks) {
+            self.is_unwanted(issue, parked, &cell).await?;
+        }
+        Ok(())
     }
 
     /// Whether the daemon goes on with what an issue waits for: somebody asks for it, or this daemon parked it.

@@ -65,6 +65,8 @@ pub(super) struct Watch {
     pub plan_reactions: KnownReactions,
     /// Tags of parked issues that no list has.
     pub unlisted: BTreeMap<u64, String>,
+    /// When it was last looked what other processes parked.
+    pub looked_for_parked: Option<DateTime<Utc>>,
     /// Issues whose budget is used up: spent, and the budget.
     pub money_used_up: BTreeMap<u64, (Money, Money)>,
     /// Whether anything happens there.
@@ -161,6 +163,7 @@ impl Watch {
             parked: BTreeMap::new(),
             plan_reactions: KnownReactions::new(),
             unlisted: BTreeMap::new(),
+            looked_for_parked: None,
             money_used_up: BTreeMap::new(),
             activity: Activity::default(),
             polling: None,
@@ -359,7 +362,7 @@ impl Watch {
                 goes_on_at: memory.goes_on.as_ref().map(|later| later.at),
                 waits_for_definition: false,
                 parked: memory.parked,
-                waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, number)),
+                waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, &number.into())),
                 is_round: self.pulls.wanted.contains_key(&number),
                 money_used_up: self.money_used_up.get(&number).copied(),
                 pause,

@@ -9,6 +9,7 @@ use super::disk_room::DiskRoom;
 use super::state_format::{BackOff, ParkedLabel, Pause, PauseCause};
 use crate::config::settings::Daemon;
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
+use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
@@ -178,10 +179,10 @@ pub struct WaitsForPerson {
 
 impl WaitsForPerson {
     /// What is kept of a parked issue, for its facts.
-    pub fn of(parked: &ParkedNow, number: u64) -> Self {
+    pub fn of(parked: &ParkedNow, issue: &IssueKey) -> Self {
         let url = parked.comment.as_ref().and_then(|comment| comment.url.clone());
         let waits_for = &parked.waits_for;
-        Self { code: waits_for.reason(), what: waits_for.told(), remedy: waits_for.remedy(number), url }
+        Self { code: waits_for.reason(), what: waits_for.told(), remedy: waits_for.remedy(issue), url }
     }
 }
 

@@ -31,14 +31,7 @@ fn limits_status(limits: BreakerState) -> LimitsStatus {
 }
 
 fn row(issue: &IssueRef, code: &str, text: String) -> IssueStatus {
-    IssueStatus {
-        repo: issue.repo.clone(),
-        issue: issue.number,
-        code: code.to_owned(),
-        text,
-        asked: None,
-        node: None,
-    }
+    IssueStatus::new(&issue.repo, &issue.number.into(), code, text)
 }
 
 impl Daemon {
@@ -120,7 +113,7 @@ impl Daemon {
             watch.state.issues.iter().filter_map(|(number, memory)| {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
                 if let Some(parked) = watch.parked.get(number) {
-                    return Some(IssueStatus::parked(&issue.repo, *number, parked));
+                    return Some(IssueStatus::parked(&issue.repo, &issue.number.into(), parked));
                 }
                 let parked = memory.parked.as_ref()?;
                 Some(row(&issue, &parked.code, parked.text.clone()))

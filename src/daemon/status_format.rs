@@ -4,11 +4,16 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::parked::parked_format::{Parked, WaitsFor};
+use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
 
 /// Version of the file.
 pub const SCHEMA: &str = "agentd.daemon_status.v1";
+
+/// The code of an issue that waits for nobody any more, before a run goes on with it.
+const ANSWERED: &str = "answered";
 
 /// `<state>/daemon/status.json`, written after every tick and every change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -229,8 +234,8 @@ pub struct LogLine {
 pub struct IssueStatus {
     /// Repository.
     pub repo: RepoName,
-    /// Issue.
-    pub issue: u64,
+    /// Issue; one from a file by its word.
+    pub issue: IssueKey,
     /// Reason code.
     pub code: String,
     /// In words.
@@ -245,7 +250,7 @@ pub struct IssueStatus {
 
 impl IssueStatus {
     /// An issue that waits for a person.
-    pub fn parked(repo: &RepoName, issue: u64, parked: &Parked) -> Self {
+    pub fn parked(repo: &RepoName, issue: &IssueKey, parked: &Parked) -> Self {
         let (question, options) = match &parked.waits_for {
             WaitsFor::Answer { question, .. } => (question.question.clone(), question.options.clone()),
             WaitsFor::Plan { .. } | WaitsFor::GiveBack(_) => (parked.waits_for.told(), Vec::new()),
@@ -257,18 +262,35 @@ impl IssueStatus {
             since: parked.since,
             deadline: parked.deadline,
         };
-        let (code, text) = match parked.answer {
-            None => (parked.waits_for.code(), parked.waits_for.told()),
-            Some(_) => (
-                "answered",
-                format!(
-                    "what it waited for is decided; a daemon that parked it goes on, else agentd runs resume {}",
-                    parked.run_id
-                ),
-            ),
-        };
-        let asked = parked.answer.is_none().then_some(asked);
-        Self { repo: repo.clone(), issue, code: code.to_owned(), text, asked, node: None }
+        match (&parked.answer, &parked.waits_for) {
+            (None, waits_for) => {
+                let own = Self::new(repo, issue, waits_for.code(), waits_for.told());
+                Self { asked: Some(asked), ..own }
+            }
+            (Some(_), WaitsFor::GiveBack(_)) => {
+                let then = parked.goes_on_by(issue);
+                let text =
+                    format!("the work was given back; a daemon that sees the issue goes on, else {then}");
+                Self::new(repo, issue, ANSWERED, text)
+            }
+            (Some(_), WaitsFor::Answer { .. } | WaitsFor::Plan { .. }) => {
+                Self::decided(repo, issue, parked.run_id)
+            }
+        }
+    }
+
+    /// One of which nothing is asked.
+    pub fn new(repo: &RepoName, issue: &IssueKey, code: &str, text: String) -> Self {
+        let (repo, issue) = (repo.clone(), issue.clone());
+        Self { repo, issue, code: code.to_owned(), text, asked: None, node: None }
+    }
+
+    /// One for which a person has decided what its run waited for.
+    pub fn decided(repo: &RepoName, issue: &IssueKey, run_id: RunId) -> Self {
+        let text = format!(
+            "what it waited for is decided; a daemon that parked it goes on, else agentd runs resume {run_id}"
+        );
+        Self::new(repo, issue, ANSWERED, text)
     }
 
     /// Whether it says that a person is waited for.

@@ -12,6 +12,7 @@ use super::snapshot::{Facts, IssueRef, Lookup, Poll, Presence, Seen, Selection, 
 use super::start_rules::{Outlook, Verdict, explain, outlook};
 use super::state_format::DaemonState;
 use super::status_format::{IssueStatus, Status};
+use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
@@ -158,6 +159,15 @@ pub struct LeftCalls<'a> {
     pub goes_on: bool,
 }
 
+/// What the last run of an issue left to people, and what became of that.
+#[derive(Debug, Clone, Default)]
+pub struct Left<'a> {
+    /// Calls.
+    pub calls: Option<LeftCalls<'a>>,
+    /// How it goes on with what was waited for and is decided.
+    pub decided: Option<Outlook>,
+}
+
 /// The answer to `agentd why`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
@@ -168,8 +178,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Of an issue, its daemon, and what its last run left to people, if it did.
-    pub fn of(facts: &Facts, daemon: AskedDaemon<'_>, left: Option<LeftCalls<'_>>) -> Self {
+    /// Of an issue and its daemon, and of what its last run left to people.
+    pub fn of(facts: &Facts, daemon: AskedDaemon<'_>, left: Left<'_>) -> Self {
         let [all, own] = daemon.slots;
         let mut told = Self {
             outlook: outlook(facts, all, own, daemon.presence),
@@ -183,11 +193,39 @@ impl Explanation {
             let words = format!("its run is offered to the node {}: {}", to.node, to.answer);
             told.hold_back("is_taken", OFFERED, &words);
         }
-        let waits = facts.waits_for.as_ref().and_then(|waits| told.without_label(waits));
-        if let Some(outlook) = waits.or_else(|| left.and_then(|left| told.with_calls(left))) {
-            told.outlook = outlook;
+        told.with(facts.waits_for.as_ref(), left)
+    }
+
+    /// Of an issue from a file, which is in no tracker: people alone begin its runs.
+    pub fn of_file(
+        key: &IssueKey,
+        holder: Option<&str>,
+        waits_for: Option<&WaitsForPerson>,
+        left: Left<'_>,
+    ) -> Self {
+        let what = "it is from a file: no label asks for a run of it";
+        let outlook = match holder {
+            Some(holder) => Outlook::Runs(format!("{holder} works on it")),
+            None => Outlook::NeedsYou(what.to_owned(), key.run_command()),
+        };
+        let asked_for = Verdict { rule: "is_asked_for", code: NO_TRIGGER.into(), answer: what.to_owned() };
+        Self { outlook, rules: vec![asked_for] }.with(waits_for, left)
+    }
+
+    /// What becomes of it, where no label asks for a run, because of what a run left to people.
+    fn with(mut self, waits_for: Option<&WaitsForPerson>, left: Left<'_>) -> Self {
+        let first = self.rules.iter().find(|verdict| !verdict.passed());
+        let is_unasked = first.is_some_and(|verdict| verdict.code == NO_TRIGGER);
+        if matches!(self.outlook, Outlook::Runs(_)) || !is_unasked {
+            return self;
         }
-        told
+        // A run of the foreground parked it, or a follow-up run.
+        let waits = waits_for.map(|waits| Outlook::NeedsYou(waits.what.clone(), waits.remedy.clone()));
+        let calls = || left.calls.and_then(LeftCalls::outlook);
+        if let Some(outlook) = waits.or(left.decided).or_else(calls) {
+            self.outlook = outlook;
+        }
+        self
     }
 
     /// Whether every rule lets the issue start.
@@ -202,21 +240,15 @@ impl Explanation {
             self.rules.push(Verdict { rule, code: code.to_owned().into(), answer: words.to_owned() });
         }
     }
+}
 
-    /// What becomes of an issue that waits for a person though no label asks for it: a run of the foreground parked it, or a
-    /// follow-up run.
-    fn without_label(&self, waits: &WaitsForPerson) -> Option<Outlook> {
-        let first = self.rules.iter().find(|verdict| !verdict.passed())?;
-        (!matches!(self.outlook, Outlook::Runs(_)) && first.code == "no_trigger")
-            .then(|| Outlook::NeedsYou(waits.what.clone(), waits.remedy.clone()))
-    }
+/// The code of an issue that nothing asks for.
+const NO_TRIGGER: &str = "no_trigger";
 
+impl LeftCalls<'_> {
     /// What becomes of an issue whose only question is an approval. Whatever else stands in its way is said as it is.
-    fn with_calls(&self, left: LeftCalls<'_>) -> Option<Outlook> {
-        let first = self.rules.iter().find(|verdict| !verdict.passed())?;
-        if matches!(self.outlook, Outlook::Runs(_)) || first.code != "no_trigger" {
-            return None;
-        }
+    fn outlook(self) -> Option<Outlook> {
+        let left = self;
         let resume = format!("agentd runs resume {}", left.run_id);
         if let Some((open, _)) = left.calls.iter().find(|(_, decision)| *decision == Decision::Open) {
             let (call, hash) = (open.call_text(), short_hash(&open.proposal_hash));

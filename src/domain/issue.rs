@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::canonical::sha256_hex;
 use super::name::RepoName;
+
+/// Hexadecimal digits of an issue file's word, behind its `0`.
+const DIGITS: usize = 8;
 
 /// An issue as agentd works on it. Its texts are untrusted. They enter prompts only cleaned and fenced (S-050).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -50,9 +54,37 @@ impl IssueKey {
         }
     }
 
+    /// The key of an issue from a file whose name has no number (D30): no number begins with a 0.
+    pub fn of_content(text: &str) -> Self {
+        Self::Word(format!("0{}", &sha256_hex(text.as_bytes())[..DIGITS]))
+    }
+
+    /// How a run of it is begun.
+    pub fn run_command(&self) -> String {
+        match self {
+            Self::Number(number) => format!("agentd run {number}"),
+            Self::Word(_) => "agentd run --issue-file FILE.md".to_owned(),
+        }
+    }
+
     /// The key that a text is made of.
     pub fn of_text(text: &str) -> Self {
-        text.parse().map_or_else(|_| Self::Word(text.to_owned()), Self::Number)
+        match text.parse() {
+            Ok(number) if !is_word(text) => Self::Number(number),
+            _ => Self::Word(text.to_owned()),
+        }
+    }
+}
+
+/// Whether a text is what [`IssueKey::of_content`] makes.
+pub fn is_word(text: &str) -> bool {
+    let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.strip_prefix('0').is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(digit))
+}
+
+impl From<u64> for IssueKey {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
     }
 }
 
@@ -75,4 +107,22 @@ pub enum ObjectiveSource {
     Cli,
     /// A scheduled or manual sweep.
     Sweep,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_a_word_also_where_all_of_its_digits_are_decimal() {
+        for word in ["09041b177", "012345678"] {
+            assert_eq!(IssueKey::of_text(word), IssueKey::Word(word.to_owned()));
+        }
+        assert_eq!(IssueKey::of_text("12345678"), IssueKey::Number(12_345_678));
+        let made = IssueKey::of_content("# Do it").to_string();
+        assert!(is_word(&made), "{made}");
+        for no in ["9041b177", "09041b17", "09041B177", "0904.b177", ""] {
+            assert!(!is_word(no), "{no}");
+        }
+    }
 }

@@ -175,9 +175,9 @@ pub async fn issue(State(shared): Of, Path((owner, name, number)): Path<(String,
         return Json(json!({ "state": "running", "run": run })).into_response();
     }
     let rows = [("waiting", &status.waiting), ("parked", &status.parked)];
-    let found = rows
-        .into_iter()
-        .find_map(|(state, rows)| Some((state, rows.iter().find(|row| is(&row.repo, row.issue))?)));
+    let found = rows.into_iter().find_map(|(state, rows)| {
+        Some((state, rows.iter().find(|row| row.issue.number().is_some_and(|number| is(&row.repo, number)))?))
+    });
     match found {
         Some((state, row)) => Json(json!({ "state": state, "issue": row })).into_response(),
         None => failure(StatusCode::NOT_FOUND, "not_found", "nothing runs and nothing waits for this issue"),

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::{Issue, IssueKey};
 use crate::domain::name::RepoName;
 use crate::domain::outgoing::plain_line;
@@ -15,8 +14,36 @@ const LONGEST: u64 = 65_536;
 /// Reads the file. Its first heading is the title, the rest the body. A stem `N` or `issue-N` gives the number; any
 /// other file gets a word made from its content.
 pub fn read(path: &Path, repo: &RepoName) -> Result<Issue, Refusal> {
+    let (text, key) = read_text(path)?;
+    let (title, body) = split(&text).ok_or_else(|| {
+        refused(format!("The issue file {} has no heading.", path.display()))
+            .hint("begin it with a line `# What is to be done`")
+    })?;
+    Ok(Issue {
+        repo: repo.clone(),
+        key,
+        title,
+        body,
+        url: None,
+        node_id: None,
+        open: true,
+        labels: Vec::new(),
+        author: None,
+        updated_at: None,
+    })
+}
+
+/// What the issue of a file is named by.
+pub fn key_of(path: &Path) -> Result<IssueKey, Refusal> {
+    read_text(path).map(|(_, key)| key)
+}
+
+fn refused(message: String) -> Refusal {
+    Refusal::new(StopDetail::InvalidInput, message)
+}
+
+fn read_text(path: &Path) -> Result<(String, IssueKey), Refusal> {
     let shown = path.display();
-    let refused = |message: String| Refusal::new(StopDetail::InvalidInput, message);
     let size = std::fs::metadata(path)
         .map_err(|error| {
             refused(format!("The issue file {shown} cannot be read: {error}.")).hint("check --issue-file")
@@ -29,22 +56,8 @@ pub fn read(path: &Path, repo: &RepoName) -> Result<Issue, Refusal> {
     }
     let text = std::fs::read_to_string(path)
         .map_err(|error| refused(format!("The issue file {shown} cannot be read: {error}.")))?;
-    let (title, body) = split(&text).ok_or_else(|| {
-        refused(format!("The issue file {shown} has no heading."))
-            .hint("begin it with a line `# What is to be done`")
-    })?;
-    Ok(Issue {
-        repo: repo.clone(),
-        key: key(path, &text),
-        title,
-        body,
-        url: None,
-        node_id: None,
-        open: true,
-        labels: Vec::new(),
-        author: None,
-        updated_at: None,
-    })
+    let key = key(path, &text);
+    Ok((text, key))
 }
 
 fn split(text: &str) -> Option<(String, String)> {
@@ -92,7 +105,7 @@ fn key(path: &Path, text: &str) -> IssueKey {
     let digits = stem.strip_prefix("issue-").unwrap_or(stem);
     match digits.parse::<u64>() {
         Ok(number) if digits.bytes().all(|byte| byte.is_ascii_digit()) => IssueKey::Number(number),
-        _ => IssueKey::Word(format!("0{}", &sha256_hex(text.as_bytes())[..8])),
+        _ => IssueKey::of_content(text),
     }
 }
 

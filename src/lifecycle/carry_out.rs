@@ -160,16 +160,14 @@ pub async fn carry_out(
             blocking(given).await
         }
         PersonAsks::Say { text } => {
-            let Some(number) = issue.number() else {
-                return Err(NotCarriedOut::Refused(format!("{issue} is no issue's number")));
-            };
             // As good as unique: two people who speak in the same moment are both heard.
             let id = RemarkId::Said(id.as_u64_pair().0);
+            let number = issue.number().unwrap_or_default();
             let heard = Heard::said(said((id, number), login, &text, at), at);
             let keep = move |inbox: &mut Inbox| {
                 inbox.remarks.entry(id).or_insert_with(|| heard.clone());
             };
-            Inboxes::new(state, &repository).of(number).update(keep).await?;
+            Inboxes::new(state, &repository).of(issue).update(keep).await?;
             Ok(Done::Kept(id))
         }
         PersonAsks::Approve { proposal, holds_ms, .. } => {

@@ -1,6 +1,7 @@
 //! A person gives work back: what they changed is committed in their name, what they pushed is brought in, and a run goes on.
 //!
-//! Each part finds what is done already, and only the last one lets a run go on: killed anywhere, it is done again.
+//! Each part finds what is done already, and only the last one lets a run go on: killed anywhere, it is done again. So it is where it was
+//! given back and no run has gone on with it, because none could begin.
 
 use chrono::{DateTime, Utc};
 
@@ -112,13 +113,13 @@ pub async fn give_back(
     given
 }
 
-/// Who has the work, and the run.
+/// Who has the work, or gave it back last, and the run.
 async fn taken(
     context: &RepositoryContext,
     key: &IssueKey,
 ) -> Result<(RunId, DateTime<Utc>, Taken), Refusal> {
     let issue = cell(context, key).read().await.map_err(unreadable)?;
-    let taken = issue.taken().map(|(parked, taken)| (parked.run_id, parked.since, taken.clone()));
+    let taken = issue.in_hands().map(|(parked, taken)| (parked.run_id, parked.since, taken.clone()));
     taken.ok_or_else(|| {
         let nobody = format!("Nobody has taken the work on issue {key} over.");
         invalid(nobody).hint(format!("agentd take {key}; agentd why {key} says what becomes of it"))
@@ -230,7 +231,7 @@ async fn go_on(
     let (given, giving) = (back.clone(), giving.clone());
     let keep = move |issue: &mut ParkedIssue| {
         issue.asked = None;
-        let Some(taken) = issue.taken_mut() else { return };
+        let Some(taken) = issue.in_hands_mut() else { return };
         taken.giving_back = None;
         taken.is_done = given.is_done;
         taken.given =
@@ -239,7 +240,9 @@ async fn go_on(
         if giving.ends {
             parked.over = Some(Over::Ended("user_stop".to_owned()));
         } else {
-            let (text, by) = (giving.text.clone(), giving.by.clone());
+            // What was said before, no run was told.
+            let said = parked.answer.take().map(|answer| answer.text).filter(|_| giving.text.is_empty());
+            let (text, by) = (said.unwrap_or_else(|| giving.text.clone()), giving.by.clone());
             let permission = giving.permission;
             parked.answer = Some(ParkedAnswer { text, by, permission, at: giving.at, plan: None });
         }

@@ -29,10 +29,12 @@ use crate::record::run_journal::RunJournal;
 /// What is told of a remark beside its text, in characters, roughly.
 const FRAME: usize = 400;
 
-/// The inbox of a run's issue; `None` = the issue is in no tracker, or the run is a replay.
+/// The inbox of a run's issue; `None` = its number is a file's, and in the tracker it is another one's, or the run is a replay.
 fn inbox(run: &Run<'_>) -> Option<InboxCell> {
-    let number = run.tracked_issue().filter(|_| run.context.replay.is_none())?;
-    Some(Inboxes::new(&run.context.state, &run.context.repo).of(number))
+    let key = &run.plan.issue.key;
+    let is_own = run.tracked_issue().is_some() || key.number().is_none();
+    let inboxes = Inboxes::new(&run.context.state, &run.context.repo);
+    (is_own && run.context.replay.is_none()).then(|| inboxes.of(key.clone()))
 }
 
 /// What was told already, by this run or by one that it continues, counts as told; what waits is told by a run that a person

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::lease::recovery;
 use super::stop_request::{self, StopRequest};
 use crate::conversation::parked::ParkedCell;
-use crate::conversation::parked::parked_format::{HandOverRequest, Parked, ParkedIssue, Taken};
+use crate::conversation::parked::parked_format::{HandOverRequest, Parked, ParkedIssue, Taken, WaitsFor};
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::worktree_of;
@@ -194,9 +194,17 @@ async fn park(
         return Ok(has);
     }
     if let Some(parked) = known.now().filter(|parked| parked.answer.is_some()) {
-        let message =
-            format!("Issue {key} waits for nobody any more: run {} is gone on with.", parked.run_id);
-        return Err(invalid(message).hint("take it over once its run works"));
+        let (message, hint) = match parked.waits_for {
+            WaitsFor::GiveBack(_) => (
+                format!("The work on issue {key} was given back, and the next run goes on with it."),
+                format!("take it over once that run works; {} begins it", parked.goes_on_by(key)),
+            ),
+            WaitsFor::Answer { .. } | WaitsFor::Plan { .. } => (
+                format!("Issue {key} waits for nobody any more: run {} is gone on with.", parked.run_id),
+                format!("take it over once its run works; {} begins it", parked.goes_on_by(key)),
+            ),
+        };
+        return Err(invalid(message).hint(hint));
     }
     let Some(head) = context.checkout.local_branch(&mapping.branch).await? else {
         return Err(invalid(format!("The branch {} of issue {key} is gone.", mapping.branch)));
@@ -281,8 +289,7 @@ pub async fn worktrees(context: &RepositoryContext) -> BTreeMap<String, String> 
     let listed = context.checkout.list_worktrees(&context.worktree_root()).await.unwrap_or_default();
     let mut held = BTreeMap::new();
     for name in listed.into_iter().map(|listed| listed.name) {
-        let number = name.strip_prefix("issue-").and_then(|number| number.parse().ok());
-        let Some(key) = number.map(IssueKey::Number) else { continue };
+        let Some(key) = name.strip_prefix("issue-").map(IssueKey::of_text) else { continue };
         match cell(context, &key).read().await {
             Ok(issue) => {
                 held.extend(

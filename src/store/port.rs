@@ -170,7 +170,7 @@ pub enum Cell {
         /// The repository.
         repo: RepoName,
         /// The issue.
-        number: u64,
+        issue: IssueKey,
     },
     /// For what an issue waits that a person has to do.
     Parked {
@@ -282,6 +282,9 @@ pub trait Cells {
 
     /// The cells that say something, in no order. Of what each node has for itself, this node's.
     fn cells(&self) -> Result<Vec<Cell>, StoreError>;
+
+    /// The issues of which it is, or was, kept for what they wait, in no order; nothing of it is read. Blocks.
+    fn parked(&self) -> Result<Vec<(RepoName, IssueKey)>, StoreError>;
 
     /// Where a cell is, for messages.
     fn place(&self, cell: &Cell) -> PathBuf;

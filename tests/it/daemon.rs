@@ -292,7 +292,7 @@ async fn c_28_who_may_not_trigger_is_told_once_and_somebody_else_may() {
     assert_eq!(said.len(), 1);
     assert!(said[0].body.contains("rita") && said[0].body.contains("\"write\""), "{}", said[0].body);
     let parked = yard.daemon(ended(StopDetail::Completed)).status().parked;
-    assert_eq!((parked[0].issue, parked[0].code.as_str()), (1, "permission_too_low"));
+    assert_eq!((parked[0].issue.number(), parked[0].code.as_str()), (Some(1), "permission_too_low"));
     yard.sim.add_label(REPO, 1, "agentd", "rita");
     yard.once(ended(StopDetail::Completed)).await;
     assert_eq!(yard.sim.issue(REPO, 1).unwrap().comments.len(), 1, "edited, not repeated");

@@ -332,19 +332,23 @@ fn the_cells_that_say_something_are_listed<P: Place>(_: &str) {
     let state = P::open(&place.address());
     let (repo, run_id) = (RepoName::parse("o/n").unwrap(), RunId(Uuid::from_u128(5)));
     let issue = agentd::domain::issue::IssueKey::of_text("7");
+    // A word of digits alone is no number.
+    let word = agentd::domain::issue::IssueKey::of_text("012345678");
+    let parked = [(repo.clone(), word.clone())];
     let all = [
         Cell::Approval { repo: repo.clone(), proposal_hash: "ab".into() },
         Cell::Denial { repo: repo.clone(), proposal_hash: "cd".into() },
         cell(1),
         Cell::IssueSpend { repo: repo.clone(), issue: issue.clone() },
         Cell::Stop { repo: repo.clone(), run_id },
-        Cell::Inbox { repo: repo.clone(), number: 7 },
-        Cell::Parked { repo, issue: agentd::domain::issue::IssueKey::of_text("fix4a") },
+        Cell::Inbox { repo: repo.clone(), issue: 7.into() },
+        Cell::Parked { repo, issue: word },
         Cell::Daemon,
         Cell::Status,
         Cell::SealKeys,
     ];
     assert_eq!(state.store().cells().unwrap(), [], "of nothing");
+    assert_eq!(state.store().parked().unwrap(), [], "of nothing");
     for cell in &all {
         state.store().put(cell, Some("\"x\"")).unwrap();
     }
@@ -357,6 +361,7 @@ fn the_cells_that_say_something_are_listed<P: Place>(_: &str) {
         names
     };
     assert_eq!(named(&state.store().cells().unwrap()), named(&all));
+    assert_eq!(state.store().parked().unwrap(), parked);
 }
 
 fn a_lease_has_one_holder_and_what_is_recorded_outlives_it<P: Place>(_: &str) {

@@ -66,10 +66,11 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
     let config = configured(context)?;
     let store = connect(context, &config)?;
     let only = issue.repo.as_ref().or(context.global.repo.as_ref());
-    let (repo, by, run_id) = at_work(&store, issue.number, only)?;
+    let number = issue.tracked()?;
+    let (repo, by, run_id) = at_work(&store, number, only)?;
     let from = node_of(&by.node).to_owned();
     if by.node.contains(BESIDE) {
-        let told = format!("issue {} is worked on by a command on {from}, not by its daemon", issue.number);
+        let told = format!("issue {} is worked on by a command on {from}, not by its daemon", number);
         return Err(CommandError::invalid(told)
             .hint("stop it there; a daemon then goes on with it if its label is on"));
     }
@@ -82,10 +83,7 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
             ));
         }
         if to.node == from {
-            return Err(CommandError::invalid(format!(
-                "issue {} is worked on by {from} already",
-                issue.number
-            )));
+            return Err(CommandError::invalid(format!("issue {} is worked on by {from} already", number)));
         }
     }
     if to.is_none() && !others_take(&store, &name, &from)? {
@@ -93,19 +91,19 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
         return Err(CommandError::invalid(told).hint("`agentd cluster status` shows the nodes"));
     }
     let to = to.map(|to| to.node);
-    let asked = Move { repository: repo.clone(), issue: issue.number, run_id, to: to.clone() };
+    let asked = Move { repository: repo.clone(), issue: number, run_id, to: to.clone() };
     let asked = ControlMessage::new(user(context), NodeRequest::Move(asked));
     store.send_control(&asked).map_err(|error| failed(&error))?;
     let out = context.output;
     if out.json() {
         return out.document(&json!({
-            "repository": repo, "issue": issue.number, "run_id": run_id, "from": from, "to": to,
+            "repository": repo, "issue": number, "run_id": run_id, "from": from, "to": to,
         }));
     }
     let place = to.as_deref().unwrap_or("another node with room");
     out.line(format!(
         "{from} is asked to end run {run_id} of {repo}#{} behind the visit that is under way; it goes on on {place}.",
-        issue.number
+        number
     ))
 }
 

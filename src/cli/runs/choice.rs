@@ -6,8 +6,6 @@ use crate::cli::elsewhere;
 #[cfg(feature = "nats")]
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::facts::RunFacts;
-#[cfg(feature = "nats")]
-use crate::domain::issue::IssueKey;
 use crate::record::finish::RunState;
 use crate::store::run_dir::RunDir;
 
@@ -16,8 +14,7 @@ impl ListArgs {
     #[cfg(feature = "nats")]
     pub(in crate::cli) fn takes_row(&self, row: &RunRow, now: i64) -> bool {
         let of_issue = self.issue.as_ref().is_none_or(|issue| {
-            let number = row.issue.as_ref().and_then(IssueKey::number);
-            number == Some(issue.number)
+            row.issue.as_ref() == Some(&issue.key)
                 && issue.repo.as_ref().is_none_or(|repo| row.repo.eq_ignore_ascii_case(&repo.to_string()))
         });
         let stop = elsewhere::stop_of(row);
@@ -34,8 +31,8 @@ impl ListArgs {
     /// Whether a run is one of those that were asked for.
     pub(super) fn takes(&self, dir: &RunDir, facts: &RunFacts, standing: RunState, now: i64) -> bool {
         let of_issue = self.issue.as_ref().is_none_or(|issue| {
-            let number = facts.lease.as_ref().and_then(|lease| lease.issue.key.number());
-            number == Some(issue.number) && issue.repo.as_ref().is_none_or(|repo| *repo == dir.repo)
+            let key = facts.lease.as_ref().map(|lease| &lease.issue.key);
+            key == Some(&issue.key) && issue.repo.as_ref().is_none_or(|repo| *repo == dir.repo)
         });
         of_issue
             && self.state.is_none_or(|state| state.is_of(facts, standing))

@@ -28,6 +28,7 @@ use crate::issue::reference::IssueSource;
 use crate::lifecycle::carry_out::{Done, NotCarriedOut, With, carry_out};
 use crate::lifecycle::request::RunRequest;
 use crate::record::finish::RunState;
+use crate::record::{report, run_facts};
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::{Clock, Stopwatch};
 use crate::sys::host::Host;
@@ -168,13 +169,34 @@ fn ran_out(facts: &RunFacts, key: &str) -> bool {
     key == "session.max_turns" && end == Some(StopDetail::MaxTurnsExhausted)
 }
 
-fn request(facts: &RunFacts, output: &RunOutput, asked: RequestOptions, dir: &RunDir) -> RunRequest {
+/// The issue that a run worked on, for the next run; where its record does not say it, the one of that key in the tracker.
+///
+/// # Errors
+/// It is in no tracker, and the record is damaged.
+pub(in crate::cli) fn worked_on(dir: &RunDir, key: &IssueKey) -> Result<IssueSource, CommandError> {
+    match (run_facts::read(dir), report::read_output(dir)) {
+        (Ok(facts), Ok(output)) => Ok(issue_of(&facts, &output)),
+        _ => key.number().map(IssueSource::Number).ok_or_else(|| {
+            let what = format!(
+                "the record of run {} is damaged, and nothing else says what issue {key} is",
+                dir.run_id
+            );
+            CommandError::invalid(what).hint(key.run_command())
+        }),
+    }
+}
+
+fn issue_of(facts: &RunFacts, output: &RunOutput) -> IssueSource {
     let issue = facts.lease.as_ref().map(|lease| lease.issue.clone());
-    let issue = match (&output.objective.issue, issue) {
+    match (&output.objective.issue, issue) {
         (Some(tracked), _) => IssueSource::Number(tracked.number),
         (None, Some(issue)) => IssueSource::Recorded(Box::new(issue)),
         (None, None) => IssueSource::Number(0),
-    };
+    }
+}
+
+fn request(facts: &RunFacts, output: &RunOutput, asked: RequestOptions, dir: &RunDir) -> RunRequest {
+    let issue = issue_of(facts, output);
     let host = Host::current();
     let operator: Principal = run_command::operator(&host);
     RunRequest {
@@ -263,7 +285,7 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
     if facts.end.as_ref().is_some_and(Stop::success) {
         let next = match &grant.issue {
             IssueKey::Number(number) => format!("agentd run --issue {number}"),
-            IssueKey::Word(_) => "agentd run".to_owned(),
+            word => word.run_command(),
         };
         return context.output.advice(format!(
             "The run reached its objective without it: there is nothing to go on with. The issue's next run may use it: {next}"

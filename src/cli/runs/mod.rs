@@ -8,7 +8,7 @@ mod listing;
 mod log;
 mod replay;
 
-pub(super) use control::{DecisionOutcome, approve, decide, resume as go_on, told_of_call};
+pub(super) use control::{DecisionOutcome, approve, decide, resume as go_on, told_of_call, worked_on};
 pub(super) use log::follow;
 
 use super::args::RunsCommand;

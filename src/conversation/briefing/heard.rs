@@ -95,6 +95,13 @@ pub async fn hear(
     Ok(all)
 }
 
+/// Of an issue that is in no tracker: what was said of it on this machine.
+pub fn here(source: &Source<'_>) -> AllHeard {
+    let mut remarks: Vec<JudgedRemark> = source.said.iter().cloned().map(said).collect();
+    remarks.sort_by_key(|heard| (heard.remark.created, heard.remark.id));
+    AllHeard { remarks, ..AllHeard::default() }
+}
+
 /// What the local user said, who counts as trusted.
 fn said(remark: Remark) -> JudgedRemark {
     let judged = JudgedStanding { standing: Standing::Trusted, permission: None };

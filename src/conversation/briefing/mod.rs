@@ -41,13 +41,14 @@ pub async fn freeze(
 ) -> Result<Briefing, Refusal> {
     let mut draft = Drafting::new(redactor);
     let github = context.github.as_ref().zip(source.tracked);
-    let (mut received, mut checks, mut images) = (Received::default(), Checks::default(), Vec::new());
-    match github {
-        None => issue_block::write(&mut draft, &source, None).await,
-        Some((github, number)) => {
-            (received, checks, images) = on_github(&mut draft, &source, (github, number), context).await?;
+    let (received, checks, images) = match github {
+        None => {
+            issue_block::write(&mut draft, &source, None).await;
+            let said = heard::here(&source);
+            (received::write(&mut draft, &source, said, context).await, Checks::default(), Vec::new())
         }
-    }
+        Some((github, number)) => on_github(&mut draft, &source, (github, number), context).await?,
+    };
     if let Some(checks) = source.failed_checks {
         draft.add(Block::FailedChecks, checks.trim_end());
     }

@@ -13,6 +13,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use self::inbox_format::{Fate, Heard, Inbox, SCHEMA};
 use crate::domain::canonical::sha256_hex;
+use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::remark::{Remark, RemarkId, Standing};
 use crate::store::port::{Cell, Store, StoreError};
@@ -46,8 +47,9 @@ impl Inboxes {
     }
 
     /// That of an issue.
-    pub fn of(&self, number: u64) -> InboxCell {
-        InboxCell { store: Arc::clone(&self.store), cell: Cell::Inbox { repo: self.repo.clone(), number } }
+    pub fn of(&self, issue: impl Into<IssueKey>) -> InboxCell {
+        let cell = Cell::Inbox { repo: self.repo.clone(), issue: issue.into() };
+        InboxCell { store: Arc::clone(&self.store), cell }
     }
 }
 

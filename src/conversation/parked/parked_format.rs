@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::call_text::one_line;
+use crate::domain::issue::IssueKey;
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::plan::{PlanVerdict, ProposedPlan};
 use crate::domain::policy::ActorPermission;
@@ -194,7 +195,7 @@ impl WaitsFor {
     }
 
     /// What a person does about it.
-    pub fn remedy(&self, issue: u64) -> String {
+    pub fn remedy(&self, issue: &IssueKey) -> String {
         match self {
             Self::Answer { .. } => format!("agentd answer {issue} TEXT"),
             Self::Plan { .. } => format!("agentd approve {issue}, or agentd reject {issue} TEXT"),
@@ -288,20 +289,40 @@ impl Parked {
     }
 }
 
+impl Parked {
+    /// How somebody at this machine goes on with what is decided.
+    pub fn goes_on_by(&self, issue: &IssueKey) -> String {
+        match self.waits_for {
+            WaitsFor::GiveBack(_) => format!("agentd give-back {issue}"),
+            WaitsFor::Answer { .. } | WaitsFor::Plan { .. } => format!("agentd runs resume {}", self.run_id),
+        }
+    }
+}
+
 impl ParkedIssue {
     /// Who has the work, and the run it was taken from. Nothing starts, and agentd touches no file of the worktree.
     pub fn taken(&self) -> Option<(&Parked, &Taken)> {
-        let parked =
-            self.parked.as_ref().filter(|parked| parked.over.is_none() && parked.answer.is_none())?;
+        self.in_hands().filter(|(parked, _)| parked.answer.is_none())
+    }
+
+    /// The same where it was given back already, and no run has gone on with it.
+    pub fn in_hands(&self) -> Option<(&Parked, &Taken)> {
+        let parked = self.parked.as_ref().filter(|parked| parked.over.is_none())?;
         match &parked.waits_for {
             WaitsFor::GiveBack(taken) => Some((parked, taken)),
             WaitsFor::Answer { .. } | WaitsFor::Plan { .. } => None,
         }
     }
 
-    /// The same, where it can be changed.
+    /// [`ParkedIssue::taken`], where it can be changed.
     pub fn taken_mut(&mut self) -> Option<&mut Taken> {
         self.taken()?;
+        self.in_hands_mut()
+    }
+
+    /// [`ParkedIssue::in_hands`], where it can be changed.
+    pub fn in_hands_mut(&mut self) -> Option<&mut Taken> {
+        self.in_hands()?;
         match &mut self.parked.as_mut()?.waits_for {
             WaitsFor::GiveBack(taken) => Some(taken),
             WaitsFor::Answer { .. } | WaitsFor::Plan { .. } => None,

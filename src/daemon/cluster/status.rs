@@ -63,15 +63,16 @@ pub fn of_all(base: Status, words: &[NodeWord]) -> Status {
             || !repositories.iter().any(|of| of.repo == issue.repo && of.node.as_deref() != Some(node))
     };
     let running = running(&living);
-    let runs =
-        |issue: &IssueStatus| running.iter().any(|run| (&run.repo, run.issue) == (&issue.repo, issue.issue));
+    let runs = |issue: &IssueStatus| {
+        running.iter().any(|run| run.repo == issue.repo && issue.issue == run.issue.into())
+    };
     let issues = |list: fn(&Status) -> &Vec<IssueStatus>| {
         let all = living.iter().flat_map(|(node, status)| {
             let told = list(status).iter().filter(|issue| knows(node, issue) && !runs(issue));
             told.map(|issue| IssueStatus { node: Some((*node).to_owned()), ..issue.clone() })
         });
         let mut all: Vec<IssueStatus> = all.collect();
-        all.sort_by(|a, b| (&a.repo, a.issue, &a.node).cmp(&(&b.repo, b.issue, &b.node)));
+        all.sort_by(|a, b| (&a.repo, &a.issue, &a.node).cmp(&(&b.repo, &b.issue, &b.node)));
         all
     };
     Status {

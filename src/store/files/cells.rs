@@ -17,6 +17,7 @@ use super::FileStore;
 use super::redo_format::{REDO_SCHEMA, Redo};
 use super::runs::entries;
 use crate::domain::issue::IssueKey;
+use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::store::port::{Cell, CellChange, Cells, CommitOutcome, MOST_CHANGES, Revision, StoreError};
 use crate::store::run_dir::FindError;
@@ -262,8 +263,7 @@ impl Cells for FileStore {
             );
             found
                 .extend(parked.iter().map(|key| Cell::Parked { repo: own(), issue: IssueKey::of_text(key) }));
-            let numbers = inbox.iter().filter_map(|name| name.parse().ok());
-            found.extend(numbers.map(|number| Cell::Inbox { repo: own(), number }));
+            found.extend(inbox.iter().map(|key| Cell::Inbox { repo: own(), issue: IssueKey::of_text(key) }));
             let stops = entries(&self.repo(&repo).join("stops")).map_err(unlisted)?;
             let runs = stops.iter().filter_map(|name| Uuid::parse_str(name).ok());
             found.extend(runs.map(|run| Cell::Stop { repo: own(), run_id: RunId(run) }));
@@ -273,6 +273,17 @@ impl Cells for FileStore {
         found.extend(days.map(Cell::Spend));
         let own = [Cell::Daemon, Cell::Status, Cell::SealKeys];
         found.extend(own.into_iter().filter(|cell| self.place(cell).exists()));
+        Ok(found)
+    }
+
+    fn parked(&self) -> Result<Vec<(RepoName, IssueKey)>, StoreError> {
+        self.wait_until_whole()?;
+        let mut found = Vec::new();
+        for repo in self.repositories().map_err(unlisted)? {
+            let names = entries(&self.repo(&repo).join("parked")).map_err(unlisted)?;
+            let keys = names.iter().filter_map(|name| name.strip_suffix(".json")).map(IssueKey::of_text);
+            found.extend(keys.map(|key| (repo.clone(), key)));
+        }
         Ok(found)
     }
 
@@ -290,7 +301,7 @@ impl Cells for FileStore {
             }
             Cell::Stop { repo, run_id } => self.repo(repo).join("stops").join(run_id.to_string()),
             Cell::Parked { repo, issue } => self.repo(repo).join("parked").join(name_of(&issue.to_string())),
-            Cell::Inbox { repo, number } => self.repo(repo).join("inbox").join(format!("{number}.json")),
+            Cell::Inbox { repo, issue } => self.repo(repo).join("inbox").join(name_of(&issue.to_string())),
             Cell::Daemon => self.root.join("daemon/state.json"),
             Cell::Status => self.root.join("daemon/status.json"),
             Cell::SealKeys => self.root.join(SEAL_KEYS),

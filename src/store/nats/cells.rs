@@ -28,7 +28,7 @@ impl NatsStore {
             Cell::Spend(day) => names.cell("spend", &[&day.to_string()]),
             Cell::IssueSpend { repo, issue } => names.cell_of("issue_spend", repo, &[&issue.to_string()]),
             Cell::Stop { repo, run_id } => names.cell_of("stop", repo, &[&run_id.to_string()]),
-            Cell::Inbox { repo, number } => names.cell_of("inbox", repo, &[&number.to_string()]),
+            Cell::Inbox { repo, issue } => names.cell_of("inbox", repo, &[&issue.to_string()]),
             Cell::Parked { repo, issue } => names.cell_of("parked", repo, &[&issue.to_string()]),
             // These two are a node's own.
             Cell::Daemon => names.cell("daemon", &[&self.shared.node.name]),
@@ -67,10 +67,7 @@ impl NatsStore {
                 let (repo, run) = of_repo()?;
                 Cell::Stop { repo, run_id: RunId(Uuid::parse_str(&run).ok()?) }
             }
-            "inbox" => {
-                let (repo, number) = of_repo()?;
-                Cell::Inbox { repo, number: number.parse().ok()? }
-            }
+            "inbox" => of_repo().map(|(repo, key)| Cell::Inbox { repo, issue: IssueKey::of_text(&key) })?,
             "parked" => of_repo().map(|(repo, key)| Cell::Parked { repo, issue: IssueKey::of_text(&key) })?,
             "daemon" => Cell::Daemon,
             "seal_keys" => Cell::SealKeys,
@@ -181,6 +178,17 @@ impl Cells for NatsStore {
             found.push(Cell::Status);
         }
         Ok(found)
+    }
+
+    fn parked(&self) -> Result<Vec<(RepoName, IssueKey)>, StoreError> {
+        let cells = self.shared.node.cells.clone();
+        let filter = format!("{}.>", self.names().cell("parked", &[]));
+        let subjects = self.shared.connection.call(async move { cells.subjects(&filter).await })??;
+        let of_subject = |subject: &String| match self.cell_of(subject) {
+            Some(Cell::Parked { repo, issue }) => Some((repo, issue)),
+            _ => None,
+        };
+        Ok(subjects.iter().filter_map(of_subject).collect())
     }
 
     fn place(&self, cell: &Cell) -> PathBuf {

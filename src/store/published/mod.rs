@@ -28,6 +28,7 @@ use super::requests::Requests;
 use super::run_dir::{FindError, RunDir, StateDir};
 use crate::domain::cluster::cells::HeldTerm;
 use crate::domain::cluster::run_row::RunRow;
+use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::sys::holder_format::{Holder, LeaseRecord};
@@ -138,6 +139,10 @@ impl Cells for PublishedStore {
         let own = [Cell::Daemon, Cell::Status];
         found.extend(own.into_iter().filter(|cell| self.files.place(cell).exists()));
         Ok(found)
+    }
+
+    fn parked(&self) -> Result<Vec<(RepoName, IssueKey)>, StoreError> {
+        self.nats.parked()
     }
 
     fn place(&self, cell: &Cell) -> PathBuf {

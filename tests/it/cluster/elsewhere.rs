@@ -224,3 +224,40 @@ async fn k_049_what_a_person_gives_back_where_no_daemon_works_is_gone_on_with_by
     daemon.kill();
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_shows_what_a_run_of_the_foreground_asks_on_whichever_node_it_is_asked() {
+    if !is_there("status_parked") {
+        return;
+    }
+    let asks = json!({ "question": "In which unit?", "options": ["cents", "dollars"] });
+    let world = World::of(1, |scenario| {
+        let question = crate::outside::solo::calls(&[("agent__ask", asks)]);
+        scenario.model.replies.insert(0, question);
+    })
+    .await;
+    let server = super::server::Server::start();
+    super::server::make_streams(&server.url(), 1);
+    super::moving::clustered(&world, &server.url());
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    let (code, output, told) = a.start(&world).ended().await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("question_pending")), "{output:#} {told}");
+    for node in [&a, &b] {
+        let (_, out, err) = agentd(&world, node, true, &["status"]).await;
+        let status: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {err}"));
+        let parked = &status["parked"][0];
+        assert_eq!(
+            (&parked["issue"], &parked["code"]),
+            (&json!(7), &json!("question_pending")),
+            "{status:#}"
+        );
+        assert_eq!(parked["asked"]["options"], json!(["cents", "dollars"]), "{status:#}");
+        let (_, out, err) = agentd(&world, node, false, &["status"]).await;
+        assert!(out.contains("demo/shop#7") && out.contains("question_pending"), "{out} {err}");
+    }
+    let (code, out, err) = agentd(&world, &a, false, &["answer", "7", "2"]).await;
+    assert_eq!(code, Some(0), "{out} {err}");
+    let (_, out, err) = agentd(&world, &b, false, &["status"]).await;
+    assert!(out.contains("answered") && out.contains("agentd runs resume"), "{out} {err}");
+    world.sim.shutdown().await;
+}

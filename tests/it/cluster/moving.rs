@@ -245,7 +245,7 @@ async fn h_48_what_was_heard_since_goes_along_in_both_directions_and_nothing_of_
     let server = Server::start();
     make_streams(&server.url(), 1);
     clustered(&world, &server.url());
-    let inbox = Cell::Inbox { repo: RepoName::parse("demo/shop").unwrap(), number: 7 };
+    let inbox = Cell::Inbox { repo: RepoName::parse("demo/shop").unwrap(), issue: 7.into() };
     let files = StateDir::new(state.clone());
     let in_files = || files.store().get(&inbox).unwrap().1.unwrap();
     let cluster = StateDir::on_nats("/nowhere".into(), connect(&server.url()));

@@ -209,6 +209,46 @@ async fn an_issue_that_is_closed_while_it_is_parked_waits_for_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_question_of_the_foreground_is_over_with_its_issue_and_why_says_how_an_answer_is_gone_on_with() {
+    let world = asking("").await;
+    let asks = async |args: &[&str]| world.json(args).await.1;
+    let output = asks(&["run", "--issue", "7"]).await;
+    assert_eq!(output["stop_detail"], "question_pending", "{output:#}");
+    let why = asks(&["why", "7"]).await;
+    assert_eq!(why["do"], "agentd answer 7 TEXT", "{why:#}");
+
+    world.sim.close_issue(REPO, 7, "ada");
+    let done = world.agentd(&["--config", "../overlay.toml", "answer", "7", "2"]).await;
+    let refused = crate::outside::world::text(&done.stderr);
+    assert!(done.status.code() == Some(4) && refused.contains("closed"), "{refused}");
+    let daemon = Running::start(&world, &[]);
+    let kept = world.dir.path().join("state/repos/demo/shop/parked/7.json");
+    let is_over = || std::fs::read_to_string(&kept).is_ok_and(|kept| kept.contains("issue_closed"));
+    until_or("it is over", is_over, || seen(&world)).await;
+    daemon.stop().await;
+    assert!(!world.labels().contains(&"agentd:needs-input".to_owned()), "{}", seen(&world));
+    assert_eq!(told(&world, "It is not waited for any more:** the issue was closed"), 1, "{}", seen(&world));
+    let status = asks(&["status"]).await;
+    assert_eq!(status["parked"], json!([]), "{status:#}");
+
+    world.sim.shutdown().await;
+
+    let world = asking("").await;
+    let asks = async |args: &[&str]| world.json(args).await.1;
+    asks(&["run", "--issue", "7"]).await;
+    let answered = asks(&["answer", "7", "2"]).await;
+    let run = answered["run_id"].as_str().unwrap();
+    let why = asks(&["why", "7"]).await;
+    let wanted = json!(format!("agentd runs resume {run}"));
+    assert_eq!((&why["outlook"], &why["do"]), (&json!("needs_you"), &wanted), "{why:#}");
+    // Where the label asks for a run, the daemon goes on with it.
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    let why = asks(&["why", "7"]).await;
+    assert!(!why["do"].to_string().contains("resume"), "{why:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_issue_that_another_host_parked_is_not_taken_up_here() {
     let world = asking("").await;
     let daemon = parked(&world).await;

@@ -311,6 +311,50 @@ async fn work_whose_run_left_a_damaged_journal_is_given_back_and_gone_on_with_al
     world.sim.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_no_run_could_go_on_with_is_given_back_again_and_what_is_said_of_it_is_so() {
+    let world =
+        labelled_with(vec![writes(0), reports("Done.", json!([])), reports("More.", json!([]))], AT_ONCE)
+            .await;
+    world.sim.remove_label(REPO, 7, "agentd", "ada");
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let (code, taken) = world.json(&["take", "7"]).await;
+    assert_eq!(code, Some(0), "{taken:#}");
+    let worktree = world.shop().join(".worktrees/issue-7");
+    std::fs::write(worktree.join("by_hand.txt"), "mine\n").unwrap();
+
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("away.toml", &overlay.replace(&world.sim.api_url().to_string(), "http://127.0.0.1:1"));
+    let mut without = world.command(&["--config", "../away.toml", "give-back", "7", "-m", "Round half up."]);
+    without.env("GIT_AUTHOR_NAME", "Grace").env("GIT_AUTHOR_EMAIL", "grace@example.com");
+    let failed = run(without).await;
+    assert_eq!(failed.status.code(), Some(1), "{}{}", text(&failed.stdout), text(&failed.stderr));
+    assert!(text(&failed.stderr).contains("give-back 7 goes on with it"), "{}", text(&failed.stderr));
+    let (_, status) = world.json(&["status"]).await;
+    let told = status["parked"][0]["text"].as_str().unwrap_or_default();
+    assert!(told.contains("was given back") && told.contains("agentd give-back 7"), "{status:#}");
+    let (_, why) = world.json(&["why", "7"]).await;
+    let shown = (&why["outlook"], &why["do"]);
+    assert_eq!(shown, (&json!("needs_you"), &json!("agentd give-back 7")), "{why:#}");
+    let refused = run(world.command_in(&["take", "7"])).await;
+    let told = text(&refused.stderr);
+    assert!(refused.status.code() == Some(4) && told.contains("was given back"), "{told}");
+
+    // More was done since, and nothing more is said.
+    std::fs::write(worktree.join("more.txt"), "mine, too\n").unwrap();
+    let given = give_back(&world, &[]).await;
+    assert_eq!(given.status.code(), Some(0), "{}{}", text(&given.stdout), text(&given.stderr));
+    let prompt = world.told(2);
+    for part in ["Round half up.", "A by_hand.txt +1", "A more.txt +1"] {
+        assert!(prompt.contains(part), "{part}: {prompt}");
+    }
+    assert_eq!(on_remote(&world, "more.txt").as_deref(), Some("mine, too\n"));
+    let again = give_back(&world, &[]).await;
+    assert_eq!(again.status.code(), Some(4), "nobody has it any more: {}", text(&again.stdout));
+    world.sim.shutdown().await;
+}
+
 /// Takes the work of the run that works.
 async fn comment_by_take(world: &World) {
     let (code, taken) = world.json(&["take", "7"]).await;

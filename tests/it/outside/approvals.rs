@@ -86,6 +86,34 @@ async fn p_037_c_22_an_approval_is_not_used_up_by_a_reply_that_another_call_s_de
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn status_shows_a_run_of_the_foreground_whose_call_waits_for_an_approval_until_it_is_gone_on_with() {
+    let replies = vec![
+        calls(&[write("release/notes.md")]),
+        calls(&[write("release/notes.md")]),
+        reports("Done.", json!([])),
+    ];
+    let world = solo(replies, Some(ASK), "").await;
+    let (_, output) = run(&world).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    let parked = async || world.json(&["status"]).await.1["parked"].clone();
+    let shown = parked().await;
+    assert_eq!((&shown[0]["issue"], &shown[0]["code"]), (&json!(7), &json!("approval_pending")), "{shown:#}");
+    let mut command = world.command_in(&["status"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let told = text(&done.stdout);
+    assert!(told.contains("demo/shop#7") && told.contains("approval_pending"), "{told}");
+
+    let (code, grant) = world.json(&["runs", "approve", "latest", &waiting(&world)]).await;
+    assert_eq!(code, Some(0), "{grant:#}");
+    let shown = parked().await;
+    assert_eq!(shown[0]["code"], "answered", "{shown:#}");
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(parked().await, json!([]));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn p_036_p_037_a_comment_of_a_permitted_person_approves_one_proposal_and_the_issue_goes_on() {
     let replies = vec![
         calls(&[write("release/notes.md")]),
