@@ -25,7 +25,9 @@ impl Daemon {
             for number in watch.due_labelled_pulls() {
                 let repo = &watch.watched.name;
                 match watch.answer_labelled(&client, number, &trigger).await {
-                    Ok(()) => tracing::info!(%repo, pull = number, "the label starts nothing on a pull request"),
+                    Ok(()) => {
+                        tracing::info!(%repo, pull = number, "the label starts nothing on a pull request")
+                    }
                     Err(error) => {
                         tracing::warn!(%repo, pull = number, %error, "nobody could be told that the label starts nothing there");
                     }

@@ -119,7 +119,9 @@ async fn note_changed_text(run: &Run<'_>) {
     match issue_text::changed_since(&plan.issue, &asked, github, context).await {
         Ok(Some(told)) => run.journal.warn("issue_text_changed", told),
         Ok(None) => {}
-        Err(error) => tracing::debug!(%error, "it is not known whether the issue's text was changed meanwhile"),
+        Err(error) => {
+            tracing::debug!(%error, "it is not known whether the issue's text was changed meanwhile")
+        }
     }
 }
 

@@ -83,7 +83,9 @@ pub fn read(path: &Path) -> Result<Option<String>, FileError> {
 /// The content by the slots, or by who edited the file since; `None`: it has no slots that count.
 fn read_slots(path: &Path) -> Result<Option<String>, FileError> {
     let failed = |error| FileError::new("read", path, error);
-    let Some(identity) = std::fs::metadata(path).ok().as_ref().and_then(Identity::of) else { return Ok(None) };
+    let Some(identity) = std::fs::metadata(path).ok().as_ref().and_then(Identity::of) else {
+        return Ok(None);
+    };
     let Some(mut slots) = there(File::open(beside(path))).map_err(failed)? else { return Ok(None) };
     let found = found(&mut slots, identity).map_err(failed)?;
     Ok(newest(&found).map(|newest| edited(path, &slots, newest).unwrap_or_else(|| newest.content.clone())))
@@ -103,7 +105,8 @@ impl InPlace {
         let Some(mut slots) = there(slots).map_err(failed)? else { return Ok(None) };
         let found = found(&mut slots, identity).map_err(failed)?;
         let opened = Self { path: path.to_owned(), slots, identity, found };
-        let counts = newest(&opened.found).is_some_and(|newest| edited(path, &opened.slots, newest).is_none());
+        let counts =
+            newest(&opened.found).is_some_and(|newest| edited(path, &opened.slots, newest).is_none());
         Ok(counts.then_some(opened))
     }
 
