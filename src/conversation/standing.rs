@@ -6,7 +6,7 @@ use crate::config::conversation_file::ConversationTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::remark::{Remark, Standing};
-use crate::github::{Client, Error};
+use crate::github::{Client, Error, ErrorKind};
 use crate::repository::context::RepositoryContext;
 
 /// How each of agentd's own texts begins.
@@ -85,18 +85,22 @@ impl<'a> People<'a> {
         Ok(self.rules.trusts(login) || self.permission(login).await? >= self.least)
     }
 
-    /// How an account stands. Whoever's permission cannot be read is an outsider.
-    pub async fn account(&mut self, login: Option<&str>, bot: bool) -> JudgedStanding {
+    /// How an account stands. Whoever's permission these credentials may not read is an outsider.
+    ///
+    /// # Errors
+    /// GitHub did not say, and may at the next call: nobody is an outsider because a request failed.
+    pub async fn account(&mut self, login: Option<&str>, bot: bool) -> Result<JudgedStanding, Error> {
         let outsider = JudgedStanding { standing: Standing::Outsider, permission: None };
-        let Some(login) = login.filter(|login| !login.is_empty()) else { return outsider };
+        let Some(login) = login.filter(|login| !login.is_empty()) else { return Ok(outsider) };
         if bot || is_bot(login) {
-            return JudgedStanding { standing: Standing::Bot, permission: None };
+            return Ok(JudgedStanding { standing: Standing::Bot, permission: None });
         }
         let key = login.to_ascii_lowercase();
         let permission = match self.known.get(&key) {
             Some(known) => *known,
             None => match self.github.permission(self.repo, login).await {
                 Ok(permission) => Some(permission),
+                Err(error) if may_be_read_yet(&error) && !self.rules.trusts(login) => return Err(error),
                 Err(error) => {
                     tracing::warn!(login, %error, "a permission could not be read: the person counts as an outsider");
                     None
@@ -111,38 +115,48 @@ impl<'a> People<'a> {
             Some(_) if self.issue_author.as_deref() == Some(&key) => Standing::Author,
             Some(_) => Standing::Outsider,
         };
-        JudgedStanding { standing, permission }
+        Ok(JudgedStanding { standing, permission })
     }
 
     /// How a remark stands: as its author, or as its editor where that is less.
-    pub async fn remark(&mut self, remark: &Remark) -> JudgedStanding {
-        if self.wrote_itself(remark).await {
-            return JudgedStanding { standing: Standing::Own, permission: None };
+    ///
+    /// # Errors
+    /// As [`People::account`].
+    pub async fn remark(&mut self, remark: &Remark) -> Result<JudgedStanding, Error> {
+        if self.wrote_itself(remark).await? {
+            return Ok(JudgedStanding { standing: Standing::Own, permission: None });
         }
-        let author = self.account(remark.login.as_deref(), remark.bot).await;
+        let author = self.account(remark.login.as_deref(), remark.bot).await?;
         let edited_by_other = remark.edited.is_some()
             && !matches!((&remark.editor, &remark.login), (Some(a), Some(b)) if a.eq_ignore_ascii_case(b));
         if !edited_by_other {
-            return author;
+            return Ok(author);
         }
-        let editor = self.account(remark.editor.as_deref(), remark.edited_by_bot).await;
-        JudgedStanding { standing: author.standing.min(editor.standing), ..author }
+        let editor = self.account(remark.editor.as_deref(), remark.edited_by_bot).await?;
+        Ok(JudgedStanding { standing: author.standing.min(editor.standing), ..author })
     }
 
     /// Whether agentd wrote it: its account, which may be the operator's own, and one of its markers at the beginning.
-    async fn wrote_itself(&self, remark: &Remark) -> bool {
+    async fn wrote_itself(&self, remark: &Remark) -> Result<bool, Error> {
         if !remark.text.trim_start().starts_with(OWN_MARKER) {
-            return false;
+            return Ok(false);
         }
         match self.github.viewer().await {
             // Where nobody can say who agentd is, the marker alone has to do: its own words must never come back.
-            Ok(viewer) if viewer.actor.login.is_empty() => true,
+            Ok(viewer) if viewer.actor.login.is_empty() => Ok(true),
             Ok(viewer) => {
-                remark.login.as_deref().is_some_and(|login| login.eq_ignore_ascii_case(&viewer.actor.login))
+                let own = &viewer.actor.login;
+                Ok(remark.login.as_deref().is_some_and(|login| login.eq_ignore_ascii_case(own)))
             }
-            Err(_) => true,
+            Err(error) if may_be_read_yet(&error) => Err(error),
+            Err(_) => Ok(true),
         }
     }
+}
+
+/// Whether something that could not be read may be read later: GitHub is busy or away, or the token is over and will be replaced.
+fn may_be_read_yet(error: &Error) -> bool {
+    error.is_transient() || error.kind == ErrorKind::Unauthorized
 }
 
 /// Whether a login is an App's.

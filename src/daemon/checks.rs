@@ -39,6 +39,8 @@ const COMPARED: u64 = 1 << 20;
 pub(super) struct Weighed {
     /// The failed checks that want a run.
     pub starting: Vec<String>,
+    /// What is wrong with each of them.
+    pub mends: BTreeMap<String, String>,
     /// Whether it is to be looked again although nothing will have changed.
     pub waits: bool,
     /// Why a person has to go on instead: reason code and text.
@@ -140,6 +142,9 @@ impl Daemon {
         if failed_at.is_some_and(|failed_at| !is_at_rest(&seen.checks, failed_at, now, table)) {
             return Ok(Weighed { waits: true, ..Weighed::default() });
         }
+        if seen.checks.iter().all(|check| check.failure().is_none()) {
+            return Ok(without_failure(&seen.checks, memory, issue, pull));
+        }
         let Sorted { mut own, on_base } = sorted(&seen, table.follow);
         if !on_base.is_empty() {
             tell_on_base(&client, issue, pull, &on_base).await?;
@@ -178,19 +183,23 @@ impl Daemon {
         if let Some((name, _)) = same.filter(|_| memory.mended_head != pull.head_sha) {
             memory.answered.extend(names);
             let text = format!(
-                "The check `{}` of the pull request {} fails as it did before the follow-up run that was to mend it.",
+                "The check `{}` of the pull request {} fails at {} as it did before the follow-up run that was to mend it.",
                 shown(name),
-                pull.url
+                pull.url,
+                pull.head_sha
             );
             return Ok(Weighed { asks: Some(("same_failure", text)), ..Weighed::default() });
         }
-        memory.mended_head.clone_from(&pull.head_sha);
-        memory.mended = wrong;
-        Ok(Weighed { starting: names, ..Weighed::default() })
+        Ok(Weighed { starting: names, mends: wrong, ..Weighed::default() })
     }
 
-    /// Notes that a run was started which is told of what has failed at a pull request; gives what it is to record.
-    pub(super) fn checks_are_told(&mut self, issue: &IssueRef) -> Vec<CheckRerun> {
+    /// Notes that a run was started which is told of what has failed at a pull request, and is to mend it where `mends` says
+    /// what is wrong; gives what it is to record.
+    pub(super) fn checks_are_told(
+        &mut self,
+        issue: &IssueRef,
+        mends: Option<BTreeMap<String, String>>,
+    ) -> Vec<CheckRerun> {
         let Some(watch) = self.watch_of(&issue.repo) else { return Vec::new() };
         let Some(pull) = watch.state.issues.get(&issue.number).and_then(|memory| memory.pull) else {
             return Vec::new();
@@ -207,6 +216,9 @@ impl Daemon {
         }
         let mut memory = entry.checks.take().unwrap_or_default().at(&head);
         memory.answered.extend(failed);
+        if let Some(mends) = mends {
+            (memory.mended_head, memory.mended) = (head, mends);
+        }
         let reruns = std::mem::take(&mut memory.reruns);
         entry.checks = Some(memory);
         reruns
@@ -240,7 +252,8 @@ fn without_failure(
     }
     memory.answered.extend(asks.iter().map(|check| check.name.clone()));
     let names: Vec<String> = asks.iter().map(|check| format!("`{}`", shown(&check.name))).collect();
-    let text = format!("Checks of the pull request {} wait for a person: {}.", pull.url, names.join(", "));
+    let (url, head) = (&pull.url, &pull.head_sha);
+    let text = format!("Checks of the pull request {url} wait for a person at {head}: {}.", names.join(", "));
     Weighed { asks: Some(("action_required", text)), ..Weighed::default() }
 }
 

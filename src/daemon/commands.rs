@@ -110,7 +110,7 @@ impl Daemon {
         Ok(left)
     }
 
-    /// Finds out how authors stand. True = some of them are looked up in a later tick.
+    /// Finds out how authors stand. True = some of them are looked up in a later tick: also those of whom GitHub did not say.
     async fn judge(
         &mut self,
         issue: &IssueRef,
@@ -138,8 +138,13 @@ impl Daemon {
                 }
                 spent.strangers += 1;
             }
-            let judged = people.account(heard.remark.login.as_deref(), heard.remark.bot).await;
-            known.push((heard.remark.id, judged.standing));
+            match people.account(heard.remark.login.as_deref(), heard.remark.bot).await {
+                Ok(judged) => known.push((heard.remark.id, judged.standing)),
+                // Nothing becomes of what they wrote until it is known.
+                Err(error) => {
+                    tracing::warn!(%issue, id = %heard.remark.id, %error, "how an author stands could not be read; it is asked again");
+                }
+            }
         }
         let left = known.len() < unknown.len();
         let trusted = known.iter().any(|(_, standing)| *standing == Standing::Trusted);
@@ -148,7 +153,8 @@ impl Daemon {
             if let Some(followed) =
                 watch.state.issues.get_mut(&issue.number).and_then(|memory| memory.followed.as_mut())
             {
-                (followed.rounds, followed.bots, followed.held_back) = (0, 0, None);
+                (followed.rounds, followed.bots) = (0, 0);
+                (followed.held_back, followed.held_back_words) = (None, None);
             }
         }
         if !known.is_empty() {

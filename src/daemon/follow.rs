@@ -18,6 +18,7 @@ use super::snapshot::IssueRef;
 use super::state_format::{ClosedPull, Followed, IssueMemory, TriedRound};
 use super::unread::List;
 use crate::domain::canonical::sha256_hex;
+use crate::domain::head_check::CheckOutcome;
 use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::domain::name::RepoName;
 use crate::github::{Client, Error, Fetched, IssueSnapshot, Pull};
@@ -192,7 +193,6 @@ impl Watch {
             looked.at = now;
             if client.look_at_pull(&self.watched.name, &pull, &mut looked.state).await? {
                 looked.answered = false;
-                looked.issue_tag = None;
             }
         }
         Ok(())
@@ -366,11 +366,18 @@ impl Daemon {
 
     /// Starts a run for what is wrong, or asks a person. True = a run is to be started.
     async fn answer_pull(&mut self, issue: &IssueRef, pull: &Pull) -> Result<bool, Error> {
+        // Whether it is agentd's comes first: what is a person's, or closed, is read once and costs nothing while nobody changes that.
+        let to_follow = match self.is_anything_wrong(issue, pull) {
+            false => None,
+            true => match self.issue_to_follow(issue, pull).await? {
+                None => return Ok(false),
+                followed => followed,
+            },
+        };
         let weighed = self.weigh_checks(issue, pull).await?;
         let findings = self.findings(pull, issue, &weighed.starting);
         let fingerprint = findings.fingerprint();
-        let (client, labels, most) =
-            (self.quick_client(), self.deps.labels.clone(), self.deps.max_follow_ups);
+        let most = self.deps.max_follow_ups;
         let most_of_all = self.deps.conversation.max_rounds;
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(false) };
         let base = watch.state.issues.get(&issue.number).and_then(|memory| memory.base.clone());
@@ -387,17 +394,8 @@ impl Daemon {
             looked.answered = !weighed.waits;
             return Ok(false);
         }
-        let fresh =
-            match client.issue_if_changed(&issue.repo, issue.number, looked.issue_tag.as_deref()).await? {
-                Fetched::Fresh(fresh, _) if is_to_follow(&fresh, &labels) => fresh,
-                // Closed, or in a person's hands, as before.
-                Fetched::Unchanged => return Ok(false),
-                Fetched::Fresh(_, etag) => {
-                    looked.issue_tag = etag;
-                    return Ok(false);
-                }
-            };
         looked.answered = true;
+        let Some(fresh) = to_follow else { return Ok(false) };
         if base.as_ref().is_some_and(|base| *base != pull.base) {
             let text = base_changed(pull, base.as_deref().unwrap_or_default());
             self.hold_back(issue, "base_changed", text);
@@ -419,10 +417,49 @@ impl Daemon {
         watch.recover(fresh);
         let PullFindings { told, conflicts, .. } = findings;
         let tried = TriedRound::of(None, pull);
-        let wanted =
-            Wanted { told, fingerprint, conflicts, cause: Cause::Checks, remarks: Vec::new(), tried };
+        let (cause, remarks, mends) = (Cause::Checks, Vec::new(), weighed.mends);
+        let wanted = Wanted { told, fingerprint, conflicts, cause, remarks, tried, mends };
         watch.pulls.wanted.insert(issue.number, wanted);
         Ok(true)
+    }
+
+    /// Whether the last look at a pull request showed anything that a run or a person is to do something about.
+    fn is_anything_wrong(&mut self, issue: &IssueRef, pull: &Pull) -> bool {
+        let looked = self.watch_of(&issue.repo).and_then(|watch| watch.pulls.looked_mut(pull.number));
+        looked.is_some_and(|looked| {
+            let mut checks = looked.state.checks();
+            looked.state.mergeable() == Some(false)
+                || checks.any(|check| check.failure().is_some() || check.outcome == CheckOutcome::AsksPerson)
+        })
+    }
+
+    /// The issue of a pull request, if what is wrong there is agentd's. An unchanged one costs nothing.
+    async fn issue_to_follow(
+        &mut self,
+        issue: &IssueRef,
+        pull: &Pull,
+    ) -> Result<Option<IssueSnapshot>, Error> {
+        let client = self.quick_client();
+        let looked = self.watch_of(&issue.repo).and_then(|watch| watch.pulls.looked_mut(pull.number));
+        let known = looked.and_then(|looked| looked.issue.clone());
+        let tag = known.as_ref().and_then(|(_, tag)| tag.clone());
+        let read = client.issue_if_changed(&issue.repo, issue.number, tag.as_deref()).await;
+        let Some(watch) = self.watch_of(&issue.repo) else { return Ok(None) };
+        let became = read.as_ref().err().and_then(|error| watch.pulls.what_became(issue.number, error));
+        let Some(looked) = watch.pulls.looked_mut(pull.number) else { return Ok(None) };
+        // Nothing is asked again before something of the pull request changes.
+        looked.answered |= became.is_some();
+        let seen = match read {
+            Ok(Fetched::Fresh(fresh, etag)) => {
+                looked.issue = Some((fresh.clone(), etag));
+                Some(fresh)
+            }
+            Ok(Fetched::Unchanged) => known.map(|(seen, _)| seen),
+            Err(_) if became.is_some() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        watch.pulls.not_found.remove(&issue.number);
+        Ok(seen.filter(|seen| is_to_follow(seen, &self.deps.labels)))
     }
 
     /// What is wrong with a pull request, as it was looked at last; `checks` = the failed ones that want a run.

@@ -30,7 +30,6 @@ impl Watch {
                 let changed = heads.get(&pull.number).is_some_and(|head| looked.state.take(head));
                 if changed {
                     looked.answered = false;
-                    looked.issue_tag = None;
                 }
                 looked.rest = match changed || looked.state.is_unsettled() {
                     true => pause,

@@ -43,6 +43,12 @@ impl Daemon {
             if summary.run_id.is_some() {
                 memory.closed = None;
             }
+            if (summary.run_id.is_none() || summary.failed_before_work)
+                && let Some(checks) = &mut memory.checks
+            {
+                // Nobody worked on what it was to mend.
+                checks.mended.clear();
+            }
             memory.requester.take()
         });
         if summary.failed_before_work

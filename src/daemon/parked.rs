@@ -357,7 +357,7 @@ impl Daemon {
                     }
                 }
             };
-            let judged = people.remark(&remark).await;
+            let judged = people.remark(&remark).await?;
             let Some(text) = answer_in(&remark.text, heard, question, parked.asked.as_deref()) else {
                 continue;
             };

@@ -149,7 +149,7 @@ impl Daemon {
             // The user of this machine counts.
             let judged = match is_local(&login) {
                 true => JudgedStanding { standing: Standing::Trusted, permission: None },
-                false => people.account(Some(&login), bot).await,
+                false => people.account(Some(&login), bot).await?,
             };
             if judged.standing != Standing::Trusted {
                 continue;

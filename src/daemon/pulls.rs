@@ -10,7 +10,8 @@ use super::state_format::TriedRound;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::branch_of;
 use crate::domain::remark::Remark;
-use crate::github::{OpenPulls, Pull, PullState};
+use crate::github::{Error, ErrorKind, IssueSnapshot, OpenPulls, Pull, PullState};
+use crate::issue::unwanted;
 use crate::record::rendering::marker;
 
 /// What is known of a repository's open pull requests.
@@ -32,7 +33,12 @@ pub(super) struct Pulls {
     pub wanted: BTreeMap<u64, Wanted>,
     /// Those whose reviews were read in the second in which they changed last: they are read once more.
     pub read_young: BTreeSet<u64>,
+    /// By issue: how often in a row it was not to be found.
+    pub not_found: BTreeMap<u64, u32>,
 }
+
+/// An issue that is not to be found so often is not looked for any more: a token may be short of a right for a moment.
+const NOT_FOUND: u32 = 5;
 
 /// What a follow-up run is for.
 #[derive(Debug)]
@@ -49,6 +55,8 @@ pub(super) struct Wanted {
     pub remarks: Vec<Remark>,
     /// What it is tried with.
     pub tried: TriedRound,
+    /// The failed checks that it is to mend, with what is wrong there.
+    pub mends: BTreeMap<String, String>,
 }
 
 /// What starts a follow-up run.
@@ -73,8 +81,8 @@ pub(super) struct PullLook {
     pub state: PullState,
     /// Whether that was answered by a run or a person, or nothing is wrong any more.
     pub answered: bool,
-    /// Tag of its issue when that was in a person's hands.
-    pub issue_tag: Option<String>,
+    /// Its issue as it was read last, with the tag of that.
+    pub issue: Option<(IssueSnapshot, Option<String>)>,
 }
 
 /// The issue of a pull request that agentd itself opened: from the issue's branch of this very repository, with the marker
@@ -111,6 +119,17 @@ impl Pulls {
     /// A pull request's last look.
     pub fn looked_mut(&mut self, pull: u64) -> Option<&mut PullLook> {
         self.looked.get_mut(&pull)
+    }
+
+    /// What became of the issue of a pull request that could not be read, as the rest of a sentence. `None`: it may be read yet.
+    pub fn what_became(&mut self, issue: u64, error: &Error) -> Option<String> {
+        if error.kind != ErrorKind::NotFound {
+            return unwanted::what_became(error);
+        }
+        let times = self.not_found.entry(issue).or_default();
+        *times = times.saturating_add(1);
+        (*times >= NOT_FOUND)
+            .then(|| "is nowhere to be found: it was deleted, or is where agentd cannot see it".to_owned())
     }
 
     /// Whether a pull request was not looked at for so long.
@@ -154,6 +173,6 @@ impl Pulls {
 impl PullLook {
     /// Nothing is known yet, and nothing waits for an answer.
     pub fn nothing(at: DateTime<Utc>) -> Self {
-        Self { at, rest: Duration::ZERO, state: PullState::default(), answered: true, issue_tag: None }
+        Self { at, rest: Duration::ZERO, state: PullState::default(), answered: true, issue: None }
     }
 }

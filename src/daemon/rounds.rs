@@ -9,13 +9,13 @@ use super::state_format::{AskedBy, TriedRound};
 use crate::conversation::inbox::inbox_format::{Heard, Inbox};
 use crate::conversation::inbox::rounds::{Due, Rules, Starter};
 use crate::conversation::standing::People;
+use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
-use crate::domain::remark::{Remark, RemarkId, Standing};
+use crate::domain::remark::{Remark, RemarkId, RemarkKind, Standing};
 use crate::domain::text_revision::AskedHow;
 use crate::github::{Error, Present, Pull};
-use crate::issue::unwanted;
 use crate::record::rendering;
 use crate::store::port::StoreError;
 
@@ -101,7 +101,10 @@ impl Daemon {
             return Ok(false);
         }
         // Who was told so is not told again, and while the list says the same, nobody has to be asked.
-        if self.why_held_back(issue, pull, due.by).is_some_and(|(code, _)| self.was_held_back(issue, code)) {
+        if self
+            .why_held_back(issue, pull, due.by)
+            .is_some_and(|(code, text)| self.was_held_back(issue, code, &text))
+        {
             return Ok(false);
         }
         // What a person did to it since it was listed counts.
@@ -113,14 +116,14 @@ impl Daemon {
             self.hold_back(issue, code, text);
             return Ok(false);
         }
-        let inbox = self.read_again(issue).await?;
+        let inbox = self.read_again(issue, pull).await?;
         // Whoever's words are left.
         let Some(Due { by, asked, .. }) = self.rules().due(&inbox) else { return Ok(false) };
         let tried = TriedRound::of(Some(asked.remark.id), pull);
         let client = self.quick_client();
         let fresh = match client.issue(&issue.repo, issue.number).await {
             Ok(fresh) => fresh,
-            Err(error) => match unwanted::what_became(&error) {
+            Err(error) => match self.what_became(issue, &error) {
                 Some(became) => {
                     let instead = "For more work on this branch, write a new issue, or go on by hand.";
                     self.refuse_round(issue, (pull, asked.remark.id), (&became, instead)).await?;
@@ -129,6 +132,9 @@ impl Daemon {
                 None => return Err(error.into()),
             },
         };
+        if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.pulls.not_found.remove(&issue.number);
+        }
         if !fresh.issue.open {
             let instead = "Open it again and write here again, or go on by hand.";
             self.refuse_round(issue, (pull, asked.remark.id), ("is closed", instead)).await?;
@@ -160,9 +166,15 @@ impl Daemon {
             cause,
             remarks,
             tried,
+            mends: BTreeMap::new(),
         };
         watch.pulls.wanted.insert(issue.number, wanted);
         Ok(true)
+    }
+
+    /// What became of an issue that could not be read, as the rest of a sentence. `None`: it may be read yet.
+    fn what_became(&mut self, issue: &IssueRef, error: &Error) -> Option<String> {
+        self.watch_of(&issue.repo)?.pulls.what_became(issue.number, error)
     }
 
     /// Whoever wrote on the pull request of an issue that is closed or gone is told so, once; what waits there waits no more.
@@ -214,25 +226,29 @@ impl Daemon {
         }
     }
 
-    /// Whether a person was asked to go on for this reason.
-    fn was_held_back(&self, issue: &IssueRef, code: &str) -> bool {
+    /// Whether a person was asked to go on for this reason, in these words.
+    fn was_held_back(&self, issue: &IssueRef, code: &str, text: &str) -> bool {
         let followed = self.memory(issue).and_then(|memory| memory.followed.as_ref());
-        followed.is_some_and(|followed| followed.held_back.as_deref() == Some(code))
+        followed.is_some_and(|followed| {
+            let said = followed.held_back_words.as_deref();
+            followed.held_back.as_deref() == Some(code) && said.is_none_or(|said| said == digest(text))
+        })
     }
 
-    /// Asks a person to go on, once for each reason.
+    /// Asks a person to go on, once for each reason: another check, commit or base branch is another one.
     pub(super) fn hold_back(&mut self, issue: &IssueRef, code: &'static str, text: String) {
-        if self.was_held_back(issue, code) {
+        if self.was_held_back(issue, code, &text) {
             return;
         }
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let memory = watch.state.issues.entry(issue.number).or_default();
-        memory.followed.get_or_insert_default().held_back = Some(code.to_owned());
+        let followed = memory.followed.get_or_insert_default();
+        (followed.held_back, followed.held_back_words) = (Some(code.to_owned()), Some(digest(&text)));
         self.plan_outcome(issue, IssueState::Attention, code, Some(text));
     }
 
-    /// Reads what waits once more: as it is now, or not at all if it is gone or hidden.
-    async fn read_again(&self, issue: &IssueRef) -> Result<Inbox, NotPrepared> {
+    /// Reads what waits once more: as it is now, or not at all if it is gone, hidden or resolved.
+    async fn read_again(&self, issue: &IssueRef, pull: &Pull) -> Result<Inbox, NotPrepared> {
         let (client, cell) = (self.quick_client(), self.inbox(issue));
         let inbox = cell.read().await?;
         let waiting: Vec<&Heard> = inbox.to_be_told().into_iter().filter(|heard| !heard.said).collect();
@@ -241,20 +257,22 @@ impl Daemon {
             return Ok(inbox);
         }
         let found = client.remarks_now(&ids).await?;
+        let resolved = self.resolved(issue, pull, &inbox).await?;
         let rules = (&self.deps.conversation, self.deps.conversation.trusted_from(self.deps.min_permission));
         let mut people = People::under(&client, &issue.repo, rules, None);
-        let mut now: BTreeMap<RemarkId, Option<(Remark, Standing)>> = BTreeMap::new();
+        let mut now: BTreeMap<RemarkId, Result<(Remark, Standing), &'static str>> = BTreeMap::new();
         for heard in waiting {
             let Some(node) = &heard.remark.node_id else { continue };
             let present = found.get(node).filter(|present| !present.minimized);
             now.insert(
                 heard.remark.id,
                 match present {
-                    None => None,
+                    None => Err("deleted or hidden"),
+                    Some(_) if resolved.contains(&heard.remark.id) => Err("resolved"),
                     Some(present) => {
                         let remark = as_it_is(&heard.remark, present);
-                        let standing = people.remark(&remark).await.standing;
-                        Some((remark, standing))
+                        let standing = people.remark(&remark).await?.standing;
+                        Ok((remark, standing))
                     }
                 },
             );
@@ -263,16 +281,50 @@ impl Daemon {
             .update(move |inbox| {
                 for (id, present) in &now {
                     match present {
-                        None => {
-                            inbox.leave_out(*id, "deleted or hidden");
-                        }
-                        Some((remark, standing)) => inbox.refresh(remark.clone(), *standing),
+                        Err(why) => drop(inbox.leave_out(*id, why)),
+                        Ok((remark, standing)) => inbox.refresh(remark.clone(), *standing),
                     }
                 }
             })
             .await?;
         Ok(inbox)
     }
+
+    /// What waits in threads of which no run was told yet and which are resolved now. A reply in a thread that is known already
+    /// may be younger than that, and counts.
+    async fn resolved(
+        &self,
+        issue: &IssueRef,
+        pull: &Pull,
+        inbox: &Inbox,
+    ) -> Result<BTreeSet<RemarkId>, Error> {
+        let waiting: BTreeMap<RemarkId, &Remark> =
+            inbox.waiting().into_iter().map(|heard| (heard.remark.id, &heard.remark)).collect();
+        let opening = |remark: &Remark| match (remark.kind, remark.in_reply_to) {
+            (RemarkKind::ReviewComment, Some(first)) => Some(RemarkId::ReviewComment(first)),
+            (RemarkKind::ReviewComment, None) => Some(remark.id),
+            _ => None,
+        };
+        let new: Vec<(RemarkId, RemarkId)> = waiting
+            .iter()
+            .filter_map(|(id, remark)| Some((*id, opening(remark)?)))
+            .filter(|(_, first)| waiting.contains_key(first))
+            .collect();
+        if new.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let pages = self.deps.conversation.max_pages;
+        let threads = self.quick_client().review_threads(&issue.repo, pull.number, pages).await?;
+        let resolved = threads.items.iter().filter(|thread| thread.resolved);
+        let resolved: BTreeSet<RemarkId> =
+            resolved.filter_map(|thread| Some(thread.comments.first()?.id)).collect();
+        Ok(new.into_iter().filter(|(_, first)| resolved.contains(first)).map(|(id, _)| id).collect())
+    }
+}
+
+/// Tells what was said to a person from what is said another time.
+fn digest(text: &str) -> String {
+    sha256_hex(text.as_bytes())[..16].to_owned()
 }
 
 /// A remark with the text and the editor that it has now.

@@ -73,7 +73,8 @@ impl Daemon {
             tracing::error!(%issue, %error, "not started: what was heard cannot be noted as told");
             return true;
         }
-        let check_reruns = self.checks_are_told(issue);
+        let mends = wanted.as_ref().map(|wanted| wanted.mends.clone()).filter(|mends| !mends.is_empty());
+        let check_reruns = self.checks_are_told(issue, mends);
         self.freed.insert(issue.clone());
         let (catches_up, follow_up, remarks) = match wanted {
             None => (false, None, Vec::new()),

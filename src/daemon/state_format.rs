@@ -241,6 +241,9 @@ pub struct Followed {
     /// Why a person was asked to go on instead of a further run; it is said once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back: Option<String>,
+    /// Tells the words in which that was said from others, which are said again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back_words: Option<String>,
 }
 
 /// The start of a follow-up run.

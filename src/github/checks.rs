@@ -21,7 +21,8 @@ pub const HEADS_AT_ONCE: usize = 50;
 
 /// What of a check is asked for.
 const FIELDS: &str = "pageInfo { hasNextPage endCursor } nodes { __typename \
-    ... on CheckRun { databaseId name status conclusion detailsUrl title summary REQUIRED } \
+    ... on CheckRun { databaseId name status conclusion startedAt detailsUrl title summary \
+    checkSuite { databaseId workflowRun { event workflow { databaseId } } } REQUIRED } \
     ... on StatusContext { context state targetUrl description REQUIRED } }";
 
 /// Most pages of a hundred checks that are read of one commit.
@@ -187,7 +188,7 @@ impl Client {
         })
     }
 
-    /// The checks of a rollup whose first page was read.
+    /// The checks of a rollup whose first page was read; of several runs of one the newest.
     async fn all_contexts(
         &self,
         repo: &RepoName,
@@ -195,7 +196,7 @@ impl Client {
         rollup: &Value,
         doing: &str,
     ) -> Result<Vec<HeadCheck>, Error> {
-        let mut checks = contexts(rollup, doing)?;
+        let mut wires = contexts(rollup, doing)?;
         let mut page = rollup["contexts"]["pageInfo"].clone();
         for _ in 1..MOST_PAGES {
             if page["hasNextPage"] != true {
@@ -212,16 +213,20 @@ impl Client {
                 "query({declared}) {{ repository(owner: $owner, name: $name) {{ {} }} }}",
                 of.next_page()
             );
-            let answer = self.graphql(Query::new(text, variables, doing, CHECKS)).await?.whole()?;
-            let at = &answer["repository"]["at"];
+            let answer = self.graphql(Query::new(text, variables, doing, CHECKS)).await?;
+            let at = answer.data["repository"]["at"].clone();
             let rollup = match of {
                 RollupOf::Tip(_) => &at["target"]["statusCheckRollup"],
                 RollupOf::Head(_) | RollupOf::RequiredOf(_) => &at["statusCheckRollup"],
             };
-            checks.extend(contexts(rollup, doing)?);
+            // Fields that these credentials may not read are errors beside the rest.
+            if rollup.is_null() {
+                answer.whole()?;
+            }
+            wires.extend(contexts(rollup, doing)?);
             page = rollup["contexts"]["pageInfo"].clone();
         }
-        Ok(checks)
+        Ok(newest(wires).into_iter().map(HeadCheck::from).collect())
     }
 
     /// What a check run says of single lines: at most `most` of them, failures first, and how many there are.
@@ -289,17 +294,45 @@ pub(super) fn is_denied(error: &Error) -> bool {
     error.is_absent() || matches!(error.kind, ErrorKind::Gone | ErrorKind::Forbidden { .. })
 }
 
-fn contexts(rollup: &Value, doing: &str) -> Result<Vec<HeadCheck>, Error> {
+fn contexts(rollup: &Value, doing: &str) -> Result<Vec<ContextWire>, Error> {
     if rollup.is_null() {
         return Ok(Vec::new());
     }
     let nodes = rollup["contexts"]["nodes"].as_array().cloned().unwrap_or_default();
-    let read = nodes.into_iter().filter(|node| !node.is_null()).map(|node| {
-        let wire: ContextWire =
-            serde_json::from_value(node).map_err(|error| Error::malformed(doing, error))?;
-        Ok(HeadCheck::from(wire))
-    });
-    read.collect()
+    let read = nodes.into_iter().filter(|node| !node.is_null());
+    read.map(|node| serde_json::from_value(node).map_err(|error| Error::malformed(doing, error))).collect()
+}
+
+/// Of the check runs of one name the newest of each workflow and event, as GitHub's own page and program count them: where a title or
+/// a label starts a workflow once more on the same commit, GitHub lists what it has superseded as well. Where no workflow is said, it
+/// is the newest of each suite.
+fn newest(wires: Vec<ContextWire>) -> Vec<ContextWire> {
+    // What has not begun is the newest.
+    let age = |wire: &ContextWire| (wire.started_at.is_none(), wire.started_at, wire.database_id);
+    let mut newest: BTreeMap<String, usize> = BTreeMap::new();
+    for (place, wire) in wires.iter().enumerate() {
+        let Some(key) = same_check(wire) else { continue };
+        if newest.get(&key).is_none_or(|known| age(&wires[*known]) < age(wire)) {
+            newest.insert(key, place);
+        }
+    }
+    let counts = |(place, wire): (usize, ContextWire)| {
+        let superseded = same_check(&wire).is_some_and(|key| newest.get(&key) != Some(&place));
+        (!superseded).then_some(wire)
+    };
+    wires.into_iter().enumerate().filter_map(counts).collect()
+}
+
+/// What two runs of the same check have in common; `None` = that is not said.
+fn same_check(wire: &ContextWire) -> Option<String> {
+    let (name, suite) = (wire.name.as_ref()?, wire.check_suite.as_ref()?);
+    let workflow =
+        suite.workflow_run.as_ref().and_then(|run| Some((run.workflow.as_ref()?.database_id?, &run.event)));
+    let of = match workflow {
+        Some((workflow, event)) => json!(["workflow", workflow, event, name]),
+        None => json!(["suite", suite.database_id?, name]),
+    };
+    Some(of.to_string())
 }
 
 /// The check runs of a page; of several attempts in one suite the newest.

@@ -68,6 +68,8 @@ pub(super) struct ContextWire {
     #[serde(default, deserialize_with = "nullable")]
     pub status: String,
     pub conclusion: Option<String>,
+    pub started_at: Option<chrono::DateTime<chrono::Utc>>,
+    pub check_suite: Option<ContextSuiteWire>,
     pub details_url: Option<String>,
     pub title: Option<String>,
     pub summary: Option<String>,
@@ -77,6 +79,27 @@ pub(super) struct ContextWire {
     pub target_url: Option<String>,
     pub description: Option<String>,
     pub is_required: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ContextSuiteWire {
+    pub database_id: Option<u64>,
+    /// Absent where no workflow made it.
+    pub workflow_run: Option<WorkflowRunWire>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WorkflowRunWire {
+    #[serde(default, deserialize_with = "nullable")]
+    pub event: String,
+    pub workflow: Option<WorkflowWire>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WorkflowWire {
+    pub database_id: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]

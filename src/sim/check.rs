@@ -55,6 +55,8 @@ pub struct Job {
     pub run: u64,
     /// The workflow's name.
     pub workflow: String,
+    /// What the workflow was started by.
+    pub event: String,
     /// Which attempt of the workflow run it is of, from 1.
     pub attempt: u64,
     /// The runner's name; empty: it never had one.
@@ -78,6 +80,15 @@ pub struct Log {
     pub tail: String,
     /// 404 or 410: there is none.
     pub refused: Option<u16>,
+}
+
+impl Check {
+    /// Whether it stands in the place of another one: of one name, and not of another run of its workflow.
+    pub fn replaces(&self, other: &Self) -> bool {
+        let run = |check: &Self| check.job.as_ref().map(|job| job.run);
+        let beside = run(self).zip(run(other)).is_some_and(|(one, other)| one != other);
+        (&self.name, self.run) == (&other.name, other.run) && !beside
+    }
 }
 
 const FILLING: &[u8] =

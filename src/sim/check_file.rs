@@ -58,6 +58,10 @@ pub struct AnnotationFile {
 pub struct JobFile {
     /// The workflow's name; default `CI`. Jobs of one workflow on one commit are one workflow run.
     pub workflow: Option<String>,
+    /// What the workflow was started by; default `pull_request`.
+    pub event: Option<String>,
+    /// Whether its workflow was started once more on the commit: the jobs of the workflow run before stay beside it.
+    pub once_more: bool,
     /// The runner's name; default `GitHub Actions 1`; empty: it never had one.
     pub runner: Option<String>,
     /// Steps: name and conclusion.
@@ -128,6 +132,7 @@ impl JobFile {
         Job {
             run,
             workflow: self.workflow.clone().unwrap_or_else(|| "CI".to_owned()),
+            event: self.event.clone().unwrap_or_else(|| "pull_request".to_owned()),
             attempt,
             runner: self.runner.clone().unwrap_or_else(|| "GitHub Actions 1".to_owned()),
             steps: self.steps.clone(),

@@ -152,9 +152,11 @@ pub fn check(world: &mut World, index: usize, file: &CheckFile) -> u64 {
     // Jobs of one workflow on one commit are one workflow run.
     let known = checks.iter().filter(|one| one.on == file.on).filter_map(|one| one.job.as_ref());
     let known = known.filter(|job| Some(&job.workflow) == file.workflow().as_ref());
+    let once_more = file.job.as_ref().is_some_and(|job| job.once_more);
+    let known = known.filter(|_| !once_more);
     let run = known.map(|job| (job.run, job.attempt)).max().unwrap_or((new_run, 1));
     let check = file.check(id, run, at);
-    checks.retain(|one| (&one.on, &one.name, one.run) != (&check.on, &check.name, check.run));
+    checks.retain(|one| one.on != check.on || !check.replaces(one));
     checks.push(check);
     id
 }

@@ -141,7 +141,7 @@ impl Judge<'_, '_> {
     async fn judge(&mut self, mut remark: Remark) -> Result<JudgedRemark, Refusal> {
         let asked = self.asked.clone();
         let asked = asked.as_ref();
-        let judged = self.people.remark(&remark).await;
+        let judged = self.people.remark(&remark).await?;
         let mut left_out = self.left_out(&remark, judged.standing);
         let login = remark.login.as_deref();
         // What a run was started for is told, whenever it was written.
@@ -155,9 +155,8 @@ impl Judge<'_, '_> {
             && let Some(edited) = remark.edited
             && !stood_then(edited, remark.editor.as_deref(), asked)
         {
-            if self.people.account(remark.editor.as_deref(), remark.edited_by_bot).await.standing
-                == Standing::Trusted
-            {
+            let editor = self.people.account(remark.editor.as_deref(), remark.edited_by_bot).await?;
+            if editor.standing == Standing::Trusted {
                 edited_after = true;
             } else if !self.as_it_stood(&mut remark, asked).await? {
                 left_out = Some("text_changed");

@@ -8,16 +8,25 @@ use crate::conversation::standing::{JudgedStanding, People};
 use crate::domain::briefing::{Block, BriefedText, Fate};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::fold::folded;
+use crate::domain::refusal::Refusal;
 use crate::domain::remark::Standing;
 use crate::domain::shown_markdown::{QUOTE_BEGINS, QUOTE_ENDS, shown, shown_line};
 use crate::domain::text_revision::TextChange;
 use crate::domain::untrusted::{Incoming, LONGEST_INCOMING, fence_with, without_marks};
+use crate::github::Error;
 
 /// Longest title shown to a model, in characters.
 pub const LONGEST_TITLE: usize = 500;
 
 /// Writes title and body, whoever wrote them: somebody asked for this issue.
-pub async fn write(draft: &mut Drafting<'_>, source: &Source<'_>, mut people: Option<&mut People<'_>>) {
+///
+/// # Errors
+/// GitHub did not say how whoever wrote them stands.
+pub async fn write(
+    draft: &mut Drafting<'_>,
+    source: &Source<'_>,
+    mut people: Option<&mut People<'_>>,
+) -> Result<(), Refusal> {
     let issue = source.issue;
     let title = shown_line(&issue.title, LONGEST_TITLE);
     let mut body = shown(&issue.body);
@@ -29,11 +38,12 @@ pub async fn write(draft: &mut Drafting<'_>, source: &Source<'_>, mut people: Op
     ];
     for (kind, change, text) in changes {
         let judged = match &mut people {
-            Some(people) => Some(judged(people, issue.author.as_deref(), change).await),
+            Some(people) => Some(judged(people, issue.author.as_deref(), change).await?),
             None => None,
         };
         one(draft, source, (kind, change, judged), &text);
     }
+    Ok(())
 }
 
 /// The lower standing of author and last editor.
@@ -41,14 +51,14 @@ async fn judged(
     people: &mut People<'_>,
     author: Option<&str>,
     change: Option<&TextChange>,
-) -> JudgedStanding {
-    let by_author = people.account(author, false).await;
+) -> Result<JudgedStanding, Error> {
+    let by_author = people.account(author, false).await?;
     match change.map(|change| change.by.as_deref()) {
         Some(by) if by != author => {
-            let by_editor = people.account(by, false).await;
-            JudgedStanding { standing: by_author.standing.min(by_editor.standing), ..by_author }
+            let by_editor = people.account(by, false).await?;
+            Ok(JudgedStanding { standing: by_author.standing.min(by_editor.standing), ..by_author })
         }
-        _ => by_author,
+        _ => Ok(by_author),
     }
 }
 

@@ -134,7 +134,13 @@ async fn one(
         }
     };
     let issue = snapshot.issue;
-    let judged = people.account(issue.author.as_deref(), false).await;
+    let judged = match people.account(issue.author.as_deref(), false).await {
+        Ok(judged) => judged,
+        Err(error) => {
+            tracing::debug!(%error, number, "how the author of an issue that a text names stands could not be read");
+            return;
+        }
+    };
     let clean = shown(&issue.body);
     let body = clean.text.replace([QUOTE_BEGINS, QUOTE_ENDS], "");
     let state = if issue.open { "open" } else { "closed" };

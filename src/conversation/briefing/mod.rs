@@ -43,7 +43,7 @@ pub async fn freeze(
     let github = context.github.as_ref().zip(source.tracked);
     let (received, checks, images) = match github {
         None => {
-            issue_block::write(&mut draft, &source, None).await;
+            issue_block::write(&mut draft, &source, None).await?;
             let said = heard::here(&source);
             (received::write(&mut draft, &source, said, context).await, Checks::default(), Vec::new())
         }
@@ -81,7 +81,7 @@ async fn on_github(
     context: &RepositoryContext,
 ) -> Result<(Received, Checks, Vec<BriefedImage>), Refusal> {
     let mut people = People::new(github, context, source.issue.author.as_deref());
-    issue_block::write(draft, source, Some(&mut people)).await;
+    issue_block::write(draft, source, Some(&mut people)).await?;
     let open = match source.worked_on {
         true => github.open_pull_of(&context.repo, source.branch).await?,
         false => None,

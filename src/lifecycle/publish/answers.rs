@@ -334,7 +334,7 @@ impl Answering<'_> {
         let mut people = People::new(self.github, self.run.context, self.run.plan.issue.author.as_deref());
         let mut trusted = Vec::new();
         for login in wanting {
-            if people.account(Some(&login), false).await.standing == Standing::Trusted {
+            if people.account(Some(&login), false).await?.standing == Standing::Trusted {
                 trusted.push(login);
             }
         }

@@ -36,6 +36,12 @@ pub enum Node {
     CheckRun(usize, u64),
     /// A commit status: repository and id.
     Status(usize, u64),
+    /// The suite of a check run: repository and the check run's id.
+    Suite(usize, u64),
+    /// The workflow run that the suite of a check run is of.
+    WorkflowRun(usize, u64),
+    /// The workflow of that.
+    Workflow(usize, u64),
     /// A label: repository and name.
     Label(usize, String),
     /// An issue: repository and number.
@@ -118,6 +124,9 @@ impl Node {
             Self::Rollup(..) => "StatusCheckRollup",
             Self::CheckRun(..) => "CheckRun",
             Self::Status(..) => "StatusContext",
+            Self::Suite(..) => "CheckSuite",
+            Self::WorkflowRun(..) => "WorkflowRun",
+            Self::Workflow(..) => "Workflow",
             Self::Label(..) => "Label",
             Self::Issue(..) => "Issue",
             Self::Pull(..) => "PullRequest",

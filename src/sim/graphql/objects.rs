@@ -31,6 +31,9 @@ pub fn resolve(world: &mut World, call: &Call, node: &Node, field: &str, argumen
         Node::CheckRun(repo, id) | Node::Status(repo, id) => {
             rollup::check(world, call, (*repo, *id), field, arguments)
         }
+        Node::Suite(repo, id) | Node::WorkflowRun(repo, id) | Node::Workflow(repo, id) => {
+            rollup::workflow(world, node, (*repo, *id), field)
+        }
         Node::Rename(repo, number, place) => rename(world, (*repo, *number, *place), field),
         Node::User(login) | Node::Bot(login) => {
             let user = world.user(login);

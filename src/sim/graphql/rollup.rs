@@ -78,8 +78,34 @@ pub fn check(
         "text" => optional(&check.text),
         "detailsUrl" | "targetUrl" => optional(&address(call, repository, check)),
         "url" | "permalink" => leaf(format!("{}/{}/runs/{id}", call.html, repository.full_name())),
+        "checkSuite" => Ok(Found::Node(Node::Suite(repo, id))),
         "startedAt" | "createdAt" => leaf(time(check.at)),
         "completedAt" => Ok(Found::Leaf(if done { json!(time(check.at)) } else { Value::Null })),
         _ => Ok(Found::Nothing),
     }
+}
+
+/// A field of the suite of a check run, of the workflow run that it is of, or of its workflow.
+pub fn workflow(world: &World, node: &Node, (repo, id): (usize, u64), field: &str) -> Resolved {
+    let check = world.repositories[repo].checks.iter().find(|check| check.id == id);
+    let Some(check) = check else { return Ok(Found::Nothing) };
+    match (node, field, &check.job) {
+        (Node::Suite(..), "id", job) => leaf(format!("CS_{}", job.as_ref().map_or(id, |job| job.run))),
+        // As in the REST API.
+        (Node::Suite(..), "databaseId", job) => leaf(job.as_ref().map_or(id, |job| job.run)),
+        (Node::Suite(..), _, Some(_)) => Ok(Found::Node(Node::WorkflowRun(repo, id))),
+        (Node::WorkflowRun(..), "id", Some(job)) => leaf(format!("WFR_{}", job.run)),
+        (Node::WorkflowRun(..), "databaseId", Some(job)) => leaf(job.run),
+        (Node::WorkflowRun(..), "event", Some(job)) => leaf(job.event.clone()),
+        (Node::WorkflowRun(..), _, Some(_)) => Ok(Found::Node(Node::Workflow(repo, id))),
+        (_, "id", Some(job)) => leaf(format!("W_{}", number(&job.workflow))),
+        (_, "databaseId", Some(job)) => leaf(number(&job.workflow)),
+        (_, _, Some(job)) => leaf(job.workflow.clone()),
+        (_, _, None) => Ok(Found::Nothing),
+    }
+}
+
+/// The id of a workflow: the same for the same name.
+fn number(workflow: &str) -> u64 {
+    workflow.bytes().fold(1, |number, byte| (number * 31 + u64::from(byte)) % 1_000_003)
 }

@@ -14,12 +14,10 @@ pub fn on<'a>(repo: &'a Repository, sha: &'a str) -> impl Iterator<Item = &'a Ch
     repo.checks.iter().filter(stands)
 }
 
-/// Of the checks that stand on a commit the newest of each name.
+/// Of the checks that stand on a commit the newest of each name, in each workflow run.
 pub fn newest<'a>(repo: &'a Repository, sha: &'a str) -> impl Iterator<Item = &'a Check> {
-    on(repo, sha).filter(move |check| {
-        !on(repo, sha)
-            .any(|other| (&other.name, other.run) == (&check.name, check.run) && other.id > check.id)
-    })
+    on(repo, sha)
+        .filter(move |check| !on(repo, sha).any(|other| other.replaces(check) && other.id > check.id))
 }
 
 /// Where a check is shown: the page of its job, or what another service said.

@@ -419,3 +419,148 @@ async fn a_failed_check_behind_a_hundred_others_starts_its_run_and_is_told() {
     daemon.stop().await;
     world.finish().await;
 }
+
+/// Puts one of agentd's labels in the place of another one, as a person does.
+fn relabelled(world: &World, from: &str, to: &str) {
+    world.sim.remove_label(REPO, 7, from, "ada");
+    world.sim.add_label(REPO, 7, to, "ada");
+}
+
+/// Words of agentd's comments on the issue that hold a text.
+fn said(world: &World, part: &str) -> Vec<String> {
+    let comments = world.sim.issue(REPO, 7).unwrap().comments;
+    comments.into_iter().map(|one| one.body).filter(|body| body.contains(part)).collect()
+}
+
+/// Looks at the pull request take nothing of GitHub's limit any more.
+async fn looks_cost_nothing(world: &World) {
+    let counted = || -> Vec<String> {
+        let requests = world.sim.requests().into_iter().filter(|asked| asked.counted);
+        requests.map(|asked| format!("{} {}", asked.target, asked.body["query"])).collect()
+    };
+    // What changed in the last seconds is read once more.
+    let mut before = counted().len();
+    for _ in 0..5 {
+        looked_at_again(world, 3).await;
+        let earlier = std::mem::replace(&mut before, counted().len());
+        if earlier == before {
+            break;
+        }
+    }
+    looked_at_again(world, 4).await;
+    assert_eq!(counted().len(), before, "{:#?}", counted().split_off(before.min(counted().len())));
+}
+
+fn logs_read(world: &World) -> usize {
+    world.sim.requests().iter().filter(|asked| asked.target.contains("/logs/")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_while_a_person_has_the_issue_is_not_read_and_no_run_is_said_that_there_was_not() {
+    let (world, daemon, _) = delivered(3, "").await;
+    let before = asked(&world);
+    let failing = json!({"job": {"log": "error: cart.sh:14 is wrong\n"}});
+    relabelled(&world, "agentd:done", "agentd:attention");
+    check(&world, "feature/issue-7", &failing);
+    looked_at_again(&world, 2).await;
+    looks_cost_nothing(&world).await;
+    // The person pushes, and it fails as before.
+    admin(&world, "commits", &json!({"branch": "feature/issue-7", "files": {"README.md": "# shop\n"}}));
+    check(&world, "feature/issue-7", &failing);
+    looked_at_again(&world, 2).await;
+    looks_cost_nothing(&world).await;
+    assert_eq!((asked(&world), logs_read(&world)), (before, 0));
+    assert_eq!(said(&world, "fails").len(), 0, "{:?}", said(&world, "fails"));
+    // Given back, it is agentd's.
+    relabelled(&world, "agentd:attention", "agentd:done");
+    round(&world, before).await;
+    assert_eq!(said(&world, "fails").len(), 0, "{:?}", said(&world, "fails"));
+    // On a closed issue nobody is asked for anything.
+    world.sim.close_issue(REPO, 7, "ada");
+    let (asked_for, there) = (asked(&world), said(&world, "").len());
+    check(&world, "feature/issue-7", &json!({"name": "deploy", "outcome": "action_required"}));
+    check(&world, "feature/issue-7", &json!({"name": "unit", "job": {"log": "error: other\n"}}));
+    looked_at_again(&world, 2).await;
+    looks_cost_nothing(&world).await;
+    assert_eq!(
+        (asked(&world), said(&world, "").len(), world.labels()),
+        (asked_for, there, vec!["agentd:done".to_owned()])
+    );
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_check_that_its_run_did_not_mend_asks_a_person_again() {
+    let (world, daemon, _) = delivered(4, "").await;
+    let failing = |name: &str| json!({"name": name, "job": {"workflow": name, "log": format!("error: {name} is wrong\n")}});
+    for name in ["build", "unit"] {
+        let before = asked(&world);
+        check(&world, "feature/issue-7", &failing(name));
+        round(&world, before).await;
+        let before = asked(&world);
+        admin(
+            &world,
+            "commits",
+            &json!({"branch": "feature/issue-7", "files": {"README.md": format!("# {name}\n")}}),
+        );
+        check(&world, "feature/issue-7", &failing(name));
+        until_or(
+            "attention",
+            || world.labels() == ["agentd:attention"],
+            || format!("{}: {:#}", name, memory(&world)),
+        )
+        .await;
+        let told = format!("The check `{name}` of the pull request");
+        until("its words", || said(&world, &told).len() == 1).await;
+        looked_at_again(&world, 2).await;
+        assert_eq!((asked(&world), said(&world, &told).len()), (before, 1));
+        // A person mends it and sets the labels right, without a word.
+        admin(
+            &world,
+            "commits",
+            &json!({"branch": "feature/issue-7", "files": {"README.md": format!("# {name} is good\n")}}),
+        );
+        relabelled(&world, "agentd:attention", "agentd:done");
+        looked_at_again(&world, 2).await;
+    }
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_a_newer_run_of_its_workflow_has_superseded_counts_nowhere() {
+    let (world, daemon, _) = delivered(2, "").await;
+    let before = asked(&world);
+    let one = |branch: &str, name: &str, outcome: &Value, job: &Value| {
+        check(&world, branch, &json!({"name": name, "outcome": outcome, "job": job}));
+    };
+    let (red, green, running) = (json!("failure"), json!("success"), Value::Null);
+    // The title was wrong, and is not any more: GitHub lists both runs on the one commit.
+    one("feature/issue-7", "slow", &running, &json!({"workflow": "slow"}));
+    one("feature/issue-7", "title", &red, &json!({"workflow": "lint", "log": "error: no title\n"}));
+    one("feature/issue-7", "title", &green, &json!({"workflow": "lint", "once_more": true}));
+    one("feature/issue-7", "slow", &green, &json!({"workflow": "slow"}));
+    looked_at_again(&world, 4).await;
+    assert_eq!(
+        (asked(&world), logs_read(&world), world.labels()),
+        (before, 0, vec!["agentd:done".to_owned()])
+    );
+    // On the base branch a superseded failure hides none; and what another event started supersedes nothing.
+    one("develop", "unit", &red, &json!({"workflow": "CI"}));
+    one("develop", "unit", &green, &json!({"workflow": "CI", "once_more": true}));
+    one("feature/issue-7", "slow", &running, &json!({"workflow": "slow"}));
+    one(
+        "feature/issue-7",
+        "unit",
+        &red,
+        &json!({"workflow": "CI", "log": "error: by the push\n", "event": "push"}),
+    );
+    one("feature/issue-7", "unit", &green, &json!({"workflow": "CI", "once_more": true}));
+    one("feature/issue-7", "slow", &green, &json!({"workflow": "slow"}));
+    round(&world, before).await;
+    let told = told(&world, before);
+    assert!(told.contains("error: by the push") && !told.contains("no title"), "{told}");
+    daemon.stop().await;
+    world.finish().await;
+}

@@ -150,6 +150,73 @@ async fn c_i27_what_is_deleted_or_hidden_within_the_quiet_period_starts_no_run()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_thread_that_is_resolved_within_the_quiet_period_starts_no_run_and_is_not_answered() {
+    let (world, daemon, pull) = delivered(3, "[conversation]\nquiet_period = \"5s\"\n").await;
+    let id = review(&world, pull, "ada", "COMMENTED", "", &["A suggestion that is taken."])[0];
+    let is = |fated: &str| fate(&world, &format!("review-comment-{id}")) == fated;
+    until("it is heard", || is("waiting")).await;
+    admin(&world, "PUT", &format!("comments/{id}/resolved"), &json!({ "actor": "ada" }));
+    until_or("it waits no more", || !is("waiting"), || format!("{:#}", inbox(&world))).await;
+    assert!(is("dropped"), "{:#}", inbox(&world));
+    ticks(&world, 3).await;
+    assert_eq!(runs(&world), 1);
+    // Another thread beside one that is resolved has its run, which answers that one alone.
+    let before = asked(&world);
+    let ids = review(&world, pull, "ada", "COMMENTED", "", &["Settled by hand.", "Still open."]);
+    until("they are heard", || {
+        ids.iter().all(|id| fate(&world, &format!("review-comment-{id}")) == "waiting")
+    })
+    .await;
+    admin(&world, "PUT", &format!("comments/{}/resolved", ids[0]), &json!({ "actor": "ada" }));
+    ended(&world, 2).await;
+    let told = world.told(before);
+    assert!(told.contains("Still open.") && !told.contains("Settled by hand."), "{told}");
+    let threads = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
+    assert_eq!(threads.iter().map(|thread| thread.comments.len()).collect::<Vec<_>>(), [1, 1, 2]);
+    daemon.stop().await;
+    world.finish().await;
+}
+
+/// A request about a person fails: nothing is known of them, and nothing becomes of what they wrote before that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_whose_permission_cannot_be_read_is_no_outsider_and_is_heard_once_it_can() {
+    for fault in [
+        json!({ "kind": "status", "status": 502, "times": 0 }),
+        json!({ "kind": "secondary_limit", "retry_after": 12, "times": 1 }),
+    ] {
+        let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+        let mut on = json!({ "path": "/repos/demo/shop/collaborators/ada/permission", "method": "GET" });
+        on.as_object_mut().unwrap().extend(fault.as_object().unwrap().clone());
+        let reads = || super::pull_request::lists(&world, "/collaborators/ada/permission");
+        let before = reads();
+        world.sim.inject(&serde_json::from_value(on).unwrap()).unwrap();
+        let id = review(&world, pull, "ada", "CHANGES_REQUESTED", "More.", &["Please mend this."])[0];
+        let command = comment(&world, 7, "ada", "/agentd help");
+        until("it is asked for", || reads() > before).await;
+        if fault["times"] == 0 {
+            until("it is asked for again and again", || reads() > before + 8).await;
+            let heard = inbox(&world)["remarks"].clone();
+            for id in [format!("review-comment-{id}"), format!("comment-{command}")] {
+                assert!(heard[&id]["standing"].is_null() && heard[&id]["acknowledged"] == false, "{heard:#}");
+            }
+            let clear = format!("{}/_sim/faults", world.sim.base_url());
+            assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+        }
+        ended(&world, 2).await;
+        until_or(
+            "an answer",
+            || said(&world, 7, "These are the commands").len() == 1,
+            || format!("{:#?}", said(&world, 7, "")),
+        )
+        .await;
+        assert_eq!(fate(&world, &format!("review-comment-{id}")), "told", "{:#}", inbox(&world));
+        assert!(said(&world, 7, "did not count").is_empty());
+        daemon.stop().await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c_i29_many_comments_between_two_ticks_are_all_heard_once_whenever_it_is_killed() {
     let (world, daemon, pull) = delivered(2, "").await;
     daemon.stop().await;
@@ -511,6 +578,7 @@ async fn whoever_reviews_the_pull_request_of_an_issue_that_is_over_is_told_once_
     for (over, words) in [
         (json!({ "deleted": true }), "issue #7 was deleted"),
         (json!({ "state": "closed", "actor": "ada" }), "issue #7 is closed"),
+        (json!({ "moved_to": "demo/hidden#1", "actor": "ada" }), "issue #7 is nowhere to be found"),
     ] {
         let (world, daemon, pull) = delivered(2, AT_ONCE).await;
         admin(&world, "PATCH", "issues/7", &over);
