@@ -183,7 +183,7 @@ impl Daemon {
         if let Some((name, _)) = same.filter(|_| memory.mended_head != pull.head_sha) {
             memory.answered.extend(names);
             let text = format!(
-                "The check `{}` of the pull request {} fails at {} as it did before the follow-up run that was to mend it.",
+                "The check `{}` of the pull request {} fails as it did before the follow-up run that was to mend it, at {}.",
                 shown(name),
                 pull.url,
                 pull.head_sha

@@ -589,13 +589,7 @@ async fn whoever_reviews_the_pull_request_of_an_issue_that_is_over_is_told_once_
         ticks(&world, 3).await;
         // A review and its comments may be heard one after the other.
         assert!(runs(&world) == 1 && told() <= 2, "{:#?}", said(&world, pull, words));
-        let costs = || -> Vec<String> {
-            let counted = world.sim.requests().into_iter().filter(|asked| asked.counted);
-            counted.map(|asked| asked.target.clone()).collect()
-        };
-        let before = costs().len();
-        ticks(&world, 3).await;
-        assert!(costs().len() <= before + 1, "it costs no more: {:#?}", &costs()[before..]);
+        costs_nothing_idle(&world).await;
         daemon.stop().await;
         world.sim.shutdown().await;
     }
