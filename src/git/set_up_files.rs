@@ -57,7 +57,7 @@ impl Worktree {
     /// Makes the files those of `base` for as long as it is set up, where the branch has commits of its own: an agent may have written
     /// what the set-up's commands run. Files that differ from the branch are in the way, and then nothing is done.
     pub async fn show_for_set_up(&self, base: &CommitId) -> Result<ShownForSetUp, GitError> {
-        self.settle_set_up().await?;
+        self.end_cut_off_set_up().await?;
         let Some(head) = self.head().await? else { return Ok(ShownForSetUp::Already) };
         let checkout = self.checkout();
         if head == *base || checkout.tree_of_commit(&head).await? == checkout.tree_of_commit(base).await? {
@@ -73,7 +73,7 @@ impl Worktree {
     }
 
     /// Makes the files those of the branch again where a set-up was cut off.
-    pub async fn settle_set_up(&self) -> Result<(), GitError> {
+    pub async fn end_cut_off_set_up(&self) -> Result<(), GitError> {
         match self.git_dir().join(SHOWN).as_path().exists() {
             true => self.show_again().await,
             false => Ok(()),

@@ -10,8 +10,9 @@ use super::uncarried::repository_of;
 use super::worktree::Worktree;
 use crate::sys::files::{self, FileError};
 
-/// What programs made is renamed to this, so that nothing of it is lost and git does not enter it.
-const ASIDE: &str = ".git-of-a-program";
+/// What programs made is moved to this folder of the worktree's administrative directory, so that nothing of it is lost and git does
+/// not enter it; and has this name in the submodule's folder, where that is on another file system.
+const ASIDE: &str = "git-of-a-program";
 /// The mode of a submodule in an index.
 const LINK: u32 = 0o160_000;
 /// Longest file that says where a repository is.
@@ -26,6 +27,7 @@ impl Worktree {
             return Ok(Vec::new());
         }
         let (root, modules) = (self.path().as_path().to_owned(), self.git_dir().join("modules"));
+        let place = self.git_dir().join(ASIDE).as_path().to_owned();
         let work = move || {
             let modules = modules.as_path().canonicalize().ok();
             let mut open: Vec<PathBuf> = found.into_iter().map(|(path, _)| PathBuf::from(path)).collect();
@@ -33,7 +35,7 @@ impl Worktree {
             while let Some(path) = open.pop() {
                 let Some(folder) = folder_of(&root, &path) else { continue };
                 let repository = modules.as_deref().and_then(|modules| repository_of(modules, &folder));
-                if put_right(&folder, modules.as_deref(), repository.as_ref())? {
+                if put_right((&folder, &place), modules.as_deref(), repository.as_ref())? {
                     aside.push(path.clone());
                 }
                 open.extend(repository.iter().flat_map(links).map(|below| path.join(below)));
@@ -69,7 +71,7 @@ fn links(repository: &Repository) -> Vec<PathBuf> {
 
 /// True: something was put aside.
 fn put_right(
-    folder: &Path,
+    (folder, place): (&Path, &Path),
     modules: Option<&Path>,
     repository: Option<&Repository>,
 ) -> Result<bool, FileError> {
@@ -79,19 +81,26 @@ fn put_right(
         return Ok(false);
     }
     if is_there {
-        let mut aside = folder.join(ASIDE);
-        for number in 2.. {
-            if aside.symlink_metadata().is_err() {
-                break;
-            }
-            aside = folder.join(format!("{ASIDE}-{number}"));
-        }
-        files::rename(&link, &aside)?;
+        files::create_private_dir(place)?;
+        let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        files::rename(&link, &free(place, &name)).or_else(|_| files::rename(&link, &free(folder, ASIDE)))?;
     }
     if let Some(repository) = repository {
         files::write_public(&link, format!("gitdir: {}\n", repository.path().display()).as_bytes())?;
     }
     Ok(is_there)
+}
+
+/// A path in a folder that nothing has.
+fn free(folder: &Path, name: &str) -> PathBuf {
+    let mut path = folder.join(name);
+    for number in 2.. {
+        if path.symlink_metadata().is_err() {
+            break;
+        }
+        path = folder.join(format!("{name}-{number}"));
+    }
+    path
 }
 
 /// Whether a `.git` is a file that leads to a repository of git's own for this worktree's submodules.

@@ -211,9 +211,9 @@ async fn park(
     };
     // The run may have been killed before it did so itself, and whoever takes its work runs git there.
     if let Some(worktree) = context.checkout.find_worktree(&context.worktree_root(), &worktree_of(key))? {
-        worktree.settle_set_up().await?;
+        worktree.end_cut_off_set_up().await?;
         for folder in worktree.own_submodule_links().await? {
-            tracing::warn!(folder = %folder.display(), "a program had put a repository of its own there; its .git is renamed");
+            tracing::warn!(folder = %folder.display(), "a program had put a repository of its own there; its .git was moved away");
         }
     }
     let dir = context.state.run(&context.repo, mapping.run_id);

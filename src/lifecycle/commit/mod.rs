@@ -60,9 +60,10 @@ async fn submodules_are_gits_own(run: &Run<'_>, worktree: &Worktree) {
                 run.journal.warn(
                     "submodule_replaced",
                     format!(
-                        "a program put a repository of its own into the submodule's folder {}; its .git is renamed there, so that \
-                         nobody's git follows it",
-                        folder.display()
+                        "a program put a repository of its own into the submodule's folder {}; its .git was moved to \
+                         git-of-a-program in {}, so that nobody's git follows it",
+                        folder.display(),
+                        worktree.git_dir()
                     ),
                 );
             }

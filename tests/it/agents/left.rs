@@ -137,7 +137,8 @@ async fn a_repository_that_a_program_commits_as_a_submodule_without_an_address_i
     let worktree = world.shop().join(".worktrees/issue-7");
     world.git(&worktree, &["status"]).await;
     assert!(!ran.exists() && !worktree.join("m/.git").exists());
-    assert!(worktree.join("m/.git-of-a-program/HEAD").exists() && worktree.join("m/one.txt").exists());
+    let kept = world.shop().join(".git/worktrees/issue-7/git-of-a-program/m/HEAD");
+    assert!(kept.exists() && worktree.join("m/one.txt").exists());
     world.finish().await;
 }
 

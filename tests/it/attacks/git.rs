@@ -586,7 +586,7 @@ async fn i21_a_submodule_that_a_caged_command_replaced_runs_nothing_on_the_host(
         )
         .await;
         let vendor = shop.join(".worktrees/issue-7/vendor");
-        let planted = vendor.join(".git-of-a-program");
+        let planted = shop.join(".git/worktrees/issue-7/git-of-a-program/vendor");
         let config = std::fs::read_to_string(planted.join("config")).unwrap_or_default();
         assert!(config.contains("ran-clean"), "{mode}: the command did not plant it");
         // Whoever looks at the worktree has git enter the submodule.
