@@ -81,6 +81,7 @@ fn of_address(text: &str) -> Result<IssueArg, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::files;
 
     fn read(text: &str) -> Option<(u64, Option<String>)> {
         issue(text).ok().map(|issue| (issue.key.number().unwrap(), issue.repo.map(|repo| repo.to_string())))
@@ -125,8 +126,8 @@ mod tests {
     fn d30_an_issue_from_a_file_is_its_word_or_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let (word, number) = (dir.path().join("notes.md"), dir.path().join("7.md"));
-        std::fs::write(&word, "# Do it\n").unwrap();
-        std::fs::write(&number, "# Do it\n").unwrap();
+        files::write_private(&word, b"# Do it\n").unwrap();
+        files::write_private(&number, b"# Do it\n").unwrap();
         let made = IssueKey::of_content("# Do it\n");
         let key = |text: &str| issue(text).map(|issue| issue.key);
         assert_eq!(key(word.to_str().unwrap()), Ok(made.clone()));

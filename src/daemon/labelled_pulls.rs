@@ -26,7 +26,7 @@ impl Daemon {
                 let repo = &watch.watched.name;
                 match watch.answer_labelled(&client, number, &trigger).await {
                     Ok(()) => {
-                        tracing::info!(%repo, pull = number, "the label starts nothing on a pull request")
+                        tracing::info!(%repo, pull = number, "the label starts nothing on a pull request");
                     }
                     Err(error) => {
                         tracing::warn!(%repo, pull = number, %error, "nobody could be told that the label starts nothing there");

@@ -13,8 +13,7 @@ impl Daemon {
         if self.is_taken_meanwhile(issue).await {
             return false;
         }
-        let client = self.quick_client();
-        let fresh = match client.issue(&issue.repo, issue.number).await {
+        let fresh = match self.quick_client().issue(&issue.repo, issue.number).await {
             Ok(fresh) => fresh,
             Err(error) if error.is_transient() => return true,
             Err(error) => {

@@ -122,7 +122,7 @@ async fn note_changed_text(run: &Run<'_>) {
         Ok(Some(told)) => run.journal.warn("issue_text_changed", told),
         Ok(None) => {}
         Err(error) => {
-            tracing::debug!(%error, "it is not known whether the issue's text was changed meanwhile")
+            tracing::debug!(%error, "it is not known whether the issue's text was changed meanwhile");
         }
     }
 }

@@ -589,6 +589,10 @@ mod tests {
     /// Root is refused nothing, so that this runs once more as somebody else.
     #[cfg(unix)]
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test is started again, as another user, and writes as anybody would"
+    )]
     fn folders_in_which_nobody_may_write_are_removed() {
         use std::os::unix::fs::{PermissionsExt as _, chown};
         use std::os::unix::process::CommandExt as _;

@@ -70,7 +70,7 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
     let (repo, by, run_id) = at_work(&store, number, only)?;
     let from = node_of(&by.node).to_owned();
     if by.node.contains(BESIDE) {
-        let told = format!("issue {} is worked on by a command on {from}, not by its daemon", number);
+        let told = format!("issue {number} is worked on by a command on {from}, not by its daemon");
         return Err(CommandError::invalid(told)
             .hint("stop it there; a daemon then goes on with it if its label is on"));
     }
@@ -83,7 +83,7 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
             ));
         }
         if to.node == from {
-            return Err(CommandError::invalid(format!("issue {} is worked on by {from} already", number)));
+            return Err(CommandError::invalid(format!("issue {number} is worked on by {from} already")));
         }
     }
     if to.is_none() && !others_take(&store, &name, &from)? {
@@ -102,8 +102,7 @@ pub fn move_run(context: &Context, issue: &IssueArg, to: Option<&str>) -> Result
     }
     let place = to.as_deref().unwrap_or("another node with room");
     out.line(format!(
-        "{from} is asked to end run {run_id} of {repo}#{} behind the visit that is under way; it goes on on {place}.",
-        number
+        "{from} is asked to end run {run_id} of {repo}#{number} behind the visit that is under way; it goes on on {place}."
     ))
 }
 
