@@ -111,6 +111,10 @@ pub async fn note_changes(run: &Run<'_>) {
 
 /// The same of the issue itself.
 async fn note_changed_text(run: &Run<'_>) {
+    // Who is told to end at once, as where another node has the issue, asks nothing more.
+    if run.aborted().is_some() {
+        return;
+    }
     let (plan, context) = (run.plan, run.context);
     let Some(github) = context.github.as_ref().filter(|_| inbox(run).is_some()) else { return };
     let asked = plan.request.asked.clone().or_else(|| {
