@@ -21,6 +21,7 @@ use crate::llm::Providers;
 use crate::record::summary_text::command_line;
 use crate::repository::base_tree::BaseTree;
 use crate::repository::context::RepositoryContext;
+use crate::repository::resources;
 use crate::sandbox::run_sandbox::RunSandbox;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -59,6 +60,11 @@ pub async fn signing(site: &RepositoryContext) -> Option<Finding> {
 pub async fn redaction(site: &RepositoryContext) -> Option<Finding> {
     const REDACTION: &str = "redaction";
     let program = site.redaction_program()?;
+    let gone = resources::programs_gone(&site.config, site.checkout.root(), &site.env);
+    if gone.iter().any(|gone| gone.key == "redaction.program") {
+        // That is said by itself.
+        return None;
+    }
     Some(match program.redact("agentd doctor").await {
         Some(_) => Finding::ok(REDACTION, "redaction.program answers"),
         None => Finding::problem(

@@ -194,12 +194,17 @@ async fn keys_and_programs_of_the_operator_that_are_not_there_are_named_by_docto
         let message = told["error"]["message"].as_str().unwrap_or_default();
         assert!(code == Some(4) && message.contains(key), "{table}: {told:#}");
     }
-    let sh = "[policy]\nprogram = [\"sh\"]\n[redaction]\nprogram = [\"/bin/sh\"]";
+    let sh = "[policy]\nprogram = [\"sh\"]\n[redaction]\nprogram = [\"/bin/cat\"]";
     world.write("overlay.toml", &format!("{overlay}\n{sh}\n"));
     for command in [&["doctor"][..], &["config", "check"]] {
         let (code, told) = world.json(command).await;
         assert_eq!(code, Some(0), "{told:#}");
     }
+    // One that is there and fails would have every text withheld.
+    world.write("overlay.toml", &format!("{overlay}\n[redaction]\nprogram = [\"/bin/false\"]\n"));
+    let (code, told) = world.json(&["doctor"]).await;
+    assert_eq!((code, &told["problems"]), (Some(1), &json!(1)), "{told:#}");
+    assert!(of(&told, "redaction")[0].1.contains("would be withheld"), "{told:#}");
     world.finish().await;
 }
 
