@@ -81,11 +81,11 @@ pub async fn limits(State(shared): Of) -> Response {
     shared.own_status().map_or_else(not_yet, |status| Json(status.limits).into_response())
 }
 
-/// `GET /api/v1/cost`: what runs cost, by day (UTC) and by repository; runs under way included.
+/// `GET /api/v1/cost`: what runs and conversations cost, by day (UTC) and by repository; runs under way included.
 pub async fn cost(State(shared): Of) -> Response {
     let live = live_cost(shared.status().await.as_ref());
     let rows = shared.rows().await;
-    Json(run_index::cost(&rows.all, live)).into_response()
+    Json(run_index::cost(&rows.all, live, &shared.conversations().await)).into_response()
 }
 
 /// `GET /api/v1/runs?limit=N`: the newest runs first.

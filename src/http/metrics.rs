@@ -9,6 +9,7 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 
 use super::shared::{Shared, live_cost};
+use crate::domain::money::Money;
 
 /// Every metric, with its help.
 pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
@@ -28,6 +29,9 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     for (repo, cost) in &costs {
         text.line("agentd_cost_usd_total", &[("repository", repo)], cost);
     }
+    let conversations = shared.conversations().await.into_values().sum::<Money>().dollars();
+    text.head("agentd_conversations_cost_usd_total", "counter", "US dollars that conversations cost.");
+    text.line("agentd_conversations_cost_usd_total", &[], conversations);
     text.head("agentd_cost_usd_under_way", "gauge", "US dollars that runs under way have cost so far.");
     text.line("agentd_cost_usd_under_way", &[], live_cost(status.as_ref()));
     if let Some(status) = status {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::{Value, json};
 
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::run_output::rfc3339;
@@ -183,9 +184,11 @@ fn begun(dir: &RunDir) -> Option<Value> {
     Some(json!({ "issue": lease.issue.key, "instance": lease.instance, "title": lease.issue.title }))
 }
 
-/// Sums over runs; `live` is what those under way have cost.
-pub(super) fn cost(rows: &[Row], live: f64) -> Value {
-    let mut days: BTreeMap<String, f64> = BTreeMap::new();
+/// Sums over runs and conversations; `live` is what the runs under way have cost.
+pub(super) fn cost(rows: &[Row], live: f64, conversations: &BTreeMap<NaiveDate, Money>) -> Value {
+    let mut days: BTreeMap<String, f64> =
+        conversations.iter().map(|(day, cost)| (day.to_string(), cost.dollars())).collect();
+    let chats = conversations.values().copied().sum::<Money>().dollars();
     let mut repositories: BTreeMap<String, f64> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.ended.is_some()) {
         let day = row.text("started_at").get(..10).unwrap_or_default().to_owned();
@@ -196,5 +199,8 @@ pub(super) fn cost(rows: &[Row], live: f64) -> Value {
     let total = days.values().fold(0.0, |sum, cost| sum + cost);
     let by_day: BTreeMap<&String, f64> =
         days.iter().rev().take(DAYS).map(|(day, cost)| (day, *cost)).collect();
-    json!({ "total_usd": total + live, "under_way_usd": live, "by_day": by_day, "by_repository": repositories })
+    json!({
+        "total_usd": total + live, "under_way_usd": live, "conversations_usd": chats,
+        "by_day": by_day, "by_repository": repositories,
+    })
 }

@@ -18,6 +18,7 @@ use super::reply::failure;
 use super::run_index::RunIndex;
 use super::shared::{Front, Shared};
 use super::{api, chat_routes, connections, guards, metrics, status_page, stream, webhook};
+use crate::service::TurnCosts;
 
 /// Default headers of answers: no other site may use them, and they are never pages.
 const GUARDS: [(HeaderName, &str); 6] = [
@@ -66,6 +67,7 @@ impl Listening {
 fn router(front: Front, address: SocketAddr) -> Router {
     let shared = Arc::new(Shared {
         run_index: RunIndex::new(front.state.clone()),
+        turn_costs: Arc::new(TurnCosts::new(front.state.clone())),
         deliveries: Deliveries::default(),
         access: Access::new(address, &front.hosts, front.token.clone()),
         streams: Arc::new(Semaphore::new(connections::most() / 2)),

@@ -1,8 +1,9 @@
 //! What the handlers of the front share: the daemon's word, the runs that are kept, who may ask.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use secrecy::SecretString;
 use tokio::sync::{Semaphore, broadcast, watch};
 
@@ -17,6 +18,7 @@ use crate::daemon::{Hints, IssueRef, Progress};
 use crate::domain::money::Money;
 #[cfg(feature = "nats")]
 use crate::record::mirror::NotShown;
+use crate::service::TurnCosts;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::Clock;
 
@@ -48,6 +50,7 @@ pub struct Front {
 pub(super) struct Shared {
     pub front: Front,
     pub run_index: RunIndex,
+    pub turn_costs: Arc<TurnCosts>,
     pub deliveries: Deliveries,
     pub access: Access,
     /// Room for listeners of the event stream, which stay: others are to find room, too.
@@ -113,6 +116,12 @@ impl Shared {
                 .collect();
         }
         self.run_index.ended().await
+    }
+
+    /// What conversations on this node cost, by day.
+    pub async fn conversations(&self) -> BTreeMap<NaiveDate, Money> {
+        let costs = Arc::clone(&self.turn_costs);
+        tokio::task::spawn_blocking(move || costs.by_day()).await.unwrap_or_default()
     }
 
     /// A run by its id, a unique prefix of it, or `latest`.

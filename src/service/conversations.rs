@@ -51,7 +51,7 @@ pub struct Conversation {
 impl Conversations {
     /// Those of a user.
     pub fn of(state: &StateDir, user: &Principal) -> Self {
-        Self { users: state.path().join("users"), user: user.id }
+        Self { users: state.users(), user: user.id }
     }
 
     /// Begins one; nothing is said in it yet. Blocks.

@@ -11,7 +11,6 @@ use super::event_log::LoggedJournal;
 use crate::config::{Config, Env, Request, Session};
 use crate::domain::budget::Spend;
 use crate::domain::issue::IssueKey;
-use crate::domain::name::RepoName;
 use crate::domain::policy::PolicyPrincipal;
 use crate::domain::redaction::Redactor;
 use crate::domain::refusal::Refusal;
@@ -204,11 +203,9 @@ impl Service {
     /// Opens the record of one conversation or call of a user. It cannot reach another user's (S-045).
     pub(super) async fn begin(&self, user: &Principal) -> Result<Opened, JournalError> {
         let run = RunId(Uuid::now_v7());
-        let folder = self.state.path().join("users").join(user.id.to_string()).join("runs");
+        let folder = self.state.user_runs(user.id);
         let unopened = |message: String| JournalError { path: folder.display().to_string(), message };
-        // A run directory names a repository; a conversation has none.
-        let repo = RepoName::parse("local/chat").map_err(|error| unopened(error.to_string()))?;
-        let dir = self.state.run_in(&folder, &repo, run);
+        let dir = self.state.user_run(user.id, run).map_err(|error| unopened(error.to_string()))?;
         let (clock, redactor, own) = (self.clock.clone(), Arc::clone(&self.redactor), dir.clone());
         let opened = tokio::task::spawn_blocking(move || FileJournal::open(own, clock, redactor)).await;
         let file = opened.map_err(|panic| unopened(panic.to_string()))??;

@@ -16,6 +16,7 @@ mod history;
 mod host;
 mod tool_calls;
 mod tool_format;
+mod turn_costs;
 
 pub use agent::{run_agent, unopened};
 pub use chat_format::{AgentResponse, AgentStatus, ChatMessage, ChatRole, ResponseMeta, ShownMessage};
@@ -28,3 +29,4 @@ pub use history::{InvalidRequest, messages_of, user};
 pub use host::{Service, Setup};
 pub use tool_calls::{bind_mcp_tools, execute_tool_call};
 pub use tool_format::{FunctionDefinition, FunctionTool, ToolCallResult};
+pub use turn_costs::TurnCosts;

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::port::Store;
-use crate::domain::name::RepoName;
+use crate::domain::name::{NameError, RepoName};
 use crate::domain::run::RunId;
 
 /// The file of [`RunDir::overtaken`]. It is not of the run: no seal names it.
@@ -145,7 +147,22 @@ impl StateDir {
         self.run_in(&self.repo(repo).join("runs"), repo, run_id)
     }
 
-    /// The same, among the runs in `folder`.
+    /// What users of the service have: a folder for each of them, by id.
+    pub fn users(&self) -> PathBuf {
+        self.path().join("users")
+    }
+
+    /// The turns of a user's conversations, each as a run.
+    pub fn user_runs(&self, user: Uuid) -> PathBuf {
+        self.users().join(user.to_string()).join("runs")
+    }
+
+    /// The directory of one of them. A run directory names a repository; a conversation has none.
+    pub fn user_run(&self, user: Uuid, run_id: RunId) -> Result<RunDir, NameError> {
+        Ok(self.run_in(&self.user_runs(user), &RepoName::parse("local/chat")?, run_id))
+    }
+
+    /// The directory of a run, among the runs in `folder`.
     pub fn run_in(&self, folder: &Path, repo: &RepoName, run_id: RunId) -> RunDir {
         RunDir { repo: repo.clone(), run_id, path: folder.join(run_id.to_string()), state: self.clone() }
     }

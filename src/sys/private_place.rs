@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::domain::shell_words;
 
+/// What agentd makes in its state directory: each one that was used has one of them.
+#[cfg(unix)]
+const OWN: [&str; 9] =
+    ["cells.lock", "cells.redo", "cluster", "daemon", "repos", "seal.key", "seals.jsonl", "spend", "users"];
+
 /// What is wrong with a directory that should belong to this user only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
@@ -18,6 +23,8 @@ pub enum Fault {
     Writable(u32),
     /// Others may look into it.
     Readable(u32),
+    /// Others may look into it, and what is in it is not agentd's: to close it would take it from them.
+    Foreign(u32),
     /// Anybody may replace it, because a directory above is writable for all and not sticky.
     Above(PathBuf),
     /// It cannot be looked at.
@@ -39,7 +46,7 @@ impl Fault {
                     "name the directory itself, by --state-dir or AGENTD_STATE_DIR: {dir} only leads to it"
                 )
             }
-            Self::NoDirectory | Self::Unknown(_) => {
+            Self::NoDirectory | Self::Foreign(_) | Self::Unknown(_) => {
                 "name another directory, by --state-dir or AGENTD_STATE_DIR".to_owned()
             }
             Self::Owner(_) => {
@@ -66,6 +73,12 @@ impl fmt::Display for Fault {
             Self::Owner(uid) => write!(f, "belongs to another user (uid {uid})"),
             Self::Writable(mode) => write!(f, "can be written by others (mode {mode:04o})"),
             Self::Readable(mode) => write!(f, "can be read by others (mode {mode:04o})"),
+            Self::Foreign(mode) => {
+                write!(
+                    f,
+                    "holds files, none of them agentd's, which others can read (mode {mode:04o}): agentd would take it from them"
+                )
+            }
             Self::Above(above) => {
                 write!(f, "is not safe: everybody may write to {}, which is not sticky", above.display())
             }
@@ -92,7 +105,8 @@ pub fn fault(dir: &Path) -> Option<Fault> {
             if let Some(fault) = above(dir) {
                 return Some(fault);
             }
-            return (mode & 0o077 != 0).then_some(Fault::Readable(mode));
+            let open = if is_foreign(dir) { Fault::Foreign(mode) } else { Fault::Readable(mode) };
+            return (mode & 0o077 != 0).then_some(open);
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Some(Fault::Unknown(error.to_string())),
@@ -108,6 +122,14 @@ pub fn fault(dir: &Path) -> Option<Fault> {
         Ok(meta) if !meta.is_dir() => Some(Fault::NoDirectory),
         _ => None,
     }
+}
+
+/// Whether a directory has files, and none that agentd makes in its state directory.
+#[cfg(unix)]
+fn is_foreign(dir: &Path) -> bool {
+    let mut names =
+        std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name()).peekable();
+    names.peek().is_some() && names.all(|name| OWN.iter().all(|own| name != *own))
 }
 
 #[cfg(unix)]
@@ -175,6 +197,17 @@ mod tests {
             let (_dir, state) = made(mode);
             assert_eq!(fault(&state), expected, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn a_folder_of_other_files_is_not_closed_to_those_who_read_it() {
+        let (_dir, state) = made(0o755);
+        crate::sys::files::write_private(&state.join("theirs"), b"").unwrap();
+        assert_eq!(ensure(&state), Err(Fault::Foreign(0o755)));
+        assert_eq!(state.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+        std::fs::create_dir(state.join("repos")).unwrap();
+        assert_eq!(ensure(&state), Ok(()), "one that agentd used is its own");
+        assert_eq!(state.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

@@ -145,6 +145,11 @@ impl RestTool {
                 }
             }
         }
+        let declared = parameters["properties"].as_object().into_iter().flat_map(serde_json::Map::keys);
+        if let Some(bare) = declared.into_iter().find(|name| url.has_text(&format!("{{{name}}}"))) {
+            let message = format!("has `{{{bare}}}`; the place of an argument is written `${{parameters.{bare}}}`");
+            return Err(invalid("url", message));
+        }
         Ok(Self {
             spec: ToolSpec { name: offered, description: tool.description.clone(), parameters },
             queue: tool.queue.clone(),
@@ -519,6 +524,10 @@ none = {{ type = "string" }}
             ("url = \"https://h.${parameters.h}/x\"", "rest.tools.t.url: has an argument in its host"),
             ("url = \"https://h/${parameters.id\"", "is not a placeholder"),
             ("url = \"https://h/${parameters.id}\"", "rest.tools.t.url: names `parameters.id`"),
+            (
+                "url = \"https://h/users/{id}\"\nparameters = { properties = { id = {} } }",
+                "rest.tools.t.url: has `{id}`; the place of an argument is written `${parameters.id}`",
+            ),
             (
                 "url = \"https://h/\"\nparameters = { type = 42 }",
                 "rest.tools.t.parameters: not a JSON Schema",

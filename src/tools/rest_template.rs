@@ -52,6 +52,11 @@ impl Template {
         })
     }
 
+    /// Whether a part that is sent as it is has these words.
+    pub(super) fn has_text(&self, words: &str) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Text(text) if text.contains(words)))
+    }
+
     /// The text before the first argument.
     pub(super) fn fixed_start(&self) -> &str {
         match self.0.first() {

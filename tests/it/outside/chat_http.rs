@@ -85,6 +85,15 @@ async fn s_042_s_043_s_052_a_conversation_goes_on_over_http_and_tools_run_for_it
     let roles: Vec<&str> = said.iter().map(|(role, _)| role.as_str()).collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant"], "{said:?}");
 
+    // Nothing else cost anything: no run was begun.
+    let cost = front.json("/api/v1/cost").await;
+    let spent = cost["conversations_usd"].as_f64().unwrap();
+    assert!(spent > 0.0, "{cost:#}");
+    assert_eq!(cost["total_usd"], spent, "{cost:#}");
+    assert_eq!(cost["by_day"].as_object().unwrap().values().collect::<Vec<_>>(), [&json!(spent)]);
+    let metrics = front.text("/metrics").await.1;
+    assert!(metrics.contains(&format!("agentd_conversations_cost_usd_total {spent}\n")), "{metrics}");
+
     let mine = format!("/api/{ADA}/conversations");
     let (status, begun) = front.send("POST", &mine, Some(ADA_TOKEN), None).await;
     assert_eq!(status, 201);

@@ -44,12 +44,12 @@ impl Front {
         Self { child, base: told.unwrap(), http: reqwest::Client::new() }
     }
 
-    async fn text(&self, path: &str) -> (u16, String) {
+    pub async fn text(&self, path: &str) -> (u16, String) {
         let answer = self.http.get(format!("{}{path}", self.base)).send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     }
 
-    async fn json(&self, path: &str) -> Value {
+    pub async fn json(&self, path: &str) -> Value {
         let (status, text) = self.text(path).await;
         assert_eq!(status, 200, "{path}: {text}");
         serde_json::from_str(&text).unwrap()

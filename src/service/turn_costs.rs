@@ -1,0 +1,60 @@
+//! What the turns of conversations have cost, by day. They use up `budgets.max_cost_per_day` as runs do.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use chrono::{DateTime, NaiveDate};
+use uuid::Uuid;
+
+use crate::domain::money::Money;
+use crate::domain::run::RunId;
+use crate::store::journal_file;
+use crate::store::run_dir::{RunDir, StateDir};
+
+/// Reads the journal of each turn that ended once.
+#[derive(Debug)]
+pub struct TurnCosts {
+    state: StateDir,
+    ended: Mutex<BTreeMap<RunId, (NaiveDate, Money)>>,
+}
+
+impl TurnCosts {
+    /// Of the conversations that a state directory keeps.
+    pub fn new(state: StateDir) -> Self {
+        Self { state, ended: Mutex::default() }
+    }
+
+    /// The cost by UTC day, of all users; of a turn under way what it has cost so far. What cannot be read counts nothing. Blocks.
+    pub fn by_day(&self) -> BTreeMap<NaiveDate, Money> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut days: BTreeMap<NaiveDate, Money> = BTreeMap::new();
+        for user in ids(&self.state.users()) {
+            for run in ids(&self.state.user_runs(user)).map(RunId) {
+                let Ok(dir) = self.state.user_run(user, run) else { continue };
+                // Asked first: who ends a turn writes its journal before.
+                let has_ended = dir.record().exists();
+                let known = ended.get(&run).copied();
+                let Some((day, cost)) = known.or_else(|| cost_of(&dir)) else { continue };
+                *days.entry(day).or_default() += cost;
+                if has_ended {
+                    ended.insert(run, (day, cost));
+                }
+            }
+        }
+        days
+    }
+}
+
+/// When a turn began and what it has cost.
+fn cost_of(turn: &RunDir) -> Option<(NaiveDate, Money)> {
+    let facts = journal_file::facts_of(&journal_file::read(turn).ok()?.lines);
+    let began = DateTime::from_timestamp_millis(facts.started_at)?;
+    Some((began.date_naive(), facts.totals().cost))
+}
+
+/// The entries of a folder that are named by an id.
+fn ids(folder: &Path) -> impl Iterator<Item = Uuid> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Uuid::parse_str(entry.file_name().to_str()?).ok())
+}
