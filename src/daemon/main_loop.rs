@@ -402,12 +402,12 @@ impl Daemon {
                     Action::Start(issue) => again |= !self.start(&issue).await,
                     Action::Refuse(issue, reason) => {
                         tracing::info!(%issue, code = reason.code(), "refused");
-                        self.plan_outcome(
-                            &issue,
-                            IssueState::Attention,
-                            reason.code(),
-                            Some(reason.to_string()),
-                        );
+                        let text = reason.to_string();
+                        if self.refuse_follow_up(&issue) {
+                            self.hold_back(&issue, reason.code(), text);
+                        } else {
+                            self.plan_outcome(&issue, IssueState::Attention, reason.code(), Some(text));
+                        }
                         again = true;
                     }
                     Action::Wait(issue, reason) => self.show_waiting(&issue, &reason).await,

@@ -203,6 +203,18 @@ impl Daemon {
             .is_some_and(|followed| followed.is_refused_for(start, now))
     }
 
+    /// A follow-up run that is due cannot be had, since nobody who asks for it may: it waits for something new, and what others
+    /// write meanwhile is heard. False = none is due.
+    pub(super) fn refuse_follow_up(&mut self, issue: &IssueRef) -> bool {
+        let Some(watch) = self.watch_of(&issue.repo) else { return false };
+        let Some(wanted) = watch.pulls.wanted.remove(&issue.number) else { return false };
+        watch.drop_candidate(issue.number);
+        let memory = watch.state.issues.entry(issue.number).or_default();
+        memory.followed.get_or_insert_default().refuse(wanted.fingerprint, wanted.tried);
+        self.save();
+        true
+    }
+
     /// Why a person has to go on first, as a code and in words: there were enough runs, or the pull request goes elsewhere now.
     fn why_held_back(&self, issue: &IssueRef, pull: &Pull, by: Starter) -> Option<(&'static str, String)> {
         let (most, most_bots) = (self.deps.conversation.max_rounds, self.deps.conversation.max_bot_rounds);

@@ -66,9 +66,10 @@ pub fn schedule(snapshot: &SchedulerSnapshot) -> Vec<Action> {
                 Action::Wait(issue, Reason::ClusterFull(most))
             }
             Some(Reason::AdmissionPending | Reason::DependenciesPending) => Action::Ask(issue),
-            // A person who asked and cannot have the run is told. For issues that a sweep lists nobody asked.
+            // A person who asked and cannot have the run is told, and those whose pull request waits for one. For issues that a sweep
+            // lists nobody asked.
             Some(reason @ (Reason::PermissionTooLow { .. } | Reason::ActorUnknown))
-                if facts.selection == Selection::Trigger =>
+                if facts.selection == Selection::Trigger || facts.is_round =>
             {
                 Action::Refuse(issue, reason)
             }

@@ -428,6 +428,12 @@ impl Followed {
         self.tried = Some(TriedRound { failures, ..start.clone() });
     }
 
+    /// A start that is not made: the same again starts nothing.
+    pub(super) fn refuse(&mut self, fingerprint: String, start: TriedRound) {
+        self.fingerprint = fingerprint;
+        self.tried = Some(TriedRound { is_refused: true, ..start });
+    }
+
     /// The newest start led to a run that failed before anybody worked: it does not count. What failed may be there again after a
     /// while (a registry, a disk); after some tries people have to do something first.
     pub(super) fn failed_before_work(&mut self, now: DateTime<Utc>) {

@@ -46,7 +46,7 @@ impl PolicyProgram {
         let exit = match run(spec, &CancellationToken::new()).await {
             Ok(exit) => exit,
             Err(error) => {
-                tracing::warn!(%error, "the policy program cannot be started; so what it is asked for is denied");
+                tracing::warn!(%error, "policy.program cannot be started");
                 let is_gone = matches!(error, ProcessError::NotFound(_));
                 let what = if is_gone { "program not found" } else { "cannot be started" };
                 return failed("start", Value::from(what));
@@ -93,6 +93,8 @@ fn invalid(problem: &str) -> PolicyResult {
 }
 
 fn denial(reason: &str, key: &str, value: Value) -> PolicyResult {
+    // Whoever meets the denial is told its reason only.
+    tracing::warn!(reason, "policy.program gave no verdict ({key}: {value}); what it is asked for is denied");
     PolicyResult {
         metadata: Some(Map::from_iter([(key.to_owned(), value)])),
         ..PolicyResult::deny(reason, DenyMode::Throw)

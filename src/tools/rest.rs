@@ -147,7 +147,8 @@ impl RestTool {
         }
         let declared = parameters["properties"].as_object().into_iter().flat_map(serde_json::Map::keys);
         if let Some(bare) = declared.into_iter().find(|name| url.has_text(&format!("{{{name}}}"))) {
-            let message = format!("has `{{{bare}}}`; the place of an argument is written `${{parameters.{bare}}}`");
+            let message =
+                format!("has `{{{bare}}}`; the place of an argument is written `${{parameters.{bare}}}`");
             return Err(invalid("url", message));
         }
         Ok(Self {

@@ -321,3 +321,27 @@ async fn what_a_follow_up_run_could_not_push_is_pushed_after_a_pause_and_its_rev
     daemon.stop().await;
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_check_whose_labeller_may_nothing_any_more_is_told_once_and_others_are_heard() {
+    let (world, daemon, pull) = delivered(2, AT_ONCE).await;
+    let may = |login: &str, role: &str| {
+        admin(&world, "PUT", &format!("collaborators/{login}"), &json!({ "role": role }));
+    };
+    may("boss", "admin");
+    may("ada", "none");
+    let failed = json!({ "on": branch(&world), "kind": "run", "outcome": "failure", "name": "build" });
+    admin(&world, "POST", "checks", &failed);
+    until_or("attention", || world.labels() == ["agentd:attention"], || format!("{:?}", world.labels()))
+        .await;
+    ticks(&world, 4).await;
+    assert_eq!(runs(&world), 1);
+    let refusals = said(&world, 7, "agentd:issue-7:refusal");
+    assert_eq!(refusals.len(), 1, "{refusals:#?}");
+    assert!(refusals[0].contains("ada has the permission \"none\""), "{refusals:#?}");
+    review(&world, pull, "boss", "CHANGES_REQUESTED", "Please mend this.", &[]);
+    until_runs(&world, 2).await;
+    ended(&world, 2).await;
+    daemon.stop().await;
+    world.finish().await;
+}

@@ -72,12 +72,17 @@ async fn p_005_p_006_case_20_a_policy_program_that_fails_or_babbles_lets_nothing
         );
         let more = format!("[policy]\nfiles = []\nprogram = [\"sh\", \"-c\", {}]\n", json!(whole));
         let world = solo(replies, None, &more).await;
-        let (code, output) = run(&world).await;
+        let overlay = world.dir.path().join("overlay.toml").display().to_string();
+        let done =
+            world.agentd(&["--config", &overlay, "--json", "run", "--issue", "7", "--agent", "solo"]).await;
+        let output: Value = serde_json::from_slice(&done.stdout).unwrap();
         assert_eq!(
-            (code, output["stop_detail"].as_str()),
+            (done.status.code(), output["stop_detail"].as_str()),
             (Some(1), Some("policy_denied")),
             "{program}: {output:#}"
         );
+        let log = text(&done.stderr);
+        assert!(log.contains("policy.program gave no verdict"), "{program}: {log}");
         assert_eq!(left(&world, "run.json")["policyDecisions"][0]["reason"], reason, "{program}");
         assert!(!world.shop().join(".worktrees/issue-7/ok.txt").exists(), "{program}");
         world.finish().await;
