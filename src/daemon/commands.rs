@@ -25,17 +25,21 @@ use crate::store::port::StoreError;
 
 /// How many strangers are looked up in a tick, a repository. Others wait for the next tick.
 const STRANGERS: usize = 3;
+/// How many signs are put on in a tick, a repository.
+const SIGNS: usize = 5;
 /// So much of a command's first line is repeated in its answer.
 const LONGEST_LINE: usize = 100;
 /// So much of a word that is none is.
 const LONGEST_WORD: usize = 40;
 
-/// What strangers have cost a repository in a tick.
+/// What a repository's people have cost in a tick.
 #[derive(Debug, Default)]
 struct Spent {
-    /// How many were looked up.
+    /// Signs that were put on what they wrote.
+    signs: usize,
+    /// How many strangers were looked up.
     strangers: usize,
-    /// One was told that they may not command.
+    /// A stranger was told that they may not command.
     refused: bool,
 }
 
@@ -63,6 +67,7 @@ impl Daemon {
                 watch.state.attend.iter().map(|number| IssueRef { repo: repo.clone(), number: *number }),
             );
         }
+        self.answer_again(looked).await;
         let mut spent = BTreeMap::<RepoName, Spent>::new();
         for issue in due {
             let spent = spent.entry(issue.repo.clone()).or_default();
@@ -105,7 +110,7 @@ impl Daemon {
         for heard in commands {
             left |= !self.heed(issue, &cell, heard, spent).await?;
         }
-        self.show_heard(issue, &cell, &inbox).await?;
+        left |= self.show_heard(issue, &cell, &inbox, spent).await?;
         left |= self.rules().due(&inbox).is_some();
         Ok(left)
     }
@@ -170,14 +175,24 @@ impl Daemon {
         Ok(left)
     }
 
-    /// Puts a sign on what trusted people wrote, once.
-    async fn show_heard(&self, issue: &IssueRef, cell: &InboxCell, inbox: &Inbox) -> Result<(), StoreError> {
+    /// Puts a sign on what trusted people wrote, once. True = some of them have theirs in a later tick: a sign is the least of what is
+    /// written, and GitHub takes so many writes a minute.
+    async fn show_heard(
+        &self,
+        issue: &IssueRef,
+        cell: &InboxCell,
+        inbox: &Inbox,
+        spent: &mut Spent,
+    ) -> Result<bool, StoreError> {
         let unseen = |heard: &&Heard| {
             heard.fate == Fate::Waiting && heard.standing == Some(Standing::Trusted) && !heard.acknowledged
         };
         let client = self.quick_client();
         let mut shown = BTreeSet::new();
-        for heard in inbox.remarks.values().filter(unseen) {
+        let wait = inbox.remarks.values().filter(unseen).count();
+        let room = SIGNS.saturating_sub(spent.signs);
+        spent.signs += wait.min(room);
+        for heard in inbox.remarks.values().filter(unseen).take(room) {
             let id = heard.remark.id;
             match client.show_heard(&issue.repo, id).await {
                 Err(error) if error.is_transient() => {}
@@ -189,13 +204,14 @@ impl Daemon {
             }
         }
         if shown.is_empty() {
-            return Ok(());
+            return Ok(wait > room);
         }
         let note = move |inbox: &mut Inbox| {
             let seen = inbox.remarks.values_mut().filter(|heard| shown.contains(&heard.remark.id));
             seen.for_each(|heard| heard.acknowledged = true);
         };
-        cell.update(note).await.map(drop)
+        cell.update(note).await?;
+        Ok(wait > room)
     }
 
     /// Follows a command or refuses it, at most once: that it is done is on disk before. False = its turn is in a later
@@ -258,7 +274,16 @@ impl Daemon {
         if may {
             let by = AskedBy { login, id: author_id, at: Some(remark.created), how: AskedHow::Comment };
             let said = said_by(&remark.text);
-            let text = self.follow(command, issue, (id, remark.number), by, permission).await;
+            let Some(text) = self.follow(command, issue, (id, remark.number), by, permission).await else {
+                // Nothing of it is done yet, and doing it twice is the same as once.
+                let again = move |inbox: &mut Inbox| {
+                    if let Some(heard) = inbox.remarks.get_mut(&id) {
+                        heard.acknowledged = false;
+                    }
+                };
+                cell.update(again).await?;
+                return Ok(false);
+            };
             self.answer(issue, (Some(id), remark.number), &format!("{said}{text}")).await;
         } else if refuses {
             let takes = needs.max(self.deps.conversation.trusted_from(needs));
@@ -270,6 +295,7 @@ impl Daemon {
         Ok(true)
     }
 
+    /// Gives what its author is told. `None` = GitHub did not answer, and nothing was done.
     async fn follow(
         &mut self,
         command: Command,
@@ -277,13 +303,13 @@ impl Daemon {
         (id, on): (RemarkId, u64),
         by: AskedBy,
         permission: Option<ActorPermission>,
-    ) -> String {
+    ) -> Option<String> {
         tracing::info!(%issue, command = command.name(), by = by.login, "a command in a comment");
-        match command {
-            Command::Run => self.run_for(issue, by).await,
+        Some(match command {
+            Command::Run => self.run_for(issue, by).await?,
             Command::Extend(Extension::Again) => match self.extend(issue, &by.login) {
                 Some(text) => text,
-                None => self.run_for(issue, by).await,
+                None => self.run_for(issue, by).await?,
             },
             Command::Extend(Extension::By(amount)) => self.extend_by(issue, amount, by, id).await,
             Command::Extend(Extension::Unreadable(said)) => format!(
@@ -308,7 +334,7 @@ impl Daemon {
                 let word = one_line(&word, LONGEST_WORD).replace('`', "'");
                 format!("`{word}` is no command, and nothing was done. These are:\n\n{KNOWN}")
             }
-        }
+        })
     }
 
     /// Keeps what somebody says to the run; gives where it stands.
@@ -349,23 +375,23 @@ impl Daemon {
         })
     }
 
-    /// Queues a run; gives what is to be told.
-    async fn run_for(&mut self, issue: &IssueRef, by: AskedBy) -> String {
+    /// Queues a run; gives what is to be told. `None` = GitHub did not answer, and none is queued yet.
+    async fn run_for(&mut self, issue: &IssueRef, by: AskedBy) -> Option<String> {
         if self.supervisor.get(issue).is_some() {
-            return "A run works on it already. When it has ended, `/agentd extend` starts another one on the same \
-                    branch, with a fresh budget."
-                .to_owned();
+            let text = "A run works on it already. When it has ended, `/agentd extend` starts another one on the same \
+                        branch, with a fresh budget.";
+            return Some(text.to_owned());
         }
         if self.is_taken(issue) {
-            return "A person has the work on this issue; `/agentd give-back TEXT` lets agentd go on."
-                .to_owned();
+            let text = "A person has the work on this issue; `/agentd give-back TEXT` lets agentd go on.";
+            return Some(text.to_owned());
         }
         let waits = self.waits_for(issue).await;
         if let Some(waits) = waits.as_ref().filter(|_| self.is_waited_for(issue)) {
-            return format!("No run was queued. {waits}");
+            return Some(format!("No run was queued. {waits}"));
         }
         let login = by.login.clone();
-        match self.queue(issue, by).await {
+        Some(match self.queue(issue, by).await {
             Ok(true) => match (waits, self.money_gone(issue).await) {
                 (Some(waits), _) => waits,
                 (None, Some((spent, cap))) => format!(
@@ -377,11 +403,15 @@ impl Daemon {
                 }
             },
             Ok(false) => "The issue is closed; open it again first.".to_owned(),
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%issue, %error, "a command could not be followed yet; it is tried again");
+                return None;
+            }
             Err(error) => {
                 tracing::warn!(%issue, %error, "a command could not be followed");
                 format!("The run that {login} asked for could not be queued: {error}.")
             }
-        }
+        })
     }
 
     /// Has an issue worked on again for somebody. False = it is closed.
@@ -416,7 +446,12 @@ impl Daemon {
             Ok(told) if self.supervisor.get(issue).is_some() => {
                 format!("{told} The run that works now may use it.")
             }
-            Ok(told) => format!("{told} {}", self.run_for(issue, by).await),
+            Ok(told) => match self.run_for(issue, by).await {
+                Some(queued) => format!("{told} {queued}"),
+                None => {
+                    format!("{told} GitHub did not answer, so no run is queued yet: write `/agentd run`.")
+                }
+            },
         }
     }
 
@@ -451,6 +486,16 @@ impl Daemon {
                 "{login} decided against what waited for an approval, {calls}; nothing goes on by itself."
             )
         });
+        let denied = match self.stop_round_parked(issue, login).await {
+            Ok(false) => denied,
+            Ok(true) => Some(format!(
+                "{login} stopped it: nobody is waited for any more, and nothing goes on by itself."
+            )),
+            Err(error) => {
+                tracing::warn!(%issue, %error, "what a follow-up run waits for could not be ended");
+                return "What is waited for could not be ended now; please write it again.".to_owned();
+            }
+        };
         // A run that is to be gone on with after a pause waits as well.
         let goes_on = self.watch_of(&issue.repo).and_then(|watch| {
             let memory = watch.state.issues.get_mut(&issue.number)?;
@@ -480,12 +525,33 @@ impl Daemon {
         format!("{denied}{login} took it out of the queue; nothing will run until the label is put on again.")
     }
 
-    /// One comment for each command: whoever wrote it is told, and no answer takes the place of another one's.
-    pub(super) async fn answer(&self, issue: &IssueRef, (to, on): (Option<RemarkId>, u64), text: &str) {
+    /// One comment for each command: whoever wrote it is told, and no answer takes the place of another one's. While GitHub does not
+    /// answer, it is owed.
+    pub(super) async fn answer(&mut self, issue: &IssueRef, (to, on): (Option<RemarkId>, u64), text: &str) {
         let what = to.map_or_else(|| "command".to_owned(), |id| format!("command-{id}"));
         let marker = rendering::request_marker(&IssueKey::Number(issue.number), &what);
-        if let Err(error) = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await {
-            tracing::warn!(%issue, %error, "a command could not be answered");
+        let told = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await;
+        let Err(error) = told else { return };
+        tracing::warn!(%issue, %error, "a command could not be answered");
+        if error.is_transient() {
+            self.owed.insert((issue.clone(), marker), (on, text.to_owned()));
+        }
+    }
+
+    /// Tries once more to tell what is owed.
+    async fn answer_again(&mut self, looked: &BTreeSet<RepoName>) {
+        let client = self.quick_client();
+        for ((issue, marker), (on, text)) in std::mem::take(&mut self.owed) {
+            let is_owed = match looked.contains(&issue.repo) {
+                false => true,
+                true => {
+                    let told = client.ensure_comment(&issue.repo, on, &marker, &text).await;
+                    told.is_err_and(|error| error.is_transient())
+                }
+            };
+            if is_owed {
+                self.owed.insert((issue, marker), (on, text));
+            }
         }
     }
 }

@@ -79,6 +79,8 @@ pub struct Daemon {
     pub(super) name: String,
     /// Issues whose inboxes were freed of what a run of an earlier daemon had taken.
     pub(super) freed: BTreeSet<IssueRef>,
+    /// Answers to commands that GitHub has not taken yet, by issue and marker: where they are told, and the text.
+    pub(super) owed: BTreeMap<(IssueRef, String), (u64, String)>,
     pub(super) began: Instant,
     published: Arc<PublishedStatus>,
     pub(super) saved: DaemonState,
@@ -170,6 +172,7 @@ impl Daemon {
             opening: None,
             name: String::new(),
             freed: BTreeSet::new(),
+            owed: BTreeMap::new(),
             began: Instant::now(),
             saved,
             hints: Arc::default(),

@@ -240,12 +240,8 @@ impl Daemon {
     /// The pull request is over, and with it what a follow-up run asked or planned.
     pub(super) async fn end_round_parked(&mut self, issue: &IssueRef) -> Result<(), NotHeeded> {
         let cell = self.parked_cell(issue);
-        let known = cell.read().await?;
-        let asks = |parked: &&Parked| {
-            parked.unlabelled && matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. })
-        };
-        let Some(parked) = known.now().filter(asks) else { return Ok(()) };
-        if let Err(error) = self.tell_over(issue, parked, PULL_REQUEST_OVER).await {
+        let Some(parked) = round_parked(&cell).await? else { return Ok(()) };
+        if let Err(error) = self.tell_over(issue, &parked, PULL_REQUEST_OVER).await {
             tracing::warn!(%issue, %error, "that nothing is waited for any more could not be told");
         }
         cell.update(|issue| end(issue, "pull_request_over")).await?;
@@ -253,6 +249,27 @@ impl Daemon {
             watch.parked.remove(&issue.number);
         }
         Ok(())
+    }
+
+    /// A person stops what a follow-up run asked or planned; that of another run ends with its label. False = nothing of the kind waits.
+    pub(super) async fn stop_round_parked(
+        &mut self,
+        issue: &IssueRef,
+        login: &str,
+    ) -> Result<bool, NotHeeded> {
+        let cell = self.parked_cell(issue);
+        let Some(parked) = round_parked(&cell).await? else { return Ok(false) };
+        let needs_input = self.deps.labels.needs_input.clone();
+        match self.quick_client().remove_label(&issue.repo, issue.number, &needs_input).await {
+            Err(error) if !error.is_absent() => return Err(error.into()),
+            _ => {}
+        }
+        self.tell_over(issue, &parked, &format!("{login} stopped it")).await?;
+        self.wait_is_over((issue, &cell), "stopped").await?;
+        if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.parked.remove(&issue.number);
+        }
+        Ok(true)
     }
 
     /// Whether the issue was closed, or its trigger label taken off: then nothing is waited for any more.
@@ -583,4 +600,12 @@ fn reminder(parked: &Parked) -> String {
         WaitsFor::GiveBack(_) => "A person still has the work",
     };
     format!("**{asked}{what}**{link}.{until}\n")
+}
+
+/// What a follow-up run asked or planned, if that is waited for.
+async fn round_parked(cell: &ParkedCell) -> Result<Option<Parked>, NotHeeded> {
+    let asks = |parked: &&Parked| {
+        parked.unlabelled && matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. })
+    };
+    Ok(cell.read().await?.now().filter(asks).cloned())
 }

@@ -15,7 +15,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::remark::{Remark, RemarkId, RemarkKind, Standing};
 use crate::domain::text_revision::AskedHow;
-use crate::github::{Error, Present, Pull};
+use crate::github::{Error, Pull};
 use crate::record::rendering;
 use crate::store::port::StoreError;
 
@@ -282,7 +282,7 @@ impl Daemon {
                     None => Err("deleted or hidden"),
                     Some(_) if resolved.contains(&heard.remark.id) => Err("resolved"),
                     Some(present) => {
-                        let remark = as_it_is(&heard.remark, present);
+                        let remark = present.of(&heard.remark);
                         let standing = people.remark(&remark).await?.standing;
                         Ok((remark, standing))
                     }
@@ -337,18 +337,6 @@ impl Daemon {
 /// Tells what was said to a person from what is said another time.
 fn digest(text: &str) -> String {
     sha256_hex(text.as_bytes())[..16].to_owned()
-}
-
-/// A remark with the text and the editor that it has now.
-fn as_it_is(remark: &Remark, present: &Present) -> Remark {
-    Remark {
-        text: present.text.clone(),
-        edited: present.edited,
-        editor: present.editor.clone(),
-        edited_by_bot: present.edited_by_bot,
-        state: present.state.or(remark.state),
-        ..remark.clone()
-    }
 }
 
 /// What people are told where the pull request goes to another branch now.

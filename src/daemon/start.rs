@@ -1,11 +1,14 @@
 //! The start of one run: the issue read once more, what was heard taken, and the request made.
 
 use super::main_loop::Daemon;
+use super::outcome::RunSummary;
 use super::snapshot::{IssueRef, Selection};
 use super::state_format::AskedBy;
 use super::supervise::{RunHandle, StartRequest};
+use crate::conversation::inbox::InboxCell;
 use crate::conversation::inbox::inbox_format::Inbox;
 use crate::domain::issue::ObjectiveSource;
+use crate::github::{Error, IssueSnapshot};
 
 impl Daemon {
     /// Reads the issue once more and starts the run (S36). False = what was decided on has changed; decide again.
@@ -25,6 +28,7 @@ impl Daemon {
             }
         };
         let trigger = self.deps.labels.trigger.clone();
+        let Ok(labelled) = self.labelled_follow_up(issue, &fresh).await else { return true };
         let Some(watch) = self.watch_of(&issue.repo) else { return true };
         let Some((listed, selection)) = watch.candidate(issue.number) else { return true };
         // The label asks for the run. If it was removed since, the run is not wanted, whoever listed it.
@@ -36,7 +40,8 @@ impl Daemon {
         if !watch.refresh(issue.number, &fresh) {
             return false;
         }
-        let Some(admission) = watch.admission(issue.number).cloned() else { return false };
+        let Some(mut admission) = watch.admission(issue.number).cloned() else { return false };
+        admission.labelled = admission.labelled.or(labelled);
         watch.count_swept(issue.number);
         let memory = watch.state.issues.entry(issue.number).or_default();
         memory.parked = None;
@@ -92,24 +97,41 @@ impl Daemon {
             remarks,
             check_reruns,
             source,
-            answers: admission.labelled.filter(|_| selection == Selection::Trigger),
+            answers: admission.labelled.filter(|_| selection == Selection::Trigger || labelled.is_some()),
             resume,
             control: control.clone(),
         };
         let begun = request.begun(unlabelled);
-        let run = self.placed_run(request, unlabelled).await;
-        let run = async move {
-            let summary = run.await;
-            // Nothing was told by a run that there is not.
-            if summary.run_id.is_none()
-                && let Err(error) = cell.update(|inbox| inbox.give_back(false)).await
-            {
-                tracing::error!(%error, "what was heard could not be given back");
-            }
-            summary
-        };
+        let run = giving_back(cell, self.placed_run(request, unlabelled).await);
         tracing::info!(%issue, source = ?source, "starting a run");
         self.supervisor.spawn(issue.clone(), control, self.deps.clock.now(), begun, run);
         true
     }
+    /// The labelling that a follow-up run answers as well: the trigger is on when it begins, so nobody wants another run for it.
+    async fn labelled_follow_up(
+        &mut self,
+        issue: &IssueRef,
+        fresh: &IssueSnapshot,
+    ) -> Result<Option<u64>, Error> {
+        let trigger = self.deps.labels.trigger.clone();
+        let follows =
+            self.watch_of(&issue.repo).is_some_and(|watch| watch.pulls.wanted.contains_key(&issue.number));
+        if !follows || !fresh.has_label(&trigger) {
+            return Ok(None);
+        }
+        let labelling = self.quick_client().last_labelling(&issue.repo, issue.number, &trigger).await;
+        let labelling = labelling.inspect_err(|error| tracing::warn!(%issue, %error, "not started yet"))?;
+        Ok(labelling.map(|labelling| labelling.event))
+    }
+}
+
+/// A run that gives back what was heard where there is none: nothing was told then.
+async fn giving_back(cell: InboxCell, run: impl Future<Output = RunSummary>) -> RunSummary {
+    let summary = run.await;
+    if summary.run_id.is_none()
+        && let Err(error) = cell.update(|inbox| inbox.give_back(false)).await
+    {
+        tracing::error!(%error, "what was heard could not be given back");
+    }
+    summary
 }

@@ -1,6 +1,6 @@
 //! What stands around the remarks of an issue or a pull request: review threads and linked issues.
 
-use crate::domain::remark::Remark;
+use crate::domain::remark::{Remark, RemarkId};
 
 /// The longest text of one remark that is taken, in bytes.
 const LONGEST_TEXT: usize = 256 * 1024;
@@ -32,6 +32,13 @@ pub struct ReviewThread {
     pub comments: Vec<Remark>,
     /// Comments between them that were not read.
     pub unread: usize,
+}
+
+impl ReviewThread {
+    /// Whether a comment stands in it, among those that were read.
+    pub fn has(&self, comment: RemarkId) -> bool {
+        self.comments.iter().any(|one| one.id == comment)
+    }
 }
 
 /// An issue that another one is linked with.

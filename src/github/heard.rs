@@ -82,6 +82,20 @@ pub struct Present {
     pub state: Option<ReviewState>,
 }
 
+impl Present {
+    /// A remark with the text and the editor that it has now.
+    pub fn of(&self, remark: &Remark) -> Remark {
+        Remark {
+            text: self.text.clone(),
+            edited: self.edited,
+            editor: self.editor.clone(),
+            edited_by_bot: self.edited_by_bot,
+            state: self.state.or(remark.state),
+            ..remark.clone()
+        }
+    }
+}
+
 impl Written {
     fn path(self) -> &'static str {
         match self {

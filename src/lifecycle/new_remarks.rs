@@ -8,21 +8,25 @@ use futures::FutureExt as _;
 use tokio::sync::Mutex;
 
 use super::run::Run;
+use crate::config::conversation_file::ConversationTable;
+use crate::conversation::briefing::{fenced_alone, standing_at, written_on};
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
 use crate::conversation::inbox::{InboxCell, Inboxes};
 use crate::conversation::issue_text;
+use crate::conversation::standing::People;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
+use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
 use crate::domain::redaction::Redactor;
 use crate::domain::remark::{Remark, RemarkId, RemarkKind, ReviewState};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::text_revision::AskedHow;
-use crate::domain::untrusted::{fence, incoming};
 use crate::engine::new_remarks::{NewRemark, RemarksSince};
 use crate::engine::session_trace::WITHHELD;
 use crate::engine::shared_cap::is_of_the_day;
-use crate::github::Client;
+use crate::github::{Client, ReviewThread};
 use crate::issue::reference::Asked;
 use crate::record::run_journal::RunJournal;
 
@@ -66,8 +70,13 @@ pub fn since(run: &Run<'_>) -> Option<RemarksSince> {
             async move { said }.boxed()
         }));
     }
+    let config = &run.context.config;
+    let trusted = config.conversation.trusted_from(config.github.min_permission);
     let listener = Arc::new(Listener {
         cell: inbox(run)?,
+        rules: (config.conversation.clone(), trusted),
+        repo: run.context.repo.clone(),
+        pages: run.context.config.conversation.max_pages,
         github: run.context.github.clone(),
         redactor: Arc::clone(&run.plan.redactor),
         journal: run.journal.clone(),
@@ -177,6 +186,14 @@ pub async fn said(run: &Run<'_>) -> Vec<Remark> {
     waiting.map(|heard| heard.remark.clone()).collect()
 }
 
+/// Where remarks of the issue stand on GitHub, by name.
+pub async fn addresses(run: &Run<'_>) -> BTreeMap<String, String> {
+    let Some(cell) = inbox(run) else { return BTreeMap::new() };
+    let inbox = cell.read().await.unwrap_or_default();
+    let address = |heard: &Heard| Some((heard.remark.id.to_string(), heard.remark.url.clone()?));
+    inbox.remarks.values().filter_map(address).collect()
+}
+
 /// The run was told these from the start; no turn tells them again.
 pub async fn are_told(run: &Run<'_>, ids: BTreeSet<RemarkId>) {
     let Some(cell) = inbox(run) else { return };
@@ -191,6 +208,11 @@ pub async fn are_told(run: &Run<'_>, ids: BTreeSet<RemarkId>) {
 /// Listens for one run.
 struct Listener {
     cell: InboxCell,
+    repo: RepoName,
+    /// Most pages of a pull request's threads.
+    pages: u32,
+    /// Who is trusted.
+    rules: (ConversationTable, ActorPermission),
     github: Option<Client>,
     redactor: Arc<Redactor>,
     journal: RunJournal,
@@ -208,12 +230,14 @@ impl Listener {
             Ok(waiting) => {
                 let mut said = Vec::new();
                 let mut left = self.most;
+                let threads = self.threads(&waiting).await;
                 for heard in waiting {
                     // The first one is told whatever its length.
                     if !said.is_empty() && left < FRAME + heard.remark.text.chars().count() {
                         break;
                     }
-                    let text = self.told(&heard, left.saturating_sub(FRAME).max(FRAME));
+                    let thread = threads.iter().find(|thread| thread.has(heard.remark.id));
+                    let text = self.told((&heard, thread), left.saturating_sub(FRAME).max(FRAME));
                     left = left.saturating_sub(text.chars().count());
                     self.note(Event::RemarkHeard { id: heard.remark.id });
                     given.insert(heard.remark.id, Some(heard.version.clone()));
@@ -253,21 +277,49 @@ impl Listener {
             _ => None,
         };
         let mut gone = Vec::new();
-        if let Some(found) = found {
-            waiting.retain_mut(|heard| {
+        if let (Some(found), Some(github)) = (found, &self.github) {
+            let rules = (&self.rules.0, self.rules.1);
+            let mut people = People::under(github, &self.repo, rules, None);
+            let (mut told, mut lesser) = (Vec::new(), Vec::new());
+            for mut heard in waiting {
                 let node = heard.remark.node_id.as_ref().filter(|_| !heard.said);
-                let Some(node) = node else { return true };
-                match found.get(node).filter(|present| !present.minimized) {
-                    Some(present) => {
-                        heard.remark.text.clone_from(&present.text);
-                        true
-                    }
-                    None => {
-                        gone.push(heard.remark.id);
-                        false
-                    }
+                let Some(node) = node else {
+                    told.push(heard);
+                    continue;
+                };
+                let Some(present) = found.get(node).filter(|present| !present.minimized) else {
+                    gone.push(heard.remark.id);
+                    continue;
+                };
+                let now = present.of(&heard.remark);
+                let standing = match (now.edited, &now.editor) == (heard.remark.edited, &heard.remark.editor)
+                {
+                    true => heard.standing,
+                    // Whoever edited it speaks in it as well.
+                    false => match people.remark(&now).await {
+                        Ok(judged) => Some(judged.standing),
+                        Err(error) => {
+                            tracing::warn!(%error, id = %now.id, "how an editor stands could not be read; it is told later");
+                            continue;
+                        }
+                    },
+                };
+                if standing == heard.standing {
+                    heard.remark = now;
+                    told.push(heard);
+                } else if let Some(standing) = standing {
+                    lesser.push((now, standing));
                 }
-            });
+            }
+            waiting = told;
+            if !lesser.is_empty() {
+                let judge = move |inbox: &mut Inbox| {
+                    for (remark, standing) in &lesser {
+                        inbox.refresh(remark.clone(), *standing);
+                    }
+                };
+                self.cell.update(judge).await?;
+            }
         }
         if !gone.is_empty() {
             for id in &gone {
@@ -284,6 +336,19 @@ impl Listener {
         Ok(waiting)
     }
 
+    /// The threads of what waits: a comment on a line means nothing without it. Where GitHub does not say them, it is told as it is.
+    async fn threads(&self, waiting: &[Heard]) -> Vec<ReviewThread> {
+        let commented = waiting.iter().find(|heard| heard.remark.kind == RemarkKind::ReviewComment);
+        let (Some(github), Some(heard)) = (&self.github, commented) else { return Vec::new() };
+        match github.review_threads(&self.repo, heard.remark.number, self.pages).await {
+            Ok(threads) => threads.items,
+            Err(error) => {
+                tracing::warn!(%error, "comments on lines are told without their lines");
+                Vec::new()
+            }
+        }
+    }
+
     /// If it cannot be written, the next thing that has to be ends the run.
     fn note(&self, event: Event) {
         if let Err(error) = self.journal.record(event) {
@@ -292,7 +357,7 @@ impl Listener {
     }
 
     /// A remark as a model is told it.
-    fn told(&self, heard: &Heard, most: usize) -> String {
+    fn told(&self, (heard, thread): (&Heard, Option<&ReviewThread>), most: usize) -> String {
         let remark = &heard.remark;
         let login = remark.login.as_deref().unwrap_or("somebody");
         let at = remark.created.format("%Y-%m-%d %H:%M:%S UTC");
@@ -304,8 +369,10 @@ impl Listener {
             (_, Some(ReviewState::Approved)) => "An approving review: ",
             _ => "",
         };
-        let text = incoming(&remark.text, most);
-        let told = format!("{about}{}", fence(&source, &text));
+        let place = thread.map_or_else(String::new, |thread| {
+            format!("In a thread {}:{}\n", standing_at(thread), written_on(thread, str::to_owned))
+        });
+        let told = format!("{about}{place}{}", fenced_alone(&source, &remark.text, most));
         self.redactor.redact(&told).map_or_else(|_| WITHHELD.to_owned(), std::borrow::Cow::into_owned)
     }
 }

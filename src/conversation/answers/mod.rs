@@ -5,15 +5,23 @@ use std::collections::BTreeMap;
 use crate::domain::answer::{Outcome, ReportedOutcome, reported};
 use crate::domain::briefing::Briefing;
 use crate::domain::confined;
+use crate::domain::event::Event;
+use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::CommitId;
 use crate::domain::outgoing::{cut, defused};
-use crate::domain::remark::ThreadOutcome;
+use crate::domain::remark::{RemarkId, ThreadOutcome};
 use crate::domain::run::{RunId, VisitRecord};
 use crate::domain::stop::Stop;
 
 /// Characters of an agent's own words that are told.
 const LONGEST_TEXT: usize = 2_000;
+/// Characters of a comment about a whole run: GitHub takes 65,536.
+const LONGEST_ROUND: usize = 60_000;
+/// Characters that a remark's name, address and headline take there.
+const LONGEST_NAME: usize = 300;
+/// Remarks that are named there.
+const MOST_IN_ROUND: usize = 120;
 
 /// How the words begin that the host has for a remark of which its agent said nothing.
 const NO_ANSWER: &str = "The agent gave no answer to this";
@@ -35,10 +43,30 @@ pub fn is_unanswered(comment: &str) -> bool {
     comment.lines().any(says_so)
 }
 
-/// What wants an outcome: threads, then remarks without one.
-pub fn wanted(briefing: &Briefing) -> Vec<String> {
+/// What wants an outcome: threads, then remarks without one, then what was told while the run worked.
+pub fn wanted(briefing: &Briefing, meanwhile: &[RemarkId]) -> Vec<String> {
     let threads = briefing.threads.iter().map(|thread| thread.id.clone());
-    threads.chain(briefing.about.iter().map(ToString::to_string)).collect()
+    let remarks = briefing.about.iter().chain(meanwhile).map(ToString::to_string);
+    let mut wanted: Vec<String> = Vec::new();
+    for id in threads.chain(remarks) {
+        if !wanted.contains(&id) {
+            wanted.push(id);
+        }
+    }
+    wanted
+}
+
+/// What people wrote on GitHub while a run worked and it was told: where the issue has a pull request, they are answered there.
+pub fn told_meanwhile<'f>(briefing: &Briefing, facts: &'f RunFacts) -> impl Iterator<Item = RemarkId> + 'f {
+    let is_answered = briefing.pull_request.is_some();
+    facts
+        .other
+        .iter()
+        .filter_map(move |(_, event)| match event {
+            Event::RemarkTold { id, text: Some(_), .. } if is_answered => Some(*id),
+            _ => None,
+        })
+        .filter(|id| !matches!(id, RemarkId::Said(_)))
 }
 
 /// What the visits report of what is wanted; a later visit knows better.
@@ -65,13 +93,15 @@ pub fn round_marker(issue: &IssueKey, run: RunId) -> String {
 
 /// The reply in a thread, without its marker.
 pub fn reply(outcome: &Outcome) -> String {
-    format!("{}\n\n{}", headline(outcome), words(outcome)).trim_end().to_owned()
+    format!("{}\n\n{}", headline(outcome), words(outcome, LONGEST_TEXT)).trim_end().to_owned()
 }
 
-/// The comment about remarks without a thread, without its marker.
+/// The comment about remarks without a thread, without its marker. It fits into one of GitHub's, however many they are.
 pub fn round(outcomes: &[(Outcome, Option<String>)]) -> String {
     let mut text = "What came of these remarks:\n".to_owned();
-    for (outcome, url) in outcomes {
+    let named = outcomes.len().min(MOST_IN_ROUND);
+    let longest = (LONGEST_ROUND / named.max(1)).saturating_sub(LONGEST_NAME).min(LONGEST_TEXT);
+    for (outcome, url) in &outcomes[..named] {
         let name = match url {
             Some(url) => format!("[{}]({url})", outcome.thread),
             None => outcome.thread.clone(),
@@ -80,7 +110,11 @@ pub fn round(outcomes: &[(Outcome, Option<String>)]) -> String {
             true => UNANSWERED.to_owned(),
             false => headline(outcome),
         };
-        text.push_str(&format!("\n**{name}**: {headline}\n\n{}\n", words(outcome)));
+        text.push_str(&format!("\n**{name}**: {headline}\n\n{}\n", words(outcome, longest)));
+    }
+    if outcomes.len() > named {
+        let more = outcomes.len() - named;
+        text.push_str(&format!("\nAnd {more} more; the run's record (`run.json`) has all of them.\n"));
     }
     text.trim_end().to_owned()
 }
@@ -94,10 +128,37 @@ fn headline(outcome: &Outcome) -> String {
     }
 }
 
-fn words(outcome: &Outcome) -> String {
-    cut(&defused(&confined::block(&outcome.text), None), LONGEST_TEXT, "(cut)")
+fn words(outcome: &Outcome, longest: usize) -> String {
+    cut(&defused(&confined::block(&outcome.text), None), longest, "(cut)")
 }
 
 fn plain(id: &str) -> String {
     id.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '=')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_comment_about_a_run_fits_into_one_of_githubs() {
+        let outcome = |number: usize| Outcome {
+            thread: format!("comment-{number}"),
+            outcome: ThreadOutcome::Answered,
+            text: "é".repeat(5_000),
+            run: RunId(uuid::Uuid::nil()),
+            base: None,
+            commit: None,
+            limitation: None,
+            proven: true,
+        };
+        let url = Some(format!("https://github.com/{}/pull/1#issuecomment-1", "x".repeat(139)));
+        for count in [1, 45, 120, 500] {
+            let outcomes: Vec<_> = (0..count).map(|number| (outcome(number), url.clone())).collect();
+            let text = round(&outcomes);
+            assert!(text.chars().count() < 65_000, "{count}: {}", text.chars().count());
+            assert!(text.contains("**[comment-0]("), "{text}");
+            assert_eq!(text.contains("And 380 more"), count == 500);
+        }
+    }
 }

@@ -130,6 +130,19 @@ fn fenced(heard: &JudgedRemark, text: &str, taken_out: TakenOut, readable: bool)
     fence_with(&attributes, &remark.id.to_string(), text, taken_out)
 }
 
+/// A trusted text that is told by itself, cleaned, cut to `longest` characters and fenced as those of a briefing are. `source` says in
+/// agentd's words whose text it is.
+pub fn fenced_alone(source: &str, text: &str, longest: usize) -> String {
+    let mut clean = shown(text);
+    if let Some((at, _)) = clean.text.char_indices().nth(longest) {
+        clean.taken_out.cut = clean.text[at..].chars().count();
+        clean.text.truncate(at);
+    }
+    let id = &sha256_hex(clean.text.as_bytes())[..12];
+    let text = quotes_fenced(&without_marks(&clean.text));
+    fence_with(&[("source", source)], id, &text, clean.taken_out)
+}
+
 /// Puts quotes into fences of their own. Where folding took one of a pair of marks, it is put back.
 fn quotes_fenced(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

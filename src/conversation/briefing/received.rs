@@ -11,6 +11,7 @@ use crate::domain::briefing::{Block, BriefedThread, UNTOLD};
 use crate::domain::fold;
 use crate::domain::remark::{RemarkId, RemarkKind, Standing};
 use crate::domain::untrusted::{fence, incoming, visible};
+use crate::github::ReviewThread;
 use crate::repository::context::RepositoryContext;
 
 /// The longest diff hunk that is told, in characters from its end.
@@ -292,15 +293,8 @@ fn waits(comments: &[JudgedRemark]) -> bool {
     comments[since..].iter().any(counts)
 }
 
-/// Where a thread stands: path and line, the diff that it was written on, and what is there now.
-async fn place(
-    draft: &Drafting<'_>,
-    source: &Source<'_>,
-    thread: &HeardThread,
-    context: &RepositoryContext,
-) -> String {
-    let of = &thread.thread;
-    let path = visible(&of.path);
+/// What a thread is about, in words: its file and line.
+pub fn standing_at(of: &ReviewThread) -> String {
     let line = match (of.on_file, of.line, of.original_line) {
         (true, ..) => "the whole file".to_owned(),
         (false, Some(line), _) => format!("line {line}"),
@@ -309,14 +303,28 @@ async fn place(
     };
     let outdated = if of.outdated { ", outdated" } else { "" };
     let resolved = if of.resolved { ", resolved" } else { "" };
-    let mut text = format!("Thread {} about {path}, {line}{outdated}{resolved}:", visible(&of.id));
-    if !of.hunk.is_empty() {
-        let hunk = draft.redacted(&from_the_end(&of.hunk, LONGEST_HUNK));
-        text.push_str(&format!(
-            "\n{}",
-            fence("the diff that it was written on", &incoming(&hunk, LONGEST_HUNK))
-        ));
+    format!("about {}, {line}{outdated}{resolved}", visible(&of.path))
+}
+
+/// The diff that a thread was written on, fenced; `clean` takes secrets out. Empty where there is none.
+pub fn written_on(of: &ReviewThread, clean: impl Fn(&str) -> String) -> String {
+    if of.hunk.is_empty() {
+        return String::new();
     }
+    let hunk = clean(&from_the_end(&of.hunk, LONGEST_HUNK));
+    format!("\n{}", fence("the diff that it was written on", &incoming(&hunk, LONGEST_HUNK)))
+}
+
+/// Where a thread stands: path and line, the diff that it was written on, and what is there now.
+async fn place(
+    draft: &Drafting<'_>,
+    source: &Source<'_>,
+    thread: &HeardThread,
+    context: &RepositoryContext,
+) -> String {
+    let of = &thread.thread;
+    let mut text = format!("Thread {} {}:", visible(&of.id), standing_at(of));
+    text.push_str(&written_on(of, |hunk| draft.redacted(hunk)));
     let present = match (&source.head, of.on_file) {
         (Some(head), false) => context.checkout.blob(head, &of.path).await.ok(),
         _ => return text,

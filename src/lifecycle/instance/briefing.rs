@@ -174,7 +174,7 @@ pub fn task(run: &Run<'_>, briefing: &Briefing, prior_failures: &[FailureRecord]
     let blocks = filled.map(|block| (block.as_str(), headed(block, briefing.block(block)))).collect();
     let mut facts = facts(run, prior_failures);
     facts.push_str(&of_images(briefing));
-    TaskText { blocks, facts, asks_outcomes: !answers::wanted(briefing).is_empty() }
+    TaskText { blocks, facts, asks_outcomes: !answers::wanted(briefing, &[]).is_empty() }
 }
 
 /// A block with a line before it that says what it is; empty where there is nothing.

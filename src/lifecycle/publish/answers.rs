@@ -10,7 +10,7 @@ use crate::domain::answer::Outcome;
 use crate::domain::briefing::{BriefedThread, Briefing};
 use crate::domain::event::Event;
 use crate::domain::name::CommitId;
-use crate::domain::remark::{Remark, ReviewState, Standing, ThreadOutcome};
+use crate::domain::remark::{Remark, RemarkId, ReviewState, Standing, ThreadOutcome};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::github::{Client, Error, ErrorKind, ReviewThread};
@@ -32,13 +32,21 @@ pub async fn prove(
 ) -> Result<(), JournalError> {
     let Some(briefing) = briefing::recorded(run).await.filter(|_| is_over(run, stop)) else { return Ok(()) };
     let known = outcomes::outcomes(&run.journal.facts());
-    for id in answers::wanted(&briefing) {
+    let wanted = outcomes::wanted(run, &briefing);
+    let mut threads = briefing.threads.clone();
+    threads.extend(
+        meanwhile(run, &briefing, &wanted)
+            .await
+            .into_iter()
+            .map(|(id, thread)| BriefedThread { id, ..thread }),
+    );
+    for id in wanted {
         let before = known.iter().find(|outcome| outcome.thread == id);
         // It may be told already: it stays as it is.
         if before.is_some_and(|outcome| outcome.proven) {
             continue;
         }
-        let path = briefing.threads.iter().find(|thread| thread.id == id).map(|thread| thread.path.as_str());
+        let path = threads.iter().find(|thread| thread.id == id).map(|thread| thread.path.as_str());
         let workspace = workspace.filter(|_| pushed);
         let mut outcome = match before {
             Some(before) => before.clone(),
@@ -61,6 +69,43 @@ pub async fn prove(
         run.journal.record(Event::ThreadOutcome(Box::new(outcome)))?;
     }
     run.journal.flush().await
+}
+
+/// The threads of comments that were told while the run worked, by the comment's name.
+async fn meanwhile(run: &Run<'_>, briefing: &Briefing, wanted: &[String]) -> Vec<(String, BriefedThread)> {
+    let (Some(github), Some(pull)) = (&run.context.github, briefing.pull_request) else { return Vec::new() };
+    let commented = |id: &String| matches!(RemarkId::parse(id), Some(RemarkId::ReviewComment(_)));
+    if !wanted.iter().any(commented) {
+        return Vec::new();
+    }
+    let pages = run.context.config.conversation.max_pages;
+    match github.review_threads(&run.context.repo, pull, pages).await {
+        Ok(threads) => of_comments(&threads.items, pull, wanted),
+        Err(error) => {
+            warn(run, &error, &format!("Which lines people wrote about meanwhile is not known: {error}."));
+            Vec::new()
+        }
+    }
+}
+
+/// Of these threads those in which a wanted comment stands, by the comment's name.
+fn of_comments(threads: &[ReviewThread], pull: u64, wanted: &[String]) -> Vec<(String, BriefedThread)> {
+    let of = |id: &String| {
+        let comment = RemarkId::parse(id).filter(|id| matches!(id, RemarkId::ReviewComment(_)))?;
+        let thread = threads.iter().find(|thread| thread.has(comment))?;
+        let briefed = BriefedThread {
+            id: thread.id.clone(),
+            first_comment: thread.comments.first()?.id.number(),
+            last_comment: comment.number(),
+            pull,
+            path: thread.path.clone(),
+            by_bot: false,
+            may_resolve: thread.may_resolve,
+            resolved: thread.resolved,
+        };
+        Some((id.clone(), briefed))
+    };
+    wanted.iter().filter_map(of).collect()
 }
 
 /// Whether this run has the last word. One that is to be continued leaves it to the one that goes on.
@@ -166,6 +211,12 @@ impl Answering<'_> {
                 warn(self.run, &error, &format!("The thread {} could not be answered: {error}.", thread.id));
             }
         }
+        for (id, thread) in of_comments(&now, self.pull, &self.told_meanwhile()) {
+            let Some(outcome) = self.outcomes.iter().find(|outcome| outcome.thread == id) else { continue };
+            if let Err(error) = self.reply(&now, &thread, outcome).await {
+                warn(self.run, &error, &format!("The thread of {id} could not be answered: {error}."));
+            }
+        }
         self.round().await?;
         if self.run.context.config.conversation.resolve != Resolve::Never {
             now = self.threads().await?;
@@ -175,6 +226,13 @@ impl Answering<'_> {
             self.ask_again().await?;
         }
         Ok(())
+    }
+
+    /// What has an outcome and stands neither in a thread of the briefing nor in what the run was begun for.
+    fn told_meanwhile(&self) -> Vec<String> {
+        let begun: Vec<String> = answers::wanted(self.briefing, &[]);
+        let all = self.outcomes.iter().map(|outcome| outcome.thread.clone());
+        all.filter(|id| !begun.contains(id)).collect()
     }
 
     async fn threads(&self) -> Result<Vec<ReviewThread>, Error> {
@@ -238,14 +296,19 @@ impl Answering<'_> {
 
     /// One comment about what has no thread; those of earlier runs are hidden.
     async fn round(&self) -> Result<(), Error> {
-        let about: BTreeSet<String> = self.briefing.about.iter().map(ToString::to_string).collect();
+        let mut about: BTreeSet<String> = self.briefing.about.iter().map(ToString::to_string).collect();
+        // What stands in a thread was answered there.
+        let in_thread = |id: &String| matches!(RemarkId::parse(id), Some(RemarkId::ReviewComment(_)));
+        about.extend(self.told_meanwhile().into_iter().filter(|id| !in_thread(id)));
+        let addresses = new_remarks::addresses(self.run).await;
         let own: Vec<(Outcome, Option<String>)> = self
             .outcomes
             .iter()
             .filter(|outcome| about.contains(&outcome.thread))
             .map(|outcome| {
                 let text = self.briefing.texts.iter().find(|text| text.id == outcome.thread);
-                (outcome.clone(), text.and_then(|text| text.url.clone()))
+                let url = text.and_then(|text| text.url.clone());
+                (outcome.clone(), url.or_else(|| addresses.get(&outcome.thread).cloned()))
             })
             .collect();
         let Some((first, _)) = own.first() else { return Ok(()) };

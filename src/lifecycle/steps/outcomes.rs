@@ -4,15 +4,18 @@ use super::super::instance::Instance;
 use super::super::run::Run;
 use crate::conversation::answers;
 use crate::domain::answer::{Outcome, ReportedOutcome};
+use crate::domain::briefing::Briefing;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
+use crate::domain::remark::RemarkId;
 use crate::domain::stop::Stop;
 use crate::engine::journal::JournalError;
 
 /// Records the outcome of each thread that a report speaks of. After a success, what no report speaks of is asked for once
 /// more.
 pub async fn record(instance: &Instance<'_>, stop: &Stop) -> Result<(), JournalError> {
-    let (run, wanted) = (instance.run, answers::wanted(&instance.briefing));
+    let run = instance.run;
+    let wanted = wanted(run, &instance.briefing);
     if wanted.is_empty() {
         return Ok(());
     }
@@ -31,6 +34,15 @@ pub async fn record(instance: &Instance<'_>, stop: &Stop) -> Result<(), JournalE
         run.journal.record(Event::ThreadOutcome(Box::new(outcome(run, one))))?;
     }
     Ok(())
+}
+
+/// What wants an outcome of the run, or of the one that it goes on with.
+pub fn wanted(run: &Run<'_>, briefing: &Briefing) -> Vec<String> {
+    let facts = run.journal.facts();
+    let before =
+        run.lease.predecessor.iter().flat_map(|before| answers::told_meanwhile(briefing, &before.facts));
+    let meanwhile: Vec<RemarkId> = before.chain(answers::told_meanwhile(briefing, &facts)).collect();
+    answers::wanted(briefing, &meanwhile)
 }
 
 /// The outcomes of the run that this one goes on with, as they were: they may be told already.

@@ -373,3 +373,30 @@ async fn what_a_follow_up_run_asked_ends_with_its_pull_request_and_holds_no_next
     daemon.stop().await;
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_follow_up_run_asked_is_stopped_by_a_comment_and_holds_no_next_run_back() {
+    use super::pull_request::{comment, delivered_in, labelled_with, replies, runs};
+    let mut replies = replies(3);
+    replies[1] = ReplyFile { when: replies[1].when.clone(), times: Some(1), ..question() };
+    let (world, daemon, pull) =
+        delivered_in(labelled_with(replies, "[conversation]\nquiet_period = \"1s\"\n").await).await;
+    comment(&world, pull, "ada", "@agentd-demo please mend the discount.");
+    let parked = || labels(&world) == ["agentd:needs-input"] && told(&world, "issue-7:question-1 ") == 1;
+    until_or("parked", parked, || format!("{:?} {:#?}", labels(&world), comments(&world))).await;
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd stop");
+    until_labels(&world, &[]).await;
+    let over = || told(&world, "A person was waited for, and is no more") == 1;
+    until_or("it is told", over, || format!("{:#?}", comments(&world))).await;
+    until_or("an answer", || told(&world, "ada stopped it") >= 2, || format!("{:#?}", comments(&world)))
+        .await;
+    assert_eq!(told(&world, "Nothing runs and nothing waits"), 0);
+    super::pull_request::ticks(&world, 3).await;
+    let (_, status) = world.json(&["status"]).await;
+    let status = &status["status"];
+    assert_eq!((&status["waiting"], &status["parked"]), (&json!([]), &json!([])), "{status:#}");
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until_or("the next run", || runs(&world) == 3, || format!("{:#?}", comments(&world))).await;
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}

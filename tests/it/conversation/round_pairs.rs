@@ -345,3 +345,92 @@ async fn a_failed_check_whose_labeller_may_nothing_any_more_is_told_once_and_oth
     daemon.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_is_there_when_a_waiting_follow_up_run_begins_asks_for_no_second_one() {
+    let slots = "[daemon]\npoll_interval = \"1s\"\nmax_concurrent_runs = 1\n";
+    let (world, daemon, pull) = delivered(4, &format!("{AT_ONCE}{slots}")).await;
+    let other = json!({ "title": "Another one", "body": "Please.", "author": "ada" });
+    let other = admin(&world, "POST", "issues", &other)["number"].as_u64().unwrap();
+    let slow = json!({ "path": "/model/**", "kind": "delay", "delay_ms": 8_000, "times": 1 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    world.sim.add_label(REPO, other, "agentd", "ada");
+    until_runs(&world, 2).await;
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &[]);
+    let waits = || {
+        let status =
+            std::fs::read_to_string(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+        status["waiting"].as_array().is_some_and(|rows| rows.iter().any(|row| row["issue"] == 7))
+    };
+    until_or("it waits for its slot", waits, || format!("{:?}", world.labels())).await;
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    until_runs(&world, 3).await;
+    until_or("the label is off", || world.labels() == ["agentd:done"], || format!("{:?}", world.labels()))
+        .await;
+    ticks(&world, 4).await;
+    assert_eq!(runs(&world), 3, "its run answered the label as well");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_while_a_follow_up_run_works_is_told_with_its_line_and_answered_where_it_stands() {
+    let (world, daemon, pull) = at_work().await;
+    let lines = review(&world, pull, "ada", "CHANGES_REQUESTED", "Not like this.", &["A better name."]);
+    assert_eq!(lines.len(), 1);
+    comment(&world, pull, "ada", "> Somebody else's words.\n\nKeep it short.");
+    ended(&world, 2).await;
+    assert_eq!(runs(&world), 2, "no other run is needed for it");
+    let told = world.told(3);
+    assert!(told.contains("In a thread about lib/cart.sh, line 3"), "{told}");
+    assert!(told.contains("A better name.") && told.contains("Not like this."), "{told}");
+    let quote = told.find("Somebody else's words.").unwrap();
+    let before = told[..quote].trim_end_matches(['>', ' ']).trim_end();
+    assert!(before.ends_with("<untrusted standing=\"quoted\">"), "{before}");
+    // The run said nothing of them, also when it was asked once more.
+    let asked: Vec<String> = world.sim.model_requests().iter().map(|asked| asked.body.to_string()).collect();
+    let missing = format!("- `review-comment-{}`", lines[0]);
+    assert!(asked.iter().any(|asked| asked.contains(&missing)), "{missing}");
+    let threads = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
+    let replies: Vec<&String> = threads
+        .iter()
+        .flat_map(|thread| &thread.comments)
+        .filter(|one| one.comment.author == "agentd-demo")
+        .map(|one| &one.comment.body)
+        .collect();
+    assert_eq!(replies.len(), 1, "{replies:#?}");
+    assert!(replies[0].contains("The agent gave no answer to this"), "{replies:#?}");
+    let round = said(&world, pull, "What came of these remarks");
+    assert_eq!(round.len(), 1, "{round:#?}");
+    assert!(round[0].contains("[review-") && !round[0].contains("review-comment-"), "{round:#?}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_and_an_answer_that_meet_a_rate_limit_are_not_lost() {
+    let (world, daemon, _) = delivered(2, AT_ONCE).await;
+    let limited = |path: &str| {
+        let limit = json!({ "kind": "secondary_limit", "retry_after": 12, "times": 1, "method": "POST", "path": path });
+        world.sim.inject(&serde_json::from_value(limit).unwrap()).unwrap();
+    };
+    limited("/repos/demo/shop/issues/7/labels");
+    comment(&world, 7, "ada", "/agentd run");
+    until_runs(&world, 2).await;
+    ended(&world, 2).await;
+    let queued = || said(&world, 7, "A run is queued for ada").len();
+    until_or("its answer", || queued() == 1, || format!("{:?}", world.labels())).await;
+    limited("/repos/demo/shop/issues/7/comments");
+    comment(&world, 7, "ada", "/agentd nonsense");
+    until_or(
+        "an answer",
+        || said(&world, 7, "`nonsense` is no command").len() == 1,
+        || format!("{:#}", inbox(&world)),
+    )
+    .await;
+    ticks(&world, 2).await;
+    assert_eq!((queued(), said(&world, 7, "`nonsense` is no command").len(), runs(&world)), (1, 1, 2));
+    daemon.stop().await;
+    world.finish().await;
+}
