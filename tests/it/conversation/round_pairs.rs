@@ -321,3 +321,27 @@ async fn what_a_follow_up_run_could_not_push_is_pushed_after_a_pause_and_its_rev
     daemon.stop().await;
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_review_from_before_the_state_began_starts_nothing_and_one_that_a_stopped_daemon_missed_does() {
+    let (world, daemon, pull) = delivered(3, AT_ONCE).await;
+    daemon.stop().await;
+    let old = json!({
+        "author": "ada", "state": "CHANGES_REQUESTED", "body": "Of long ago.", "at": "2026-01-02T03:04:05Z",
+    });
+    admin(&world, "POST", &format!("pulls/{pull}/reviews"), &old);
+    std::fs::remove_dir_all(world.dir.path().join("state")).unwrap();
+    let before = asked(&world);
+    let daemon = Running::start(&world, &[]);
+    ticks(&world, 4).await;
+    assert_eq!((asked(&world), runs(&world)), (before, 0), "{:#}", inbox(&world));
+    daemon.stop().await;
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "While nobody listened.", &[]);
+    let daemon = Running::start(&world, &[]);
+    ended(&world, 1).await;
+    assert!(world.told(before).contains("While nobody listened."), "{}", world.told(before));
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Just now.", &[]);
+    ended(&world, 2).await;
+    daemon.stop().await;
+    world.finish().await;
+}
