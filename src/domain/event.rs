@@ -464,7 +464,7 @@ impl Event {
             Self::RemarkHeard { .. } => &[],
             Self::RemarkTold { .. } => &[Record, RecordedRun, Progress, DaemonProgress],
             Self::RemarkDropped { .. } => &[],
-            Self::OthersMerged(..) => &[RecordedRun],
+            Self::OthersMerged(..) => &[Facts, RecordedRun],
             Self::QuestionAsked(..) => &[Facts, Progress, DaemonProgress],
             Self::QuestionAnswered(..) => &[Facts, Progress],
             Self::PlanPosted(..) => &[Progress],

@@ -223,6 +223,12 @@ impl RunFacts {
                 self.effect(effect, EffectState::Failed { message, transient });
             }
             Event::RunEnded { stop } => self.end = Some(stop),
+            Event::OthersMerged(ref merged) => {
+                if let (Some(lease), Some(origin)) = (&mut self.lease, &merged.origin) {
+                    lease.origin.commit = origin.clone();
+                }
+                self.other.push((at, event));
+            }
             Event::ItemRecorded { ref item, .. } => {
                 self.follow_handoff(item);
                 self.other.push((at, event));

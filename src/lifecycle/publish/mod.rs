@@ -11,6 +11,7 @@ use super::commit::{others, review};
 use super::instance::briefing;
 use super::issue_budget;
 use super::judge::{self, Judged};
+use super::merged;
 use super::parked;
 use super::run::Run;
 use super::shared_work;
@@ -74,7 +75,7 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
     let facts = run.journal.facts();
     let trigger_label = run.context.config.github.labels.trigger.clone();
     let mut links = Links { trigger_label, ..Links::default() };
-    let over = pull_request_over(run, &facts, stop).await;
+    let over = pull_request_over(run, stop).await;
     let stop = over.as_ref().unwrap_or(stop);
     let mut end = stop.clone();
     let reach = if over.is_some() { Reach::Local } else { reach(run, &facts, stop) };
@@ -166,20 +167,21 @@ fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
     }
 }
 
-/// The end of a follow-up run whose pull request a person has merged or closed meanwhile: nothing is brought there any more, and no other one
-/// is opened in its place.
-async fn pull_request_over(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<Stop> {
-    let is_follow_up = facts.lease.as_ref().is_some_and(|lease| lease.follow_up);
-    let github = run.context.github.as_ref().filter(|_| is_follow_up)?;
+/// The end of a run whose pull request a person has merged or closed meanwhile: nothing is brought there any more, and no other one
+/// is opened in its place, except for what was brought onto the origin as it is after the merge.
+async fn pull_request_over(run: &Run<'_>, stop: &Stop) -> Option<Stop> {
     if stop.reason() == StopReason::SystemError || stop.detail == StopDetail::BranchMoved || stop.is_taken() {
         return None;
     }
-    let number = briefing::recorded(run).await?.pull_request?;
-    // Where it cannot be asked, what comes next cannot either, and says so.
-    let pull = github.pull(&run.context.repo, number).await.ok().filter(|pull| !pull.open)?;
+    // What a labelled run asks people is not lost.
+    if run.goes_on_after_merge() || (stop.parks() && run.plan.request.follow_up.is_none()) {
+        return None;
+    }
+    let pull = merged::pull_over(run).await?;
     let what = if pull.merged { "merged" } else { "closed" };
     let text = format!(
-        "The pull request {} was {what} while the run worked on it. Nothing was pushed; the work is on the branch {} here.",
+        "The pull request {} was {what} while the run worked on it. Nothing was pushed; the work is on the branch {} here, and the \
+         next run goes on with it.",
         pull.url, run.lease.mapping.branch
     );
     Some(Stop::new(StopDetail::UserStop, text))
