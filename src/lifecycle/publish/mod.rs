@@ -7,7 +7,7 @@ mod answers;
 
 use super::budget_extension;
 use super::closure;
-use super::commit::{others, review};
+use super::commit::{fold, others, review};
 use super::instance::briefing;
 use super::issue_budget;
 use super::judge::{self, Judged};
@@ -24,6 +24,7 @@ use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::issue_state::IssueState;
+use crate::domain::name::CommitId;
 use crate::domain::outgoing;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::RunOutput;
@@ -31,6 +32,7 @@ use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
 use crate::git::push::PushOutcome;
+use crate::git::worktree::Worktree;
 use crate::github::{self, ErrorKind, PullSpec};
 use crate::issue::{shown_lease, status_comment};
 use crate::record::rendering::{self, Links};
@@ -207,7 +209,9 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
     run.journal.plan_effect(Effect::Push).await?;
     let branch = &run.lease.mapping.branch;
     let pushed = async {
-        let Some(remote) = run.context.authorised_remote().await? else { return Ok(PushOutcome::UpToDate) };
+        let Some(remote) = run.context.authorised_remote().await? else {
+            return Ok((PushOutcome::UpToDate, None));
+        };
         let there = others::seen_there(run, &remote).await?;
         if let Some(stop) =
             review::of_push((run, &workspace.worktree), (&committed.head, there.as_ref())).await?
@@ -215,15 +219,16 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
             return Err(Refusal::new(stop.detail, stop.message));
         }
         let pushed = run.context.checkout.push(&remote, branch, &committed.head, there.as_ref()).await;
-        pushed.map_err(|error| {
+        let pushed = pushed.map_err(|error| {
             // A token that is over, a right that was taken away, an archived repository: what is done waits until that is mended.
             let is_refused = matches!(error, GitError::Auth { .. } | GitError::RemoteNotFound { .. });
             let refusal = Refusal::from(error);
             Refusal { transient: refusal.transient || is_refused, ..refusal }
-        })
+        });
+        Ok((pushed?, there))
     };
-    let outcome = match pushed.await {
-        Ok(outcome) => outcome,
+    let (outcome, there) = match pushed.await {
+        Ok(pushed) => pushed,
         Err(refusal) if refusal.stop.detail == StopDetail::PolicyDenied => {
             return Err(failed(run, Effect::Push, refusal.stop));
         }
@@ -248,10 +253,40 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
             let stop = others::displaced(run, &committed.head, &why).await;
             Err(failed(run, Effect::Push, stop))
         }
+        PushOutcome::Refused { detail, of_content: true } => {
+            Err(unfit(run, &workspace.worktree, (there.as_ref(), &detail)).await)
+        }
         refused => {
             let message = format!("The push was refused: {refused}.");
             Err(failed(run, Effect::Push, Stop::new(StopDetail::GitError, message)))
         }
+    }
+}
+
+/// The end of a run whose work the remote refused for what it holds. The same commits would be refused again: they become edits, which the
+/// next run changes and commits anew.
+async fn unfit(run: &Run<'_>, worktree: &Worktree, (there, said): (Option<&CommitId>, &str)) -> StageError {
+    let told = run
+        .without_secrets(&format!("The remote refused what the work holds: {}.", said.trim_end_matches('.')));
+    let by_hand = |why: &str| {
+        let text = format!(
+            "{told} {why}: take what is refused out of the commits of {} by hand, in {} on agentd's machine, and run again.",
+            worktree.branch(),
+            worktree.display()
+        );
+        failed(run, Effect::Push, Stop::new(StopDetail::GitError, text))
+    };
+    match fold::refused(run, worktree, there).await {
+        Ok(Some(kept)) => {
+            let text = format!(
+                "{told} Nothing was pushed. The files are as they were, in {}, and not committed any more; the commits are kept on {kept}.",
+                worktree.display()
+            );
+            let stop = Stop::new(StopDetail::GitError, text);
+            run.journal.effect_refused(Effect::Push, &stop.message).map_or_else(Into::into, |()| stop.into())
+        }
+        Ok(None) => by_hand("Commits of others are among those that are not pushed"),
+        Err(error) => by_hand(&format!("The commits could not be made edits again ({error})")),
     }
 }
 
