@@ -40,6 +40,8 @@ impl Watch {
     /// Reads what was written since the last look. A list that cannot be read moves no cursor; an unchanged one costs nothing.
     pub(super) async fn hear(&mut self, ears: Ears<'_>) {
         let fresh = self.is_fresh();
+        let is_first = self.state.comments.is_none() && self.state.review_comments.is_none();
+        let begin = ears.client.now();
         for list in [Written::Comments, Written::ReviewComments] {
             // Where listening begins is noted even while other lists cannot be read: what comes from now on is heard.
             let begins = cursor(&mut self.state, list).is_none();
@@ -57,6 +59,10 @@ impl Watch {
                 }
                 tracing::debug!(repo = %self.watched.name, ?list, %error, "what people wrote could not be read");
             }
+        }
+        if is_first && self.state.listens_since.is_none() {
+            // By GitHub's clock, which the first answer tells.
+            self.state.listens_since = begin.or_else(|| ears.client.now()).map(|begin| begin - SECOND);
         }
         if fresh && let Err(error) = self.hear_reviews(ears).await {
             tracing::debug!(repo = %self.watched.name, %error, "the reviews could not be read");
@@ -98,7 +104,7 @@ impl Watch {
             self.activity.changed();
             pages += 1;
             newest = page.remarks.iter().map(|one| one.updated).max().unwrap_or(newest).max(newest);
-            let kept = self.keep(ears, page.remarks, read.last_id).await?;
+            let kept = self.keep(ears, page.remarks, |one| one.remark.id.number() <= read.last_id).await?;
             news |= kept.news;
             unkept = unkept.into_iter().chain(kept.unkept).min();
             match page.next {
@@ -158,7 +164,9 @@ impl Watch {
         }
         for (issue, pull, updated_at, young) in due.into_iter().take(MOST_REVIEWED) {
             let reviews = ears.client.reviews_sent(&repo, pull).await?;
-            if self.keep(ears, reviews, 0).await?.unkept.is_some() {
+            let begin = self.state.listens_since;
+            let is_old = |one: &Listed| begin.is_some_and(|begin| one.remark.created < begin);
+            if self.keep(ears, reviews, is_old).await?.unkept.is_some() {
                 continue;
             }
             self.state.issues.entry(issue).or_default().reviews_read = Some(updated_at.unwrap_or_default());
@@ -171,10 +179,15 @@ impl Watch {
     }
 
     /// Puts remarks into the inboxes of their issues. An inbox that does not take them holds back no other.
-    async fn keep(&mut self, ears: Ears<'_>, remarks: Vec<Listed>, from: u64) -> Result<Kept, Error> {
+    async fn keep(
+        &mut self,
+        ears: Ears<'_>,
+        remarks: Vec<Listed>,
+        is_old: impl Fn(&Listed) -> bool,
+    ) -> Result<Kept, Error> {
         let mut by_issue: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
         for listed in remarks {
-            let old = listed.remark.id.number() <= from;
+            let old = is_old(&listed);
             // An edit makes no command; an answer may be edited until it holds.
             let command = !old
                 && match Command::of(&listed.remark.text) {

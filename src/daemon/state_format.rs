@@ -65,6 +65,10 @@ pub struct RepositoryState {
     /// The same for the comments of reviews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review_comments: Option<CommentsRead>,
+    /// When they were listened to first, by GitHub's clock; reviews that were sent before are not heard. Absent = not at all yet, or by
+    /// a version that did not note it and heard all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listens_since: Option<DateTime<Utc>>,
     /// Issues whose inbox has something that is still to be made of it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub attend: BTreeSet<u64>,

@@ -267,6 +267,9 @@ pub enum Event {
         /// Whether a later try may succeed without a person's help.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         transient: bool,
+        /// Whether it was refused for what the work holds: the next run makes it anew.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        of_content: bool,
     },
     /// A budget passed its soft ratio.
     BudgetSoftLimit {
@@ -464,7 +467,7 @@ impl Event {
             Self::RemarkHeard { .. } => &[],
             Self::RemarkTold { .. } => &[Record, RecordedRun, Progress, DaemonProgress],
             Self::RemarkDropped { .. } => &[],
-            Self::OthersMerged(..) => &[RecordedRun],
+            Self::OthersMerged(..) => &[Facts, RecordedRun],
             Self::QuestionAsked(..) => &[Facts, Progress, DaemonProgress],
             Self::QuestionAnswered(..) => &[Facts, Progress],
             Self::PlanPosted(..) => &[Progress],

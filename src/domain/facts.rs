@@ -108,6 +108,8 @@ pub enum EffectState {
         message: String,
         /// Whether a later try may succeed without a person's help.
         transient: bool,
+        /// Whether it was refused for what the work holds.
+        of_content: bool,
     },
 }
 
@@ -219,10 +221,16 @@ impl RunFacts {
             Event::Verified(command) => self.verification.push(command),
             Event::EffectPlanned { effect } => self.effect(effect, EffectState::Planned),
             Event::EffectDone { effect, outcome } => self.effect(effect, EffectState::Done(outcome)),
-            Event::EffectFailed { effect, message, transient } => {
-                self.effect(effect, EffectState::Failed { message, transient });
+            Event::EffectFailed { effect, message, transient, of_content } => {
+                self.effect(effect, EffectState::Failed { message, transient, of_content });
             }
             Event::RunEnded { stop } => self.end = Some(stop),
+            Event::OthersMerged(ref merged) => {
+                if let (Some(lease), Some(origin)) = (&mut self.lease, &merged.origin) {
+                    lease.origin.commit = origin.clone();
+                }
+                self.other.push((at, event));
+            }
             Event::ItemRecorded { ref item, .. } => {
                 self.follow_handoff(item);
                 self.other.push((at, event));
@@ -262,6 +270,13 @@ impl RunFacts {
     fn is_unpublished_by(&self, end: &Stop) -> bool {
         self.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
             && matches!(end.detail, StopDetail::GithubError | StopDetail::GitError)
+            && !self.is_refused()
+    }
+
+    /// Whether the remote refused what the work holds. The work is made anew then: a model is told what was said, and the same is not
+    /// brought there again.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.effect_state(Effect::Push), Some(EffectState::Failed { of_content: true, .. }))
     }
 
     /// Whether it was not published because another service could not be reached then; `end`: how the run ends.

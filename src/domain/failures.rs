@@ -20,7 +20,7 @@ pub const MOST_TOLD: usize = 5;
 /// How a program ended that agentd did not let go on. Why it did not is told as what it is: the end of the run, a question, a stop.
 pub const ENDED_BY_AGENTD: &str = "it was ended by agentd";
 /// Longest signal, in characters.
-const LONGEST_SIGNAL: usize = 160;
+const LONGEST_SIGNAL: usize = 500;
 
 /// The failures of a run, worst first. Same events, same failures.
 pub fn of(facts: &RunFacts) -> Vec<FailureRecord> {

@@ -46,7 +46,9 @@ pub enum CheckOutcome {
     Failed(String),
     /// It waits for a person.
     AsksPerson,
-    /// In a way that says nothing: cancelled, neutral, skipped, stale.
+    /// It was ended from outside: by a person, for a newer run, or because its time was over, which only its annotations tell.
+    Cancelled,
+    /// In a way that says nothing: neutral, skipped, stale.
     Nothing,
 }
 
@@ -98,6 +100,7 @@ impl CheckOutcome {
             "success" => Self::Passed,
             "failure" | "timed_out" | "startup_failure" => Self::Failed(word),
             "action_required" => Self::AsksPerson,
+            "cancelled" => Self::Cancelled,
             _ => Self::Nothing,
         }
     }
@@ -146,7 +149,8 @@ mod tests {
         for word in ["failure", "timed_out", "startup_failure"] {
             assert_eq!(run(word), CheckOutcome::Failed(word.to_owned()));
         }
-        for word in ["cancelled", "neutral", "skipped", "stale"] {
+        assert_eq!(run("cancelled"), CheckOutcome::Cancelled);
+        for word in ["neutral", "skipped", "stale"] {
             assert_eq!(run(word), CheckOutcome::Nothing);
         }
         assert_eq!(run("ACTION_REQUIRED"), CheckOutcome::AsksPerson);

@@ -15,4 +15,7 @@ pub struct OthersMerged {
     pub conflicts: Vec<String>,
     /// Who pushed, and which files: what people are told.
     pub told: String,
+    /// The origin's commit that the branch compares with from here on, where it was brought onto that because its pull request was merged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<CommitId>,
 }

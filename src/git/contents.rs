@@ -69,7 +69,7 @@ impl Checkout {
     }
 
     /// The commit where two parted; `None` = they have none in common.
-    async fn fork(&self, one: &CommitId, other: &CommitId) -> Result<Option<CommitId>, GitError> {
+    pub async fn fork(&self, one: &CommitId, other: &CommitId) -> Result<Option<CommitId>, GitError> {
         let (one, other) = (one.clone(), other.clone());
         let fork = self.library(move |repository| {
             let oid = |commit: &CommitId| Oid::from_str(commit.as_str());

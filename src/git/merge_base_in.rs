@@ -47,6 +47,21 @@ impl Worktree {
         if exit.success() || self.is_merging() { Ok(()) } else { Err(failure("merge", &exit, None)) }
     }
 
+    /// A commit that says that `tip` has what `merged` has, as where a pull request was squashed; its files are those of `tip`. Merged in, it
+    /// brings what `tip` has beside that, and nothing of it conflicts.
+    pub async fn squashed_into(
+        &self,
+        (merged, tip): (&CommitId, &CommitId),
+        subject: &str,
+        author: &Identity,
+    ) -> Result<CommitId, GitError> {
+        let tree = self.checkout().tree_of_commit(tip).await?;
+        let sign = if self.checkout().signs_commits().await? { "-S" } else { "--no-gpg-sign" };
+        let args = ["commit-tree", sign, &tree, "-p", merged.as_str(), "-p", tip.as_str(), "-m", subject];
+        let id = self.call(args).await?.identity(author, author).text().await?;
+        CommitId::parse(id.trim()).map_err(|error| GitError::Lost(error.to_string()))
+    }
+
     /// Moves a branch that is only behind forward to newer commits. Uncommitted changes stay, or it fails without a
     /// change.
     pub async fn forward(&self, tip: &CommitId) -> Result<Forward, GitError> {

@@ -28,6 +28,8 @@ pub enum PushOutcome {
     Refused {
         /// What it said.
         detail: String,
+        /// Whether that is about what the commits hold, so that other commits may be taken.
+        of_content: bool,
     },
 }
 
@@ -47,9 +49,55 @@ impl std::fmt::Display for PushOutcome {
                     remote.short()
                 )
             }
-            Self::Refused { detail } => f.write_str(detail),
+            Self::Refused { detail, .. } => f.write_str(detail),
         }
     }
+}
+
+/// Rules about who may move which branch, and how, and a remote that takes nothing now: no other commit would be taken.
+const OF_OTHERS: &[&str] = &[
+    "protected",
+    "creations being restricted",
+    "updates being restricted",
+    "deletions being restricted",
+    "must be made through a pull request",
+    "through the merge queue",
+    "force-push",
+    "required status check",
+    "required deployment",
+    "verified signatures",
+    "must not contain merge commits",
+    "not allowed to push",
+    "permission",
+    "read-only",
+    "archived",
+    "quota",
+    "maintenance",
+    "try again",
+    "temporar",
+    "timed out",
+    "internal server error",
+];
+/// What GitHub says of the files, names and messages of commits: push protection, large files, push rulesets, rules for metadata.
+const OF_CONTENT: &[&str] = &[
+    "cannot contain secrets",
+    "push protection",
+    "file size limit",
+    "gh001",
+    "large files",
+    "file path",
+    "file extension",
+    "commit message",
+    "author email",
+    "committer email",
+];
+
+/// Whether the remote says no to what the commits hold. A hook of its own that does not speak of the branch judges that.
+fn is_of_content(summary: &str, told: &[&str]) -> bool {
+    let told = told.join("\n").to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| told.contains(word));
+    let by_hook = summary.contains("pre-receive hook declined") && !told.is_empty();
+    says(OF_CONTENT) || by_hook && !says(OF_OTHERS) && !told.contains("gh006")
 }
 
 impl Checkout {
@@ -95,6 +143,7 @@ impl Checkout {
                 let told = told.lines().filter_map(|line| line.strip_prefix("remote:")).map(str::trim);
                 let told: Vec<&str> = told.filter(|line| !line.is_empty()).collect();
                 let summary = line.rsplit('\t').next().unwrap_or_default();
+                let of_content = is_of_content(summary, &told);
                 let detail = last_lines(&[&[summary], told.as_slice()].concat().join("\n"));
                 // A lock that another push holds at this moment is a conflict of the lease and not of the rules.
                 if line.contains("failed to update ref") || line.contains("cannot lock ref") {
@@ -103,10 +152,11 @@ impl Checkout {
                         return Ok(PushOutcome::Stale { actual });
                     }
                 }
-                PushOutcome::Refused { detail }
+                PushOutcome::Refused { detail, of_content }
             }
             Some(('!', line)) => {
-                PushOutcome::Refused { detail: line.rsplit('\t').next().unwrap_or_default().to_owned() }
+                let detail = line.rsplit('\t').next().unwrap_or_default().to_owned();
+                PushOutcome::Refused { detail, of_content: false }
             }
             Some(_) if exit.success() => PushOutcome::Pushed,
             _ => return Err(failure("push", &exit, Some(&remote.display()))),
@@ -156,5 +206,43 @@ impl Checkout {
     /// Points a ref of agentd's own somewhere, wherever it was.
     pub(super) async fn set_ref(&self, full: &str, to: &CommitId) -> Result<(), GitError> {
         self.call(["update-ref", "-m", "agentd", full, to.as_str()]).await?.done().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_content;
+
+    #[test]
+    fn what_is_refused_for_its_content_is_told_from_what_no_commit_may_do() {
+        let hook = "[remote rejected] (pre-receive hook declined)";
+        let rules = "[remote rejected] (push declined due to repository rule violations)";
+        for (summary, told) in [
+            (hook, &["error: GH013: Repository rule violations found", "- Push cannot contain secrets"][..]),
+            (rules, &["error: GH013: Repository rule violations found", "- GITHUB PUSH PROTECTION"]),
+            (hook, &["error: File a.bin is 123.00 MB; this exceeds GitHub's file size limit of 100.00 MB"]),
+            (rules, &["error: GH013: Repository rule violations found", "- File path is restricted: a/b"]),
+            (hook, &["The word frobnicate is not spelled so here."]),
+        ] {
+            assert!(is_of_content(summary, told), "{told:?}");
+        }
+        for (summary, told) in [
+            (
+                rules,
+                &["error: GH013: Repository rule violations found", "- Cannot update this protected ref."][..],
+            ),
+            (rules, &["- Changes must be made through a pull request."]),
+            (
+                "[remote rejected] (protected branch hook declined)",
+                &["error: GH006: Protected branch update failed"],
+            ),
+            (hook, &["error: GH006: Protected branch update failed for refs/heads/feature/issue-7."]),
+            (hook, &["You are not allowed to push code to protected branches on this project."]),
+            (hook, &["This repository was archived so it is read-only."]),
+            (hook, &[]),
+            ("[remote rejected] (failed to update ref)", &["cannot lock ref"]),
+        ] {
+            assert!(!is_of_content(summary, told), "{told:?}");
+        }
     }
 }

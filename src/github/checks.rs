@@ -226,7 +226,9 @@ impl Client {
             wires.extend(contexts(rollup, doing)?);
             page = rollup["contexts"]["pageInfo"].clone();
         }
-        Ok(newest(wires).into_iter().map(HeadCheck::from).collect())
+        let mut checks: Vec<HeadCheck> = newest(wires).into_iter().map(HeadCheck::from).collect();
+        self.tell_time_outs(repo, &mut checks).await?;
+        Ok(checks)
     }
 
     /// What a check run says of single lines: at most `most` of them, failures first, and how many there are.

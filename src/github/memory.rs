@@ -18,6 +18,8 @@ pub(super) struct Memory {
     pub labels: Mutex<BTreeSet<(RepoName, String)>>,
     /// What people may, by repository and login, with the tag of the answer.
     pub permissions: Mutex<BTreeMap<(RepoName, String), (String, ActorPermission)>>,
+    /// Whether the time of a cancelled check run was over, by repository and id.
+    pub time_outs: Mutex<BTreeMap<(RepoName, u64), bool>>,
     /// Our own comments, by repository and issue.
     pub own_comments: Mutex<BTreeMap<(RepoName, u64), OwnComments>>,
 }

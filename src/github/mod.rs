@@ -37,6 +37,7 @@ mod request;
 mod rest_wire;
 mod text_history;
 mod threads;
+mod time_outs;
 mod text_history_wire;
 
 pub mod listing_format;

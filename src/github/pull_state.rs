@@ -79,6 +79,11 @@ impl Client {
             self.again(&mut known.checks, &path, &doing, "checks: read", checks).await,
             &mut known.checks,
         )?;
+        if let Err(error) = self.tell_time_outs(repo, &mut known.checks.value).await {
+            // It is read again with the next look.
+            known.checks.etag = None;
+            return Err(error);
+        }
         let doing = format!("reading the commit statuses of {head} of {repo}");
         let path = format!("/repos/{repo}/commits/{head}/status?per_page=100");
         changed |= optional(

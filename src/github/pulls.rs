@@ -204,9 +204,11 @@ impl Client {
         &self,
         repo: &RepoName,
         head: &BranchName,
+        onto: Option<&BranchName>,
     ) -> Result<Vec<(u64, CommitId)>, Error> {
         let closed = self.pulls_of(repo, head, "closed").await?;
-        let merged = closed.into_iter().filter(|pull| pull.merged);
+        let counts = |pull: &Pull| pull.merged && onto.is_none_or(|onto| pull.base == onto.as_str());
+        let merged = closed.into_iter().filter(counts);
         Ok(merged.filter_map(|pull| Some((pull.number, CommitId::parse(&pull.head_sha).ok()?))).collect())
     }
 

@@ -21,6 +21,7 @@ pub mod publish;
 pub mod seal;
 pub mod pipeline;
 // What several stages use.
+mod merged;
 mod remote_look;
 mod shared_work;
 mod comment_state;

@@ -93,21 +93,24 @@ async fn of_mapping(
     };
     let mut kept = keep(frozen.clone(), asked, context)?;
     // A run that a person goes on with has its commit already.
-    if plan.request.resume.is_none()
-        && now != kept.origin.commit
-        && (plan.request.catches_up || is_merged(plan, mapped, &now, context).await?)
-    {
-        if !plan.request.catches_up {
-            kept.warnings.push(Warning {
-                code: "origin_moved".to_owned(),
-                at: context.clock.now_ms(),
-                text: format!(
-                    "the work of earlier runs is merged; this one starts from {} as it is now, {}",
-                    kept.origin.branch,
-                    now.short()
-                ),
-            });
-        }
+    let moves = plan.request.resume.is_none() && now != kept.origin.commit;
+    let merged = match moves && !plan.request.catches_up {
+        true => merged(plan, mapped, &now, context).await?,
+        false => Merged::Nothing,
+    };
+    if moves && (plan.request.catches_up || merged != Merged::Nothing) {
+        let how = match merged {
+            Merged::All => Some("the work of earlier runs is merged; this one starts from"),
+            Merged::Part => {
+                Some("part of the work of earlier runs is merged; what came after that goes onto")
+            }
+            Merged::Nothing => None,
+        };
+        kept.warnings.extend(how.map(|how| Warning {
+            code: "origin_moved".to_owned(),
+            at: context.clock.now_ms(),
+            text: format!("{how} {} as it is now, {}", kept.origin.branch, now.short()),
+        }));
         // From here on the branch's own changes are those against this commit.
         kept.origin.commit = now;
     }
@@ -186,34 +189,45 @@ async fn follow_renamed(
     Ok(Found { origin: Origin { branch, source, commit }, warnings: vec![warning] })
 }
 
-/// Whether the issue's branch has commits, all of them are in its origin or in a merged pull request, and its worktree
-/// has nothing uncommitted.
-async fn is_merged(
+/// How much of an issue's branch is merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Merged {
+    /// Nothing, as far as is known; or its worktree has something uncommitted.
+    Nothing,
+    /// Its first commits, which the origin has in others.
+    Part,
+    /// All of its commits are in its origin or in a merged pull request.
+    All,
+}
+
+async fn merged(
     plan: &Plan,
     mapped: &MappingRecord,
     origin: &CommitId,
     context: &RepositoryContext,
-) -> Result<bool, Refusal> {
+) -> Result<Merged, Refusal> {
     let branch = &mapped.branch;
-    let Some(head) = context.branch_commit(branch).await? else { return Ok(false) };
+    let Some(head) = context.branch_commit(branch).await? else { return Ok(Merged::Nothing) };
     if head == mapped.origin.commit {
-        return Ok(false);
+        return Ok(Merged::Nothing);
     }
     let folder = worktree_of(&plan.issue.key);
     if let Some(worktree) = context.checkout.find_worktree(&context.worktree_root(), &folder)?
         && !worktree.is_clean().await?
     {
-        return Ok(false);
+        return Ok(Merged::Nothing);
     }
     if context.checkout.is_ancestor(&head, origin).await? {
-        return Ok(true);
+        return Ok(Merged::All);
     }
-    for merged in context.merged_heads(branch, !plan.request.dry_run).await? {
+    let brings = !plan.request.dry_run;
+    for merged in context.merged_heads(branch, None, brings).await? {
         if context.checkout.is_ancestor(&head, &merged).await? {
-            return Ok(true);
+            return Ok(Merged::All);
         }
     }
-    Ok(false)
+    let part = context.squashed((branch, &head), (&mapped.origin.branch, origin), brings).await?;
+    Ok(if part.is_some() { Merged::Part } else { Merged::Nothing })
 }
 
 /// A link's text and which one it is.

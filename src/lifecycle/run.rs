@@ -14,6 +14,7 @@ use super::remote_look::RemoteLook;
 use super::run_observer::RunObserver;
 use crate::domain::budget::BudgetKind;
 use crate::domain::facts::RunFacts;
+use crate::domain::name::CommitId;
 use crate::domain::policy::{PolicyPrincipal, ProposalContext};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
@@ -47,6 +48,8 @@ pub struct Run<'a> {
     /// Its repository.
     pub context: &'a RepositoryContext,
     stop: StopSignal,
+    /// Set once the pull request that the run began with was seen merged: the origin's commit that the work goes onto, where that is another.
+    onto: OnceLock<Option<CommitId>>,
     taken: OnceLock<TakenOver>,
     pub(super) extender: Extender,
     /// The last look at the remote's branch, if it had nothing that the one here lacks.
@@ -81,6 +84,7 @@ impl<'a> Run<'a> {
             clock,
             context,
             stop: observer.signal(),
+            onto: OnceLock::new(),
             taken: OnceLock::new(),
             extender: observer.extender(),
             nothing_newer: Mutex::default(),
@@ -100,6 +104,21 @@ impl<'a> Run<'a> {
     /// Whether someone asked to stop.
     pub fn stop(&self) -> StopSignal {
         self.stop.clone()
+    }
+
+    /// The origin's commit that the branch's changes are those against.
+    pub fn base(&self) -> &CommitId {
+        self.onto.get().and_then(Option::as_ref).unwrap_or(&self.lease.mapping.origin.commit)
+    }
+
+    /// The pull request that the run began with is merged, and the work goes onto this commit; `None` = onto the one that it began from.
+    pub fn goes_onto(&self, commit: Option<CommitId>) {
+        let _first = self.onto.set(commit);
+    }
+
+    /// Whether the work is apart from the merged pull request that the run began with.
+    pub fn goes_on_after_merge(&self) -> bool {
+        self.onto.get().is_some()
     }
 
     /// Somebody takes the work over: the first one counts.

@@ -215,7 +215,7 @@ async fn on_base(
     red: &VerifyCommand,
     left: Duration,
 ) -> Option<bool> {
-    let commit = &run.lease.mapping.origin.commit;
+    let commit = run.base();
     if run.context.checkout.tree_of_commit(commit).await.is_ok_and(|tree| tree == red.tree_before) {
         return Some(true);
     }

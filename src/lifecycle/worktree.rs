@@ -6,6 +6,7 @@
 
 use super::commit::others;
 use super::lease::recovery::{self, Predecessor};
+use super::merged;
 use super::parked;
 use super::plan::Plan;
 use super::run::Run;
@@ -156,9 +157,7 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
     if let Some(tip) = theirs.filter(|_| run.context.replay.is_none()) {
         others::merge_at_start(run, &prepared.worktree, &tip).await?;
     }
-    let merged = merge_base_in(run, &prepared.worktree).await;
-    let head = merged.map_err(|error| not_merged_in(run, &prepared.worktree, &error))?;
-    let head = head.unwrap_or(prepared.head);
+    let head = merge_base_in(run, &prepared.worktree).await?.unwrap_or(prepared.head);
     run.journal.record(Event::WorktreeReady { state: prepared.state, head })?;
     Ok(prepared.worktree)
 }
@@ -186,10 +185,13 @@ fn not_set_aside(error: GitError) -> Stop {
 
 /// Makes sure that the branch contains the commit that the run's changes are compared with. If the run is to catch up,
 /// that commit is newer than the branch. Merging what conflicts is the work of the run. Gives the branch's commit.
-async fn merge_base_in(run: &Run<'_>, worktree: &Worktree) -> Result<Option<CommitId>, GitError> {
+async fn merge_base_in(run: &Run<'_>, worktree: &Worktree) -> Result<Option<CommitId>, Stop> {
     let origin = &run.lease.mapping.origin;
-    if worktree.forward(&origin.commit).await? == Forward::Apart {
-        let files = worktree.merge_base_in(&origin.commit, &run.context.identity().await?).await?;
+    let failed = |error: GitError| not_merged_in(run, worktree, &error);
+    if worktree.forward(&origin.commit).await.map_err(failed)? == Forward::Apart {
+        let commit = merged::to_merge_in(run, worktree, origin).await?;
+        let author = run.context.identity().await.map_err(failed)?;
+        let files = worktree.merge_base_in(&commit, &author).await.map_err(failed)?;
         if !files.is_empty() {
             run.journal.warn(
                 "conflicts",
@@ -197,7 +199,7 @@ async fn merge_base_in(run: &Run<'_>, worktree: &Worktree) -> Result<Option<Comm
             );
         }
     }
-    worktree.head().await
+    worktree.head().await.map_err(failed)
 }
 
 fn not_merged_in(run: &Run<'_>, worktree: &Worktree, error: &GitError) -> Stop {

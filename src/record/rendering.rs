@@ -115,6 +115,8 @@ fn render(
         by_commands => by_commands(change),
         not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out", "nested_repository"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
+        merged_meanwhile => run.warnings.iter().filter(|warning| warning.code == "merged_meanwhile")
+            .map(|warning| said(&sentence_of(&warning.text))).next_back(),
         pinned => run.warnings.iter().filter(|warning| warning.code == "pinned_commits").map(|warning| said(&warning.text)).next_back(),
         cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),
         cost_used => amount(totals.cost, totals.cost_unknown),

@@ -90,8 +90,22 @@ impl RunJournal {
     ///
     /// `transient`: whether a later try may succeed without a person's help.
     pub fn effect_failed(&self, effect: Effect, message: &str, transient: bool) -> Result<(), JournalError> {
+        self.failed(effect, message, (transient, false))
+    }
+
+    /// Says that the remote refused it for what the work holds, and why in public words.
+    pub fn effect_refused(&self, effect: Effect, message: &str) -> Result<(), JournalError> {
+        self.failed(effect, message, (false, true))
+    }
+
+    fn failed(
+        &self,
+        effect: Effect,
+        message: &str,
+        (transient, of_content): (bool, bool),
+    ) -> Result<(), JournalError> {
         tracing::warn!(target: "agentd::note", "{} failed: {message}", effect.as_str());
-        self.record(Event::EffectFailed { effect, message: message.to_owned(), transient })
+        self.record(Event::EffectFailed { effect, message: message.to_owned(), transient, of_content })
     }
 
     /// A defect of agentd in the middle of a stage, as the journal's error so that the pipeline ends in order.

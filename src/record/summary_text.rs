@@ -289,6 +289,10 @@ fn after_fault(run: &RunOutput, facts: &RunFacts) -> String {
         StopDetail::McpUnavailable => {
             format!("Start or mend the MCP server, or set `required = false` for it, then go on: {resume}.")
         }
+        _ if facts.is_refused() => format!(
+            "Say on the issue what has to be different, or leave it to the agent, and run again: {again}. The agent is told what the \
+             remote said, and its work is committed anew."
+        ),
         _ if facts.is_unpublished() => {
             let (is, does) = match facts.committed {
                 None => ("done and not committed", "commits and publishes"),
@@ -344,7 +348,7 @@ fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut steps = Vec::new();
     let goes_on = facts.end.as_ref().is_some_and(|end| facts.is_unpublished_for_now(end));
     for (effect, state) in &facts.effects {
-        let EffectState::Failed { message, transient } = state else { continue };
+        let EffectState::Failed { message, transient, of_content } = state else { continue };
         steps.push(format!("{} failed: {message}", capitalised(effect.as_str())));
         if *transient && goes_on {
             steps.push(
@@ -353,6 +357,7 @@ fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             );
         }
         if *effect == Effect::Push
+            && !of_content
             && let Some(mapping) = &run.mapping
         {
             steps.push(format!("The work is on the local branch `{}`.", mapping.branch));

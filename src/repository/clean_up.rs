@@ -125,7 +125,7 @@ async fn merged_heads(
 ) -> Vec<crate::domain::name::CommitId> {
     let mut commits = Vec::new();
     for branch in of.iter().filter_map(|one| Some(one.mapping.as_ref()?.branch.clone())) {
-        match context.merged_heads(&branch, true).await {
+        match context.merged_heads(&branch, None, true).await {
             Ok(heads) => commits.extend(heads),
             Err(error) => {
                 tracing::warn!(%branch, %error, "whether its pull request was merged cannot be told");

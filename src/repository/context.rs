@@ -237,10 +237,15 @@ impl RepositoryContext {
     }
 
     /// The heads of a branch's merged pull requests. What is in the history of one is merged, though it is in no other history where
-    /// it was squashed. People may have committed more than this checkout has: with `bring` that is fetched.
-    pub async fn merged_heads(&self, branch: &BranchName, bring: bool) -> Result<Vec<CommitId>, Refusal> {
+    /// it was squashed. `onto`: only of those that went there. People may have committed more than this checkout has: with `bring` that is fetched.
+    pub async fn merged_heads(
+        &self,
+        branch: &BranchName,
+        onto: Option<&BranchName>,
+        bring: bool,
+    ) -> Result<Vec<CommitId>, Refusal> {
         let Some(github) = &self.github else { return Ok(Vec::new()) };
-        let merged = github.merged_heads(&self.repo, branch).await?;
+        let merged = github.merged_heads(&self.repo, branch, onto).await?;
         let remote = if bring { self.authorised_remote().await? } else { None };
         if let Some(remote) = remote {
             for (number, head) in &merged {

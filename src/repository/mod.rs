@@ -14,4 +14,5 @@ pub mod worktree_setup;
 pub mod base_tree;
 pub mod clean_up;
 mod kept_setup;
+mod squashed;
 pub mod worktree_pool;

@@ -1,6 +1,7 @@
 //! Commits that an agent made itself and that may not leave, although the files as they stand now may: one commit of these takes their place.
 
 use super::review;
+use crate::domain::name::CommitId;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
 use crate::lifecycle::run::Run;
@@ -30,4 +31,25 @@ pub async fn fold(
         ),
     );
     Ok(true)
+}
+
+/// The same with what the remote refused, which has the branch at `there`: all that it does not have becomes edits again, so that what was
+/// refused is in no history that is pushed later. Gives the ref that keeps the commits. `None` = others' commits are among them, and
+/// nothing was done.
+pub async fn refused(
+    run: &Run<'_>,
+    worktree: &Worktree,
+    there: Option<&CommitId>,
+) -> Result<Option<String>, GitError> {
+    let checkout = &run.context.checkout;
+    let origin = run.base();
+    let onto = there.unwrap_or(origin);
+    let Some(head) = worktree.head().await?.filter(|head| head != onto) else { return Ok(None) };
+    // Newer commits of the origin that were merged in are not the work's.
+    if !checkout.is_ancestor(onto, &head).await? || !checkout.is_ancestor(origin, onto).await? {
+        return Ok(None);
+    }
+    let kept = format!("refs/agentd/refused/{}/commits", run.lease.run_id);
+    worktree.fold(onto, &kept).await?;
+    Ok(Some(kept))
 }

@@ -6,6 +6,7 @@
 pub mod fold;
 pub mod given_up;
 mod left_in_git;
+mod message;
 pub mod new_files;
 pub mod others;
 pub mod review;
@@ -13,21 +14,18 @@ pub mod review;
 use std::collections::BTreeSet;
 
 use super::closure;
+use super::merged;
 use super::run::Run;
 use super::stage::{StageError, Worked};
 use crate::domain::event::{Change, Event, FileChange};
-use crate::domain::outgoing::{self, commit_text, plain_line};
+use crate::domain::outgoing;
 use crate::domain::refusal::Refusal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
-use crate::git::commit::CommitMessage;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
 use crate::record::report;
 use crate::repository::context::RepositoryContext;
-
-/// Longest subject line of a commit, in characters.
-const LONGEST_SUBJECT: usize = 72;
 
 /// Why commits of the agent are folded into one of agentd's.
 const LEAVES: &str = "one of them brings what may not leave, and the files as they are now do not";
@@ -91,7 +89,7 @@ pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, Journal
         Ok(()) if worked.stop.detail == StopDetail::BranchMoved => {
             return Ok(Committed { worked, has_tree: true });
         }
-        Ok(()) => match with_others(run, &workspace.worktree, &summary).await {
+        Ok(()) => match with_others(run, &workspace.worktree, (&summary, &worked.stop)).await {
             Ok(()) => return Ok(Committed { worked, has_tree: true }),
             Err(error) => error.stop()?,
         },
@@ -105,12 +103,19 @@ pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, Journal
     Ok(Committed { worked, has_tree: false })
 }
 
-/// Has what others pushed meanwhile in the branch, so that all of it is verified.
-async fn with_others(run: &Run<'_>, worktree: &Worktree, summary: &str) -> Result<(), StageError> {
-    match others::merge_in(run, worktree).await? {
-        true => keep(run, worktree, summary).await,
-        false => Ok(()),
+/// Has what others pushed meanwhile in the branch, and what its pull request became, so that all of it is verified.
+async fn with_others(
+    run: &Run<'_>,
+    worktree: &Worktree,
+    (summary, stop): (&str, &Stop),
+) -> Result<(), StageError> {
+    if others::merge_in(run, worktree).await? {
+        keep(run, worktree, summary).await?;
     }
+    if merged::bring_onto_origin(run, worktree, stop).await? {
+        keep(run, worktree, summary).await?;
+    }
+    Ok(())
 }
 
 /// Makes one commit of the worktree (D13, D66) and records what the branch changes.
@@ -149,8 +154,8 @@ async fn committed(
     (worktree, made): (&Worktree, &BTreeSet<String>),
     summary: &str,
 ) -> Result<Event, GitError> {
-    let commit = worktree.commit_all(&message(run, summary), &run.context.identity().await?).await?;
-    let base = &run.lease.mapping.origin.commit;
+    let commit = worktree.commit_all(&message::of(run, summary), &run.context.identity().await?).await?;
+    let base = run.base();
     let head = worktree.head().await?.unwrap_or_else(|| base.clone());
     let tree = run.context.checkout.tree_of_commit(&head).await?;
     let files = worktree.changes(base).await?;
@@ -166,60 +171,4 @@ async fn committed(
         .collect();
     let change = Change { files, commits: u32::try_from(commits).unwrap_or(u32::MAX) };
     Ok(Event::Committed { head, tree, made: commit.is_some(), change })
-}
-
-fn message(run: &Run<'_>, summary: &str) -> CommitMessage {
-    let issue = &run.plan.issue;
-    let places = run.context.host_paths();
-    let told = |text: &str| places.told(text).into_owned();
-    let own = run.tracked_issue().filter(|_| closure::closes_by_merge(run, &run.journal.facts()));
-    let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
-    let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
-    // GitHub reads commit messages like comments. A merged one closes issues, notifies people and skips checks (D36).
-    let subject = commit_text(&plain_line(&told(&run.without_secrets(&issue.title)), room), None);
-    let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
-    trailers.extend(run.context.config.commit.trailers.iter().filter_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        Some((key.trim().to_owned(), value.trim().to_owned()))
-    }));
-    CommitMessage {
-        subject: format!("{subject}{suffix}"),
-        body: wrapped(&told(&run.without_secrets(&commit_text(summary, own)))),
-        trailers,
-    }
-}
-
-/// Paragraphs wrapped at 72 columns, lists left as they are.
-fn wrapped(text: &str) -> String {
-    let mut out = String::new();
-    for line in text.trim().lines() {
-        let mut column = 0;
-        for word in line.split_whitespace() {
-            let length = word.chars().count();
-            if column > 0 && column + 1 + length > 72 {
-                out.push('\n');
-                column = 0;
-            } else if column > 0 {
-                out.push(' ');
-                column += 1;
-            }
-            out.push_str(word);
-            column += length;
-        }
-        out.push('\n');
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_commit_body_is_wrapped_and_keeps_its_lines() {
-        let long = "word ".repeat(30);
-        let wrapped = wrapped(&format!("{long}\n\n- a list item\n- another"));
-        assert!(wrapped.lines().all(|line| line.chars().count() <= 72), "{wrapped}");
-        assert!(wrapped.ends_with("\n\n- a list item\n- another\n"), "{wrapped}");
-    }
 }

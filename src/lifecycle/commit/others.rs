@@ -116,7 +116,7 @@ pub async fn merge_at_start(run: &Run<'_>, worktree: &Worktree, tip: &CommitId) 
     }
     let files = merge(run, worktree, tip).await?;
     if files.is_empty() {
-        return commit(run, worktree).await.map(drop);
+        return commit(run, worktree, &of_remote(run)).await.map(drop);
     }
     worktree.leave_merge().await.map_err(broken)?;
     run.journal.warn(
@@ -147,8 +147,8 @@ pub async fn merge_in(run: &Run<'_>, worktree: &Worktree) -> Result<bool, StageE
         return Err(conflicting(run, &theirs, &files).await.into());
     }
     let visit = run.journal.facts().visits.len() as u32;
-    record(run, OthersMerged { visit, commit: theirs.tip, conflicts: files, told })?;
-    Ok(commit(run, worktree).await?)
+    record(run, OthersMerged { visit, commit: theirs.tip, conflicts: files, told, origin: None })?;
+    Ok(commit(run, worktree, &of_remote(run)).await?)
 }
 
 /// A replay merges what the recorded run merged.
@@ -161,7 +161,8 @@ async fn again(run: &Run<'_>, worktree: &Worktree, merged: &OthersMerged) -> Res
     }
     run.journal.warn(OTHERS_COMMITS, merged.told.clone());
     record(run, merged.clone())?;
-    Ok(commit(run, worktree).await?)
+    run.goes_onto(merged.origin.clone());
+    Ok(commit(run, worktree, &of_remote(run)).await?)
 }
 
 /// Merges a commit into the files. Gives what conflicts and stands between marks now; nothing = the merge waits for its commit.
@@ -170,11 +171,15 @@ pub async fn merge(run: &Run<'_>, worktree: &Worktree, tip: &CommitId) -> Result
     worktree.merge_base_in(tip, &author).await.map_err(broken)
 }
 
+/// The subject of a merge of what others pushed.
+fn of_remote(run: &Run<'_>) -> String {
+    format!("Merge {} of the remote", run.lease.mapping.branch)
+}
+
 /// Commits a merge that waits for it.
-pub async fn commit(run: &Run<'_>, worktree: &Worktree) -> Result<bool, Stop> {
+pub async fn commit(run: &Run<'_>, worktree: &Worktree, subject: &str) -> Result<bool, Stop> {
     let author = run.context.identity().await.map_err(broken)?;
-    let subject = format!("Merge {} of the remote", run.lease.mapping.branch);
-    let merge = CommitMessage { subject, ..message(run, "") };
+    let merge = CommitMessage { subject: subject.to_owned(), ..message::of(run, "") };
     Ok(worktree.commit_all(&merge, &author).await.map_err(broken)?.is_some())
 }
 

@@ -64,7 +64,7 @@ async fn on_commit(
     let mut problems: Vec<Problem> =
         left_out.into_iter().map(|(path, why)| Problem { path, why: why.to_string(), of: None }).collect();
     let tree = worktree.tree().await?;
-    let mut known = vec![run.lease.mapping.origin.commit.clone()];
+    let mut known = vec![run.base().clone()];
     known.extend(run.context.last_seen(worktree.branch()).await?);
     let bringing = bringing(run, worktree, ((head, Some(&tree)), &known)).await?;
     problems.extend(self::problems(run, (worktree, mentions), &bringing).await?);
@@ -83,8 +83,7 @@ pub async fn of_push(
     (run, worktree): (&Run<'_>, &Worktree),
     (head, there): (&CommitId, Option<&CommitId>),
 ) -> Result<Option<Stop>, GitError> {
-    let known: Vec<CommitId> =
-        [Some(&run.lease.mapping.origin.commit), there].into_iter().flatten().cloned().collect();
+    let known: Vec<CommitId> = [Some(run.base()), there].into_iter().flatten().cloned().collect();
     let bringing = bringing(run, worktree, ((head, None), &known)).await?;
     let mentions = run.file_mentions().await;
     let problems = problems(run, (worktree, &mentions), &bringing).await?;

@@ -7,10 +7,11 @@ mod answers;
 
 use super::budget_extension;
 use super::closure;
-use super::commit::{others, review};
+use super::commit::{fold, others, review};
 use super::instance::briefing;
 use super::issue_budget;
 use super::judge::{self, Judged};
+use super::merged;
 use super::parked;
 use super::run::Run;
 use super::shared_work;
@@ -23,6 +24,7 @@ use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::issue_state::IssueState;
+use crate::domain::name::CommitId;
 use crate::domain::outgoing;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::RunOutput;
@@ -30,6 +32,7 @@ use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
 use crate::git::push::PushOutcome;
+use crate::git::worktree::Worktree;
 use crate::github::{self, ErrorKind, PullSpec};
 use crate::issue::{shown_lease, status_comment};
 use crate::record::rendering::{self, Links};
@@ -74,7 +77,7 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
     let facts = run.journal.facts();
     let trigger_label = run.context.config.github.labels.trigger.clone();
     let mut links = Links { trigger_label, ..Links::default() };
-    let over = pull_request_over(run, &facts, stop).await;
+    let over = pull_request_over(run, stop).await;
     let stop = over.as_ref().unwrap_or(stop);
     let mut end = stop.clone();
     let reach = if over.is_some() { Reach::Local } else { reach(run, &facts, stop) };
@@ -166,20 +169,21 @@ fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
     }
 }
 
-/// The end of a follow-up run whose pull request a person has merged or closed meanwhile: nothing is brought there any more, and no other one
-/// is opened in its place.
-async fn pull_request_over(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<Stop> {
-    let is_follow_up = facts.lease.as_ref().is_some_and(|lease| lease.follow_up);
-    let github = run.context.github.as_ref().filter(|_| is_follow_up)?;
+/// The end of a run whose pull request a person has merged or closed meanwhile: nothing is brought there any more, and no other one
+/// is opened in its place, except for what was brought onto the origin as it is after the merge.
+async fn pull_request_over(run: &Run<'_>, stop: &Stop) -> Option<Stop> {
     if stop.reason() == StopReason::SystemError || stop.detail == StopDetail::BranchMoved || stop.is_taken() {
         return None;
     }
-    let number = briefing::recorded(run).await?.pull_request?;
-    // Where it cannot be asked, what comes next cannot either, and says so.
-    let pull = github.pull(&run.context.repo, number).await.ok().filter(|pull| !pull.open)?;
+    // What a labelled run asks people is not lost.
+    if run.goes_on_after_merge() || (stop.parks() && run.plan.request.follow_up.is_none()) {
+        return None;
+    }
+    let pull = merged::pull_over(run).await?;
     let what = if pull.merged { "merged" } else { "closed" };
     let text = format!(
-        "The pull request {} was {what} while the run worked on it. Nothing was pushed; the work is on the branch {} here.",
+        "The pull request {} was {what} while the run worked on it. Nothing was pushed; the work is on the branch {} here, and the \
+         next run goes on with it.",
         pull.url, run.lease.mapping.branch
     );
     Some(Stop::new(StopDetail::UserStop, text))
@@ -205,7 +209,9 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
     run.journal.plan_effect(Effect::Push).await?;
     let branch = &run.lease.mapping.branch;
     let pushed = async {
-        let Some(remote) = run.context.authorised_remote().await? else { return Ok(PushOutcome::UpToDate) };
+        let Some(remote) = run.context.authorised_remote().await? else {
+            return Ok((PushOutcome::UpToDate, None));
+        };
         let there = others::seen_there(run, &remote).await?;
         if let Some(stop) =
             review::of_push((run, &workspace.worktree), (&committed.head, there.as_ref())).await?
@@ -213,15 +219,16 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
             return Err(Refusal::new(stop.detail, stop.message));
         }
         let pushed = run.context.checkout.push(&remote, branch, &committed.head, there.as_ref()).await;
-        pushed.map_err(|error| {
+        let pushed = pushed.map_err(|error| {
             // A token that is over, a right that was taken away, an archived repository: what is done waits until that is mended.
             let is_refused = matches!(error, GitError::Auth { .. } | GitError::RemoteNotFound { .. });
             let refusal = Refusal::from(error);
             Refusal { transient: refusal.transient || is_refused, ..refusal }
-        })
+        });
+        Ok((pushed?, there))
     };
-    let outcome = match pushed.await {
-        Ok(outcome) => outcome,
+    let (outcome, there) = match pushed.await {
+        Ok(pushed) => pushed,
         Err(refusal) if refusal.stop.detail == StopDetail::PolicyDenied => {
             return Err(failed(run, Effect::Push, refusal.stop));
         }
@@ -246,10 +253,40 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
             let stop = others::displaced(run, &committed.head, &why).await;
             Err(failed(run, Effect::Push, stop))
         }
+        PushOutcome::Refused { detail, of_content: true } => {
+            Err(unfit(run, &workspace.worktree, (there.as_ref(), &detail)).await)
+        }
         refused => {
             let message = format!("The push was refused: {refused}.");
             Err(failed(run, Effect::Push, Stop::new(StopDetail::GitError, message)))
         }
+    }
+}
+
+/// The end of a run whose work the remote refused for what it holds. The same commits would be refused again: they become edits, which the
+/// next run changes and commits anew.
+async fn unfit(run: &Run<'_>, worktree: &Worktree, (there, said): (Option<&CommitId>, &str)) -> StageError {
+    let told = run
+        .without_secrets(&format!("The remote refused what the work holds: {}.", said.trim_end_matches('.')));
+    let by_hand = |why: &str| {
+        let text = format!(
+            "{told} {why}: take what is refused out of the commits of {} by hand, in {} on agentd's machine, and run again.",
+            worktree.branch(),
+            worktree.display()
+        );
+        failed(run, Effect::Push, Stop::new(StopDetail::GitError, text))
+    };
+    match fold::refused(run, worktree, there).await {
+        Ok(Some(kept)) => {
+            let text = format!(
+                "{told} Nothing was pushed. The files are as they were, in {}, and not committed any more; the commits are kept on {kept}.",
+                worktree.display()
+            );
+            let stop = Stop::new(StopDetail::GitError, text);
+            run.journal.effect_refused(Effect::Push, &stop.message).map_or_else(Into::into, |()| stop.into())
+        }
+        Ok(None) => by_hand("Commits of others are among those that are not pushed"),
+        Err(error) => by_hand(&format!("The commits could not be made edits again ({error})")),
     }
 }
 

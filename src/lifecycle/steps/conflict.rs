@@ -133,7 +133,7 @@ async fn begin_merge(
     let message = format!("After visit {visit} of run {}, with what others pushed", run.lease.run_id);
     let kept = worktree.checkpoint(&reference, &message).await.map_err(others::broken)?;
     run.journal.record(Event::Checkpoint { visit, reference, commit: kept, bundle: None })?;
-    Ok(Some(OthersMerged { visit, commit: theirs.tip, conflicts, told }))
+    Ok(Some(OthersMerged { visit, commit: theirs.tip, conflicts, told, origin: None }))
 }
 
 fn words(merged: &OthersMerged) -> String {

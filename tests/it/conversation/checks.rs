@@ -251,6 +251,40 @@ async fn c_i50_a_job_that_ran_out_of_time_is_run_again_once_and_green_then_it_wa
     world.finish().await;
 }
 
+/// GitHub Actions calls what ran out of time cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_whose_time_was_over_has_timed_out_and_another_says_nothing() {
+    let (world, daemon, _) = delivered(2, "").await;
+    let before = asked(&world);
+    let cancelled = |name: &str, message: &str| {
+        let annotation = json!({"path": ".github", "line": 1, "level": "failure", "message": message});
+        json!({
+            "name": name, "outcome": "cancelled", "annotations": [annotation],
+            "job": {
+                "workflow": name, "steps": [["Test", "cancelled"]], "runner": "r1", "reruns": ["success"],
+                "log": "##[error]The operation was canceled.\n",
+            },
+        })
+    };
+    let requests = |part: &str| world.sim.requests().iter().filter(|one| one.target.contains(part)).count();
+    check(&world, "feature/issue-7", &cancelled("by hand", "The run was canceled by @ada."));
+    until("it is looked at", || requests("/annotations") == 1).await;
+    looked_at_again(&world, 3).await;
+    assert_eq!((requests("/rerun-failed-jobs"), requests("/annotations"), asked(&world)), (0, 1, before));
+    let over = "The job has exceeded the maximum execution time of 25m0s";
+    check(&world, "feature/issue-7", &cancelled("endless", over));
+    until("it is run again", || requests("/rerun-failed-jobs") == 1).await;
+    looked_at_again(&world, 2).await;
+    assert_eq!(asked(&world), before);
+    check(&world, "feature/issue-7", &cancelled("endless", over));
+    round(&world, before).await;
+    let told = told(&world, before);
+    assert!(told.contains("check: endless") && told.contains("conclusion: timed_out"), "{told}");
+    assert!(!told.contains("check: by hand"), "{told}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_lost_its_runner_or_never_had_one_is_run_again_and_no_model_is_asked() {
     let (world, daemon, _) = delivered(2, "").await;

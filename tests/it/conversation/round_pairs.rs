@@ -341,6 +341,29 @@ async fn a_failed_check_whose_labeller_may_nothing_any_more_is_told_once_and_oth
     assert!(refusals[0].contains("ada has the permission \"none\""), "{refusals:#?}");
     review(&world, pull, "boss", "CHANGES_REQUESTED", "Please mend this.", &[]);
     until_runs(&world, 2).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_review_from_before_the_state_began_starts_nothing_and_one_that_a_stopped_daemon_missed_does() {
+    let (world, daemon, pull) = delivered(3, AT_ONCE).await;
+    daemon.stop().await;
+    let old = json!({
+        "author": "ada", "state": "CHANGES_REQUESTED", "body": "Of long ago.", "at": "2026-01-02T03:04:05Z",
+    });
+    admin(&world, "POST", &format!("pulls/{pull}/reviews"), &old);
+    std::fs::remove_dir_all(world.dir.path().join("state")).unwrap();
+    let before = asked(&world);
+    let daemon = Running::start(&world, &[]);
+    ticks(&world, 4).await;
+    assert_eq!((asked(&world), runs(&world)), (before, 0), "{:#}", inbox(&world));
+    daemon.stop().await;
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "While nobody listened.", &[]);
+    let daemon = Running::start(&world, &[]);
+    ended(&world, 1).await;
+    assert!(world.told(before).contains("While nobody listened."), "{}", world.told(before));
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Just now.", &[]);
     ended(&world, 2).await;
     daemon.stop().await;
     world.finish().await;

@@ -94,7 +94,7 @@ async fn d33_a_remote_that_refuses_is_quoted() {
     std::fs::set_permissions(hook.as_path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let checkout = ground.checkout().await;
     let outcome = checkout.push(&remote, &branch("feature/issue-7"), &made, None).await.unwrap();
-    let PushOutcome::Refused { detail } = outcome else { panic!("{outcome:?}") };
+    let PushOutcome::Refused { detail, .. } = outcome else { panic!("{outcome:?}") };
     assert!(
         detail.contains("protected: ask an owner") && detail.contains("pre-receive hook declined"),
         "{detail}"

@@ -160,6 +160,84 @@ async fn work_that_was_merged_together_with_a_persons_commit_is_merged_and_what_
     world.finish().await;
 }
 
+/// A second run, and what people do while it works.
+async fn meanwhile(world: &World, people: impl Future<Output = ()>) -> (Option<i32>, Value) {
+    assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
+    slow_model(world, 1, 3_000);
+    let before = world.sim.model_requests().len();
+    let people = async {
+        until("it works", || world.sim.model_requests().len() >= before + 2).await;
+        people.await;
+    };
+    futures::future::join(world.json(&["run", "--issue", "7"]), people).await.0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_while_the_pull_request_is_squashed_goes_onto_the_origin_and_brings_nothing_twice() {
+    let world = World::new(2).await;
+    let (code, second) = meanwhile(&world, merged(&world, "squash")).await;
+    assert_eq!(code, Some(0), "{second:#}");
+    assert!(second["warnings"].to_string().contains("was merged while the run worked"), "{second:#}");
+    let told = world.sim.issue(REPO, 7).unwrap().comments[0].body.clone();
+    assert!(
+        told.contains("\n\nThe pull request ") && told.contains("was merged while the run worked"),
+        "{told}"
+    );
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    let develop = agentd::sim::bare::head(&git_dir, "develop").unwrap();
+    assert_eq!(second["mapping"]["origin"]["commit"], develop, "{second:#}");
+    let (_, diff) = world.json(&["runs", "diff"]).await;
+    assert_eq!(diff["files"], json!([{ "path": "tests/run.sh", "added": 1, "removed": 0 }]), "{diff:#}");
+    let pulls = world.sim.pulls(REPO);
+    assert_eq!(pulls.iter().map(|pull| pull.open).collect::<Vec<_>>(), [false, true]);
+    let head = agentd::sim::bare::head(&git_dir, "feature/issue-7").unwrap();
+    let behind = agentd::sim::bare::ahead_behind(&git_dir, &develop, &head).map(|(_, behind)| behind);
+    assert_eq!(behind, Some(0), "it conflicts with nothing");
+    assert!(world.shop().join(".worktrees/issue-7/NEWS.md").exists(), "others' work is there");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_conflicts_with_the_origin_after_the_merge_is_not_published_and_the_next_run_is_told() {
+    let world = World::new(3).await;
+    let people = async {
+        merged(&world, "squash").await;
+        let files = json!({ "tests/run.sh": "exit 0\n" });
+        let more = json!({ "branch": "develop", "message": "No tests", "files": files });
+        world.sim.admin("POST", &format!("repos/{REPO}/commits"), &more).unwrap();
+    };
+    let (code, second) = meanwhile(&world, people).await;
+    assert_eq!((code, &second["stop_detail"]), (Some(1), &json!("user_stop")), "{second:#}");
+    let told = second.to_string();
+    assert!(
+        told.contains("was merged while the run worked") && told.contains("in tests/run.sh"),
+        "{second:#}"
+    );
+    let pulls = world.sim.pulls(REPO);
+    assert_eq!(pulls.iter().map(|pull| pull.open).collect::<Vec<_>>(), [false], "{second:#}");
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    assert_eq!(agentd::sim::bare::head(&git_dir, "feature/issue-7"), None);
+    let (_, third) = world.json(&["run", "--issue", "7"]).await;
+    let warned = third["warnings"].to_string();
+    assert!(warned.contains("part of the work of earlier runs is merged"), "{third:#}");
+    assert!(warned.contains("it conflicts in tests/run.sh\""), "{third:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_pull_request_a_person_closed_meanwhile_opens_no_other() {
+    let world = World::new(2).await;
+    let people = async {
+        let pull = world.sim.pulls(REPO)[0].number;
+        assert!(world.sim.edit_issue(REPO, pull, |issue| issue.open = false));
+    };
+    let (code, second) = meanwhile(&world, people).await;
+    assert_eq!((code, &second["stop_detail"]), (Some(1), &json!("user_stop")), "{second:#}");
+    assert!(second.to_string().contains("was closed while the run worked"), "{second:#}");
+    assert_eq!(world.sim.pulls(REPO).len(), 1);
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_issue_whose_work_is_not_merged_keeps_the_commit_that_it_started_from() {
     let world = World::new(2).await;

@@ -289,3 +289,56 @@ async fn an_older_copy_of_the_state_directory_takes_nothing_back_from_the_issue(
     assert_eq!(world.sim.pulls("demo/shop").len(), 1);
     world.finish().await;
 }
+
+/// Refuses each commit in whose tests the new one stands once.
+const REFUSES: &str = r#"#!/bin/sh
+while read -r old new ref; do
+  for commit in $(git rev-list "$new" --not --all); do
+    count=$(git show "$commit:tests/run.sh" | grep -c 'a full discount is free')
+    if [ "$count" = 1 ]; then
+      echo "error: GH013: Repository rule violations found for $ref." >&2
+      echo "- GITHUB PUSH PROTECTION" >&2
+      echo "  - Push cannot contain secrets" >&2
+      exit 1
+    fi
+  done
+done
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_remote_refuses_for_its_content_is_told_to_the_next_run_and_committed_anew() {
+    let world = World::new(2).await;
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    let hook = git_dir.join("hooks").join("pre-receive");
+    agentd::sys::files::create_dir(hook.parent().unwrap()).unwrap();
+    agentd::sys::files::write_public(&hook, REFUSES.as_bytes()).unwrap();
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[daemon]\npoll_interval = \"1s\"\n"));
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until_or("it failed", || world.labels() == ["agentd:failed"], || format!("{:?}", world.labels())).await;
+    let told = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+    for words in ["Push cannot contain secrets", "Nothing was pushed", "Say on the issue", "committed anew"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert!(!told.contains("without asking the model"), "{told}");
+    let asked = world.sim.model_requests().len();
+    world.sim.add_comment("demo/shop", 7, "ada", "Write it twice, then.").unwrap();
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let done = || world.labels() == ["agentd:done"] && world.sim.model_requests().len() > asked;
+    until_or("it is done", done, || {
+        let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+        format!("{:?} {comments:#?}", world.labels())
+    })
+    .await;
+    let told = world.told(asked);
+    for words in ["Push cannot contain secrets", "Write it twice, then."] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let commits = world.git(&git_dir, &["rev-list", "--count", "develop..feature/issue-7"]).await;
+    assert_eq!(commits.trim(), "1", "what was refused is in no history");
+    assert_eq!(world.sim.pulls("demo/shop").len(), 1);
+    daemon.stop().await;
+    world.finish().await;
+}

@@ -80,20 +80,11 @@ pub const ROWS: &[(&str, Looks)] = &[
     ("from a branch in another case", Looks { head: |n| format!("Feature/issue-{n}"), ..OWN }),
 ];
 
-/// A pull request that somebody with rights wants changed, whose check fails, and under which they command.
+/// A pull request whose check fails.
 fn open(sim: &mut Sim, number: u64, for_issue: u64, looks: &Looks) {
     let base = agentd::sim::bare::head(&sim.repositories[0].git_dir, "develop").unwrap();
     issue(sim, number, looks.author);
     let (id, at) = (sim.new_id(), sim.now());
-    let comment = Comment {
-        id,
-        author: "ada".into(),
-        body: "EVIL".into(),
-        created_at: at,
-        updated_at: at,
-        ..Comment::default()
-    };
-    let review = Review { comment, state: "CHANGES_REQUESTED".into(), commit: base.clone() };
     let own = of(sim, number);
     own.body = Some((looks.body)(for_issue));
     own.updated_at = at;
@@ -103,7 +94,6 @@ fn open(sim: &mut Sim, number: u64, for_issue: u64, looks: &Looks) {
         base: "develop".into(),
         head_sha: base.clone(),
         base_sha: base.clone(),
-        reviews: vec![review],
         ..Pull::default()
     });
     sim.repositories[0].checks.push(Check {
@@ -116,6 +106,24 @@ fn open(sim: &mut Sim, number: u64, for_issue: u64, looks: &Looks) {
         at,
         ..Check::default()
     });
+}
+
+/// Somebody with rights wants a pull request changed.
+fn review(sim: &mut Sim, number: u64) {
+    let (id, at) = (sim.new_id(), sim.now());
+    let comment = Comment {
+        id,
+        author: "ada".into(),
+        body: "EVIL".into(),
+        created_at: at,
+        updated_at: at,
+        ..Comment::default()
+    };
+    let own = of(sim, number);
+    own.updated_at = at;
+    let pull = own.pull.as_mut().unwrap();
+    let commit = pull.head_sha.clone();
+    pull.reviews.push(Review { comment, state: "CHANGES_REQUESTED".into(), commit });
 }
 
 /// An issue that a maintainer asked for and that is done.
@@ -145,6 +153,12 @@ async fn a_pull_request_that_agentd_did_not_open_starts_labels_and_writes_nothin
         open(&mut sim, 98, 99, &Looks { author: "agentd-demo", ..OWN });
     }
     let daemon = daemon(&world).await;
+    polled(&world, 2).await;
+    {
+        let mut sim = world.sim.world();
+        (0..ROWS.len() as u64).for_each(|place| review(&mut sim, PULLS + place));
+        review(&mut sim, 98);
+    }
     until("what is agentd's own is followed", || !told(&world, 99).is_empty()).await;
     {
         let mut sim = world.sim.world();
