@@ -510,9 +510,16 @@ impl Daemon {
                 "{denied}{login} stopped it: its last run is not gone on with until the label is put on again."
             );
         }
+        if !waits && self.refuse_due(issue).await {
+            return format!(
+                "{login} stopped what was to begin; nothing will run until somebody writes on the pull request again, or the label \
+                 is put on."
+            );
+        }
         if !waits {
             return denied.unwrap_or_else(|| "Nothing runs and nothing waits for this issue.".to_owned());
         }
+        let follows = self.refuse_follow_up(issue);
         for label in [&trigger, &queued] {
             if let Err(error) = client.remove_label(&issue.repo, issue.number, label).await {
                 tracing::warn!(%issue, %error, "a label could not be taken off");
@@ -522,7 +529,11 @@ impl Daemon {
             watch.drop_candidate(issue.number);
         }
         let denied = denied.map(|told| format!("{told} ")).unwrap_or_default();
-        format!("{denied}{login} took it out of the queue; nothing will run until the label is put on again.")
+        let until = match follows {
+            true => "somebody writes on the pull request again, or the label is put on",
+            false => "the label is put on again",
+        };
+        format!("{denied}{login} took it out of the queue; nothing will run until {until}.")
     }
 
     /// One comment for each command: whoever wrote it is told, and no answer takes the place of another one's. While GitHub does not

@@ -294,6 +294,10 @@ impl Daemon {
     fn is_over(&mut self, issue: &IssueRef, merged: bool) {
         let now = self.deps.clock.now();
         let Some(watch) = self.watch_of(&issue.repo) else { return };
+        // A follow-up run that waits has nothing to follow any more.
+        if watch.pulls.wanted.remove(&issue.number).is_some() {
+            watch.drop_swept(issue.number);
+        }
         let asked_again = watch.candidate(issue.number).is_some();
         forget_closed(&mut watch.state.issues, now);
         let memory = watch.state.issues.entry(issue.number).or_default();
@@ -418,7 +422,8 @@ impl Daemon {
         let PullFindings { told, conflicts, .. } = findings;
         let tried = TriedRound::of(None, pull);
         let (cause, remarks, mends) = (Cause::Checks, Vec::new(), weighed.mends);
-        let wanted = Wanted { told, fingerprint, conflicts, cause, remarks, tried, mends };
+        let since = Instant::now();
+        let wanted = Wanted { told, fingerprint, conflicts, cause, remarks, tried, mends, since };
         watch.pulls.wanted.insert(issue.number, wanted);
         Ok(true)
     }

@@ -32,6 +32,8 @@ use crate::github::{Actor, Client, Dependency, Error, ErrorKind, IssueSnapshot};
 const LONGEST: Duration = Duration::from_secs(600);
 /// An answer that could not be had is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
+/// What an issue waits for that no list shows, as where a follow-up run is to begin, is looked at again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// A repository as the daemon knows it.
 #[derive(Debug)]
@@ -346,7 +348,7 @@ impl Watch {
             let number = number(snapshot)?;
             let issue = IssueRef { repo: self.watched.name.clone(), number };
             let memory = self.state.issues.get(&number).cloned().unwrap_or_default();
-            let known = self.known.get(&number).filter(|known| known.holds(snapshot, frame.now));
+            let known = self.known.get(&number).filter(|known| known.holds(snapshot, &selection, frame.now));
             let pause = self.state.pause.clone().filter(|pause| pause.is_for(&memory));
             Some(Facts {
                 poll: poll.clone(),
@@ -376,6 +378,15 @@ impl Watch {
 
     /// Finds out who asks for an issue and what it waits for.
     pub async fn ask(&mut self, client: &Client, trigger: &str, wanted: u64, now: DateTime<Utc>) {
+        // What a list shows is as it is now; of others it is read again.
+        let unlisted = self.candidate(wanted).filter(|(_, selection)| *selection == Selection::Recovery);
+        if unlisted.is_some() && self.known.contains_key(&wanted) {
+            let repo = self.watched.name.clone();
+            match client.issue(&repo, wanted).await {
+                Ok(fresh) => drop(self.refresh(wanted, &fresh)),
+                Err(error) => tracing::debug!(%repo, wanted, %error, "an issue that waits could not be read"),
+            }
+        }
         let Some((snapshot, selection)) = self.candidate(wanted) else { return };
         let of = snapshot.clone();
         let label = asking_label(&of, &selection, trigger, &self.watched.sweep.labels);
@@ -447,10 +458,13 @@ impl Watch {
 }
 
 impl Known {
-    fn holds(&self, snapshot: &IssueSnapshot, now: DateTime<Utc>) -> bool {
+    fn holds(&self, snapshot: &IssueSnapshot, selection: &Selection, now: DateTime<Utc>) -> bool {
         let failed =
             matches!(self.admission, Lookup::Failed(_)) || matches!(self.dependencies, Lookup::Failed(_));
-        self.is_about(snapshot) && !(failed && now > self.asked_at + ASK_AGAIN)
+        let waits = matches!(&self.dependencies, Lookup::Known(found) if !found.is_empty());
+        self.is_about(snapshot)
+            && !(failed && now > self.asked_at + ASK_AGAIN)
+            && !(waits && *selection == Selection::Recovery && now > self.asked_at + LOOK_AGAIN)
     }
 
     /// Whether nothing differs but what anybody can change by writing: then it is asked again only before a start.

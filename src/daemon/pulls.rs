@@ -57,6 +57,8 @@ pub(super) struct Wanted {
     pub tried: TriedRound,
     /// The failed checks that it is to mend, with what is wrong there.
     pub mends: BTreeMap<String, String>,
+    /// When it was prepared.
+    pub since: Instant,
 }
 
 /// What starts a follow-up run.

@@ -1,6 +1,9 @@
 //! Follow-up runs that people and listed bots ask for: when what waits is due, it is read once more and told to one run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::main_loop::Daemon;
 use super::pulls::{Cause, Wanted};
@@ -18,6 +21,9 @@ use crate::domain::text_revision::AskedHow;
 use crate::github::{Error, Pull};
 use crate::record::rendering;
 use crate::store::port::StoreError;
+
+/// What was read so shortly ago is not read again.
+const JUST_NOW: Duration = Duration::from_secs(5);
 
 /// How people are told that there were enough runs.
 pub(super) const NEEDS_WORK: &str = "still needs work after";
@@ -167,6 +173,7 @@ impl Daemon {
             remarks,
             tried,
             mends: BTreeMap::new(),
+            since: Instant::now(),
         };
         watch.pulls.wanted.insert(issue.number, wanted);
         Ok(true)
@@ -213,6 +220,67 @@ impl Daemon {
         memory.followed.get_or_insert_default().refuse(wanted.fingerprint, wanted.tried);
         self.save();
         true
+    }
+
+    /// The follow-up run that what waits in the inbox asks for is not begun, until somebody writes again. False = there is none.
+    pub(super) async fn refuse_due(&mut self, issue: &IssueRef) -> bool {
+        let Ok(inbox) = self.inbox(issue).read().await else { return false };
+        let Some(due) = self.rules().due(&inbox) else { return false };
+        let Some(watch) = self.watch_of(&issue.repo) else { return false };
+        let pull = watch.pulls.followed().find(|(number, _)| *number == issue.number);
+        let Some(tried) = pull.map(|(_, pull)| TriedRound::of(Some(due.asked.remark.id), pull)) else {
+            return false;
+        };
+        let followed = watch.state.issues.entry(issue.number).or_default().followed.get_or_insert_default();
+        followed.refuse(followed.fingerprint.clone(), tried);
+        self.save();
+        true
+    }
+
+    /// Whether a follow-up run that waited is still to be begun: its pull request and what people wrote are read once more. One that is not
+    /// is prepared anew where anything asks for it.
+    pub(super) async fn is_still_due(&mut self, issue: &IssueRef) -> bool {
+        self.look_once_more(issue).await.unwrap_or_else(|error| {
+            tracing::warn!(%issue, %error, "a follow-up run that waited could not be looked at; it is tried again");
+            false
+        })
+    }
+
+    async fn look_once_more(&mut self, issue: &IssueRef) -> Result<bool, NotPrepared> {
+        let Some(watch) = self.watch_of(&issue.repo) else { return Ok(false) };
+        let Some(wanted) = watch.pulls.wanted.get(&issue.number) else { return Ok(true) };
+        if wanted.since.elapsed() < JUST_NOW {
+            return Ok(true);
+        }
+        let (cause, head) = (wanted.cause, wanted.tried.head.clone());
+        let listed = watch.pulls.followed().find(|(number, _)| *number == issue.number);
+        let listed = listed.map(|(_, pull)| pull.number);
+        let due = match listed {
+            None => false,
+            Some(number) => {
+                let pull = self.quick_client().pull(&issue.repo, number).await?;
+                let base = self.memory(issue).and_then(|memory| memory.base.as_deref());
+                let goes_there = base.is_none_or(|base| base == pull.base);
+                pull.open
+                    && goes_there
+                    && match cause {
+                        Cause::Checks => pull.head_sha == head,
+                        Cause::Person | Cause::Bot => {
+                            let inbox = self.read_again(issue, &pull).await?;
+                            self.rules().due(&inbox).is_some()
+                        }
+                    }
+            }
+        };
+        if let Some(watch) = self.watch_of(&issue.repo).filter(|_| !due) {
+            tracing::info!(%issue, "a follow-up run that waited is not begun: what it was for has changed");
+            watch.pulls.wanted.remove(&issue.number);
+            watch.drop_candidate(issue.number);
+            if let Some(looked) = listed.and_then(|pull| watch.pulls.looked_mut(pull)) {
+                looked.answered = false;
+            }
+        }
+        Ok(due)
     }
 
     /// Why a person has to go on first, as a code and in words: there were enough runs, or the pull request goes elsewhere now.

@@ -16,6 +16,9 @@ impl Daemon {
         if self.is_taken_meanwhile(issue).await {
             return false;
         }
+        if !self.is_still_due(issue).await {
+            return true;
+        }
         let fresh = match self.quick_client().issue(&issue.repo, issue.number).await {
             Ok(fresh) => fresh,
             Err(error) if error.is_transient() => return true,

@@ -341,6 +341,7 @@ async fn a_failed_check_whose_labeller_may_nothing_any_more_is_told_once_and_oth
     assert!(refusals[0].contains("ada has the permission \"none\""), "{refusals:#?}");
     review(&world, pull, "boss", "CHANGES_REQUESTED", "Please mend this.", &[]);
     until_runs(&world, 2).await;
+    ended(&world, 2).await;
     daemon.stop().await;
     world.finish().await;
 }
@@ -369,30 +370,94 @@ async fn a_review_from_before_the_state_began_starts_nothing_and_one_that_a_stop
     world.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_label_that_is_there_when_a_waiting_follow_up_run_begins_asks_for_no_second_one() {
+/// A world in which a follow-up run waits for the only slot, which another issue's run has for a while.
+async fn waiting_for_a_slot() -> (World, Running, u64, u64) {
     let slots = "[daemon]\npoll_interval = \"1s\"\nmax_concurrent_runs = 1\n";
     let (world, daemon, pull) = delivered(4, &format!("{AT_ONCE}{slots}")).await;
     let other = json!({ "title": "Another one", "body": "Please.", "author": "ada" });
     let other = admin(&world, "POST", "issues", &other)["number"].as_u64().unwrap();
-    let slow = json!({ "path": "/model/**", "kind": "delay", "delay_ms": 8_000, "times": 1 });
+    let slow = json!({ "path": "/model/**", "kind": "delay", "delay_ms": 12_000, "times": 1 });
     world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
     world.sim.add_label(REPO, other, "agentd", "ada");
     until_runs(&world, 2).await;
-    review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &[]);
-    let waits = || {
-        let status =
-            std::fs::read_to_string(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
-        let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
-        status["waiting"].as_array().is_some_and(|rows| rows.iter().any(|row| row["issue"] == 7))
+    let id = comment(&world, pull, "ada", "@agentd-demo please mend this.");
+    until_or("it waits for its slot", || waits(&world), || format!("{:?}", world.labels())).await;
+    (world, daemon, pull, id)
+}
+
+/// Whether issue 7 waits to be begun.
+fn waits(world: &World) -> bool {
+    let status =
+        std::fs::read_to_string(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+    status["waiting"].as_array().is_some_and(|rows| rows.iter().any(|row| row["issue"] == 7))
+}
+
+/// Waits until the other issue's run is over, and a while longer.
+async fn slot_is_free(world: &World) {
+    let free = || {
+        let runs = world.dir.path().join("state/repos/demo/shop/runs");
+        std::fs::read_dir(runs)
+            .unwrap()
+            .flatten()
+            .filter(|run| run.path().join("result.json").exists())
+            .count()
+            == 2
     };
-    until_or("it waits for its slot", waits, || format!("{:?}", world.labels())).await;
+    until_or("the slot is free", free, || format!("{} runs", runs(world))).await;
+    ticks(world, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_is_there_when_a_waiting_follow_up_run_begins_asks_for_no_second_one() {
+    let (world, daemon, _, _) = waiting_for_a_slot().await;
     world.sim.add_label(REPO, 7, "agentd", "ada");
     until_runs(&world, 3).await;
-    until_or("the label is off", || world.labels() == ["agentd:done"], || format!("{:?}", world.labels()))
-        .await;
+    let off = || world.labels() == ["agentd:done"];
+    until_or("the label is off", off, || format!("{:?}", world.labels())).await;
     ticks(&world, 4).await;
     assert_eq!(runs(&world), 3, "its run answered the label as well");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_run_that_waits_is_not_begun_where_its_pull_request_is_merged_or_closed_or_its_remark_is_gone()
+ {
+    for what in ["merged", "closed", "deleted"] {
+        let (world, daemon, pull, id) = waiting_for_a_slot().await;
+        match what {
+            "merged" => admin(&world, "POST", &format!("pulls/{pull}/merge"), &json!({ "actor": "ada" })),
+            "closed" => {
+                let closed = json!({ "state": "closed", "actor": "ada" });
+                admin(&world, "PATCH", &format!("issues/{pull}"), &closed)
+            }
+            _ => admin(&world, "DELETE", &format!("comments/{id}"), &json!({})),
+        };
+        slot_is_free(&world).await;
+        assert_eq!((runs(&world), waits(&world)), (2, false), "{what}");
+        assert_eq!(
+            world.sim.pulls(REPO).iter().filter(|one| one.number != pull).count(),
+            1,
+            "{what}: of the other issue"
+        );
+        daemon.stop().await;
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_run_that_waits_is_taken_out_of_the_queue_until_somebody_writes_again() {
+    let (world, daemon, pull, _) = waiting_for_a_slot().await;
+    comment(&world, 7, "ada", "/agentd stop");
+    let told =
+        || said(&world, 7, "nothing will run until somebody writes on the pull request again").len() == 1;
+    until_or("its answer", told, || format!("{:#}", inbox(&world))).await;
+    slot_is_free(&world).await;
+    assert_eq!((runs(&world), waits(&world)), (2, false));
+    comment(&world, pull, "ada", "@agentd-demo now it may be.");
+    until_runs(&world, 3).await;
+    ended(&world, 3).await;
     daemon.stop().await;
     world.finish().await;
 }
@@ -454,6 +519,25 @@ async fn a_command_and_an_answer_that_meet_a_rate_limit_are_not_lost() {
     .await;
     ticks(&world, 2).await;
     assert_eq!((queued(), said(&world, 7, "`nonsense` is no command").len(), runs(&world)), (1, 1, 2));
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_run_that_is_to_begin_is_stopped_before_it_does() {
+    let (world, daemon, pull) =
+        delivered(2, "[conversation]\nquiet_period = \"8s\"\nmax_wait = \"20s\"\n").await;
+    let id = comment(&world, pull, "ada", "@agentd-demo please mend this.");
+    let heard = || super::pull_request::fate(&world, &format!("comment-{id}")) == "waiting";
+    until_or("it is heard", heard, || format!("{:#}", inbox(&world))).await;
+    comment(&world, 7, "ada", "/agentd stop");
+    let told = || said(&world, 7, "ada stopped what was to begin").len() == 1;
+    until_or("its answer", told, || format!("{:#}", inbox(&world))).await;
+    ticks(&world, 12).await;
+    assert_eq!((runs(&world), said(&world, 7, "Nothing runs and nothing waits").len()), (1, 0));
+    comment(&world, pull, "ada", "@agentd-demo now it may be.");
+    until_runs(&world, 2).await;
+    ended(&world, 2).await;
     daemon.stop().await;
     world.finish().await;
 }
