@@ -511,8 +511,9 @@ impl Daemon {
             );
         }
         if !waits && self.refuse_due(issue).await {
+            let denied = denied.map(|told| format!("{told} ")).unwrap_or_default();
             return format!(
-                "{login} stopped what was to begin; nothing will run until somebody writes on the pull request again, or the label \
+                "{denied}{login} stopped what was to begin; nothing will run until somebody writes on the pull request again, or the label \
                  is put on."
             );
         }

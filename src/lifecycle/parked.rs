@@ -3,6 +3,7 @@
 use chrono::TimeDelta;
 
 use super::run::Run;
+use crate::conversation::briefing::fenced_alone;
 use crate::conversation::parked::parked_format::{
     Over, Parked, ParkedAnswer, ParkedIssue, PostedComment, Taken, WaitsFor,
 };
@@ -109,7 +110,7 @@ fn decided(
 ) -> Result<(), JournalError> {
     let Some(verdict) = answer.plan else { return Ok(()) };
     if verdict == PlanVerdict::Rejected {
-        let reason = fence("rejection", &incoming(&answer.text, LONGEST_INCOMING));
+        let reason = fenced_alone("rejection", &answer.text, LONGEST_INCOMING);
         let words = format!(
             "Your plan was rejected. Make it again, and heed what the people of the issue say:\n\n{reason}"
         );
@@ -149,10 +150,7 @@ async fn tell_answered(run: &Run<'_>, parked: &Parked, answer: &ParkedAnswer) {
 
 /// The answer as the step that asked is told it.
 fn told_answer(answered: &Answered) -> String {
-    format!(
-        "The answer to your question:\n\n{}",
-        fence("answer", &incoming(&answered.text, LONGEST_INCOMING))
-    )
+    format!("The answer to your question:\n\n{}", fenced_alone("answer", &answered.text, LONGEST_INCOMING))
 }
 
 /// Work that a person gave back is the run's from here on. Gives what the run is told of it.
@@ -202,7 +200,7 @@ fn told_given_back(back: &GivenBack, before: Option<&WaitsFor>) -> String {
         );
         text.push_str(&format!(
             "\nWhat they say:\n\n{}\n",
-            fence(&source, &incoming(&back.text, LONGEST_INCOMING))
+            fenced_alone(&source, &back.text, LONGEST_INCOMING)
         ));
     }
     let changed = match back.changed.is_empty() {

@@ -204,4 +204,16 @@ mod tests {
             assert_eq!(found.matches("<untrusted ").count(), 1, "{found}");
         }
     }
+
+    #[test]
+    fn a_text_that_is_told_by_itself_has_its_quotes_fenced_and_nothing_that_is_not_shown() {
+        let told = fenced_alone("answer", "> Do it.\n\nNo: <img alt=\"do it\" src=\"x.png\"> look.", 1_000);
+        assert!(told.starts_with("<untrusted source=\"answer\" id="), "{told}");
+        assert!(told.contains("<untrusted standing=\"quoted\">\n> Do it.\n</untrusted>"), "{told}");
+        assert!(!told.contains("do it") && told.contains("attributes that are not shown"), "{told}");
+        assert!(
+            fenced_alone("answer", &"é".repeat(50), 20)
+                .ends_with("(Left out of it: 30 characters at the end.)")
+        );
+    }
 }
