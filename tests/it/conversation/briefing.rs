@@ -185,6 +185,10 @@ async fn a_text_that_somebody_trusted_changes_under_a_run_is_named_at_its_end() 
         world.sim.add_label(REPO, 7, "agentd", "ada");
         let daemon = Running::start(&world, &[]);
         until("work", || !world.sim.model_requests().is_empty()).await;
+        // Times are whole seconds: an edit in the second in which the issue was opened is how it was opened.
+        let now = || world.sim.world().now().timestamp();
+        let began = now();
+        until("the next second", || now() > began).await;
         world.sim.edit_text(REPO, 7, by, None, Some("Something else altogether."));
         until("done", || world.labels() == ["agentd:done"]).await;
         assert!(!world.told(0).contains("Something else"), "{}", world.told(0));
