@@ -98,7 +98,8 @@ impl Watch {
         tracing::debug!(repo = %self.watched.name, %error, "the pull requests could not be read");
     }
 
-    fn take_pulls(&mut self) {
+    /// What of the list is agentd's. The end of a run may show it: people may have written the text anew since the list was read.
+    pub(super) fn take_pulls(&mut self) {
         let mut own: BTreeMap<u64, Pull> = BTreeMap::new();
         for pull in self.pulls.listed.all() {
             // Of one that it has followed, people may have written the text anew.

@@ -133,6 +133,7 @@ impl Daemon {
         }
         if let Some(pull) = summary.pull_number() {
             watch.state.issues.entry(issue.number).or_default().pull = Some(pull);
+            watch.take_pulls();
         }
     }
 
