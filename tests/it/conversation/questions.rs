@@ -347,9 +347,9 @@ async fn a_follow_up_run_asks_and_goes_on_with_the_answer_though_no_label_asked_
     world.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_follow_up_run_asked_ends_with_its_pull_request_and_holds_no_next_run_back() {
-    use super::pull_request::{comment, delivered_in, labelled_with, replies, runs};
+/// A world whose follow-up run has asked something and waits, with the pull request.
+async fn asked_in_a_follow_up_run() -> (World, Running, u64) {
+    use super::pull_request::{comment, delivered_in, labelled_with, replies};
     let mut replies = replies(3);
     replies[1] = ReplyFile { when: replies[1].when.clone(), times: Some(1), ..question() };
     let (world, daemon, pull) =
@@ -357,6 +357,13 @@ async fn what_a_follow_up_run_asked_ends_with_its_pull_request_and_holds_no_next
     comment(&world, pull, "ada", "@agentd-demo please mend the discount.");
     let parked = || labels(&world) == ["agentd:needs-input"] && told(&world, "issue-7:question-1 ") == 1;
     until_or("parked", parked, || format!("{:?} {:#?}", labels(&world), comments(&world))).await;
+    (world, daemon, pull)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_follow_up_run_asked_ends_with_its_pull_request_and_holds_no_next_run_back() {
+    use super::pull_request::runs;
+    let (world, daemon, pull) = asked_in_a_follow_up_run().await;
     let (_, why) = world.json(&["why", "7"]).await;
     assert_eq!(why["do"], "agentd answer 7 TEXT", "{why:#}");
     super::briefing::admin(&world, "POST", &format!("pulls/{pull}/merge"), &json!({ "actor": "ada" }));
@@ -376,14 +383,8 @@ async fn what_a_follow_up_run_asked_ends_with_its_pull_request_and_holds_no_next
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_follow_up_run_asked_is_stopped_by_a_comment_and_holds_no_next_run_back() {
-    use super::pull_request::{comment, delivered_in, labelled_with, replies, runs};
-    let mut replies = replies(3);
-    replies[1] = ReplyFile { when: replies[1].when.clone(), times: Some(1), ..question() };
-    let (world, daemon, pull) =
-        delivered_in(labelled_with(replies, "[conversation]\nquiet_period = \"1s\"\n").await).await;
-    comment(&world, pull, "ada", "@agentd-demo please mend the discount.");
-    let parked = || labels(&world) == ["agentd:needs-input"] && told(&world, "issue-7:question-1 ") == 1;
-    until_or("parked", parked, || format!("{:?} {:#?}", labels(&world), comments(&world))).await;
+    use super::pull_request::runs;
+    let (world, daemon, _) = asked_in_a_follow_up_run().await;
     world.sim.add_comment("demo/shop", 7, "ada", "/agentd stop");
     until_labels(&world, &[]).await;
     let over = || told(&world, "A person was waited for, and is no more") == 1;
