@@ -6,7 +6,7 @@ use super::admission::Admission;
 use super::main_loop::Daemon;
 use super::plans::Decides;
 use super::snapshot::IssueRef;
-use super::state_format::AskedBy;
+use super::state_format::{AskedBy, OwedAnswer};
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
 use crate::conversation::inbox::{InboxCell, Inboxes};
 use crate::conversation::standing::People;
@@ -545,25 +545,26 @@ impl Daemon {
         let told = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await;
         let Err(error) = told else { return };
         tracing::warn!(%issue, %error, "a command could not be answered");
-        if error.is_transient() {
-            self.owed.insert((issue.clone(), marker), (on, text.to_owned()));
+        if error.is_transient()
+            && let Some(watch) = self.watch_of(&issue.repo)
+        {
+            watch.state.owed.retain(|owed| owed.marker != marker);
+            watch.state.owed.push(OwedAnswer { on, marker, text: text.to_owned() });
         }
     }
 
     /// Tries once more to tell what is owed.
     async fn answer_again(&mut self, looked: &BTreeSet<RepoName>) {
         let client = self.quick_client();
-        for ((issue, marker), (on, text)) in std::mem::take(&mut self.owed) {
-            let is_owed = match looked.contains(&issue.repo) {
-                false => true,
-                true => {
-                    let told = client.ensure_comment(&issue.repo, on, &marker, &text).await;
-                    told.is_err_and(|error| error.is_transient())
+        for watch in self.watches.iter_mut().filter(|watch| looked.contains(&watch.watched.name)) {
+            let (repo, mut told) = (&watch.watched.name, BTreeSet::new());
+            for owed in &watch.state.owed {
+                let tried = client.ensure_comment(repo, owed.on, &owed.marker, &owed.text).await;
+                if !tried.is_err_and(|error| error.is_transient()) {
+                    told.insert(owed.marker.clone());
                 }
-            };
-            if is_owed {
-                self.owed.insert((issue, marker), (on, text));
             }
+            watch.state.owed.retain(|owed| !told.contains(&owed.marker));
         }
     }
 }

@@ -79,8 +79,6 @@ pub struct Daemon {
     pub(super) name: String,
     /// Issues whose inboxes were freed of what a run of an earlier daemon had taken.
     pub(super) freed: BTreeSet<IssueRef>,
-    /// Answers to commands that GitHub has not taken yet, by issue and marker: where they are told, and the text.
-    pub(super) owed: BTreeMap<(IssueRef, String), (u64, String)>,
     pub(super) began: Instant,
     published: Arc<PublishedStatus>,
     pub(super) saved: DaemonState,
@@ -172,7 +170,6 @@ impl Daemon {
             opening: None,
             name: String::new(),
             freed: BTreeSet::new(),
-            owed: BTreeMap::new(),
             began: Instant::now(),
             saved,
             hints: Arc::default(),
@@ -325,9 +322,9 @@ impl Daemon {
         self.dispatch().await;
     }
 
-    /// A client that does not wait for a limit inside a tick. It tries again in the next tick.
+    /// A client that waits for no limit and no silent repository inside a tick. It tries again in the next tick.
     pub(super) fn quick_client(&self) -> Client {
-        self.deps.client.patient(Duration::from_secs(1))
+        self.deps.client.in_passing()
     }
 
     /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41). What a

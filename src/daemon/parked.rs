@@ -18,7 +18,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::plan::PlanVerdict;
 use crate::domain::question::Question;
-use crate::domain::remark::{Remark, Standing};
+use crate::domain::remark::{Remark, RemarkKind, Standing};
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::github::{Error, Fetched};
@@ -580,6 +580,10 @@ fn answer_in(text: &str, heard: &Heard, question: &Question, asked: Option<&str>
         }
         Some(_) => return None,
         None => {}
+    }
+    // What stands at a line or in a review is about that.
+    if !matches!(heard.remark.kind, RemarkKind::IssueComment | RemarkKind::PullRequestComment) {
+        return None;
     }
     let is_asked = asked.is_some()
         && heard.remark.login.as_deref().map(str::to_lowercase) == asked.map(str::to_lowercase);

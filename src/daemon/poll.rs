@@ -201,8 +201,9 @@ impl Watch {
     /// Whether nothing has happened there for a while, nothing is to be made of what was heard, and no list is due for its own
     /// reasons. One that cannot be polled has pauses of its own.
     pub fn is_idle(&self) -> bool {
-        let waits = self.unread.is_due() || !self.stayed.is_empty() || !self.state.attend.is_empty();
-        !waits && self.health.failing_since.is_none() && self.activity.is_idle()
+        let waits = self.unread.is_due() || !self.stayed.is_empty();
+        let is_due = !self.state.attend.is_empty() || !self.state.owed.is_empty();
+        !waits && !is_due && self.health.failing_since.is_none() && self.activity.is_idle()
     }
 
     /// Asks whether anything changed there. True = it is to be looked at: something did, or it does not answer.

@@ -171,7 +171,12 @@ impl Reason {
             let trigger = &facts.labels.trigger;
             shell_words::line(&["gh", "issue", "edit", &number, "--repo", &repo, "--add-label", trigger])
         };
+        let extend =
+            || format!("agentd extend {number} 5, or the comment `/agentd extend 5` on the issue (USD)");
         Some(match self {
+            Self::NoTrigger { .. } | Self::AlreadyHandled(_) if facts.money_used_up.is_some() => {
+                format!("{}; where no run goes on by itself then, {}", extend(), label())
+            }
             Self::NotFound => "check the number; `agentd doctor` tells what the token may read".to_owned(),
             Self::IsPullRequest => "name the issue that it belongs to".to_owned(),
             Self::Closed => shell_words::line(&["gh", "issue", "reopen", &number, "--repo", &repo]),
@@ -185,9 +190,7 @@ impl Reason {
                 let place = url.as_ref().map_or_else(String::new, |url| format!(", or answer at {url}"));
                 format!("{remedy}{place}")
             }
-            Self::IssueBudgetSpent { .. } => {
-                format!("agentd extend {number} 5, or the comment `/agentd extend 5` on the issue (USD)")
-            }
+            Self::IssueBudgetSpent { .. } => extend(),
             Self::Paused(pause) => pause.remedy().to_owned(),
             Self::DiskFull(room) => room.remedy().to_owned(),
             Self::Stopping => "agentd daemon, once it has ended".to_owned(),

@@ -72,6 +72,9 @@ pub struct RepositoryState {
     /// Issues whose inbox has something that is still to be made of it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub attend: BTreeSet<u64>,
+    /// Answers to commands that GitHub has not taken yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owed: Vec<OwedAnswer>,
     /// By issue number; issues without anything to remember are not in it.
     #[serde(default)]
     pub issues: BTreeMap<u64, IssueMemory>,
@@ -186,6 +189,17 @@ pub struct GoesOn {
     /// Whether the next one is asked for.
     #[serde(default)]
     pub is_queued: bool,
+}
+
+/// An answer that is still to be written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct OwedAnswer {
+    /// The issue or pull request that it is told on.
+    pub on: u64,
+    /// The first line of its comment.
+    pub marker: String,
+    /// The rest.
+    pub text: String,
 }
 
 /// A run that a cap of money ended: it is gone on with once somebody gives the issue more.

@@ -85,6 +85,8 @@ impl Settings {
 pub struct Client {
     shared: Arc<Shared>,
     patience: Duration,
+    /// Whether others wait for each answer.
+    pub(super) passing: bool,
 }
 
 struct Shared {
@@ -146,7 +148,7 @@ impl Client {
             memory: Memory::default(),
             concealed: std::sync::Mutex::default(),
         };
-        Ok(Self { shared: Arc::new(shared), patience: settings.patience })
+        Ok(Self { shared: Arc::new(shared), patience: settings.patience, passing: false })
     }
 
     /// Takes paths of this machine. From now on every text that is written replaces them.
@@ -161,7 +163,7 @@ impl Client {
 
     /// The same client whose operations wait at most `patience` for a rate limit.
     pub fn patient(&self, patience: Duration) -> Self {
-        Self { shared: Arc::clone(&self.shared), patience }
+        Self { shared: Arc::clone(&self.shared), patience, passing: self.passing }
     }
 
     /// Where it asks.
@@ -285,11 +287,13 @@ impl Client {
         let (mut failures, mut redirects, mut renewed) = (0, 0, false);
         loop {
             self.wait_for_limits(&ask, give_up).await?;
+            self.refuse_silent(&ask)?;
             tokio::time::sleep(self.shared.pace.turn(Instant::now())).await;
             let token = match &app {
                 Some(jwt) => jwt.clone(),
                 None => self.token().await?,
             };
+            let began = Instant::now();
             let outcome = self.once(&ask, &token).await;
             let reply = match outcome {
                 Ok(reply) => {
@@ -326,8 +330,9 @@ impl Client {
             };
             match reply {
                 Err(error)
-                    if ask.repeatable
-                        && error.is_transient()
+                    if error.is_transient()
+                        && !self.note_silence(&ask, began)
+                        && ask.repeatable
                         && failures < self.shared.retries
                         && !(error.kind == ErrorKind::Unreachable && shutdown::is_told_to_end()) =>
                 {
@@ -378,11 +383,11 @@ impl Client {
             })?;
             Ok(Reply { status, headers, body, doing: doing.clone() })
         };
-        let limited = tokio::time::timeout(self.shared.timeout, exchange);
+        let limited = tokio::time::timeout(self.answer_time(), exchange);
         tokio::select! {
             biased;
             done = limited => done.unwrap_or_else(|_| {
-                Err(unreachable(format!("no answer within {} s", self.shared.timeout.as_secs_f32())))
+                Err(unreachable(format!("no answer within {} s", self.answer_time().as_secs_f32())))
             }),
             // What is written may have been written: it is looked for before it is written again.
             () = shutdown::out_of_time() => Err(unreachable("no answer before this process has to end".to_owned())),

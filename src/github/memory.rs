@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::account::Viewer;
+use super::silence::Silences;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 
@@ -20,6 +21,8 @@ pub(super) struct Memory {
     pub permissions: Mutex<BTreeMap<(RepoName, String), (String, ActorPermission)>>,
     /// Whether the time of a cancelled check run was over, by repository and id.
     pub time_outs: Mutex<BTreeMap<(RepoName, u64), bool>>,
+    /// Repositories that did not answer.
+    pub silences: Silences,
     /// Our own comments, by repository and issue.
     pub own_comments: Mutex<BTreeMap<(RepoName, u64), OwnComments>>,
 }

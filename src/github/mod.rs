@@ -34,6 +34,7 @@ mod repositories;
 mod remark_wire;
 mod remarks;
 mod request;
+mod silence;
 mod rest_wire;
 mod text_history;
 mod threads;

@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 
 use super::run::Run;
-use crate::conversation::briefing::fenced_alone;
+use crate::conversation::briefing::{fenced_alone, with_quotes_fenced};
 use crate::conversation::parked::parked_format::{
     Over, Parked, ParkedAnswer, ParkedIssue, PostedComment, Taken, WaitsFor,
 };
@@ -117,7 +117,7 @@ fn decided(
         plan.decide(finished, verdict, &words);
         return Ok(());
     }
-    plan.decide(finished, verdict, &answer.text);
+    plan.decide(finished, verdict, &with_quotes_fenced(&answer.text));
     run.journal.record(Event::PlanApproved(Box::new(PlanApproved {
         run_id: parked.run_id,
         visit: plan.visit,

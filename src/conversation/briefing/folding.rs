@@ -143,6 +143,11 @@ pub fn fenced_alone(source: &str, text: &str, longest: usize) -> String {
     fence_with(&[("source", source)], id, &text, clean.taken_out)
 }
 
+/// A text that people approved in the place of an agent's own one: as it is shown, with its quotes fenced.
+pub fn with_quotes_fenced(text: &str) -> String {
+    quotes_fenced(&without_marks(&shown(text).text))
+}
+
 /// Puts quotes into fences of their own. Where folding took one of a pair of marks, it is put back.
 fn quotes_fenced(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -15,7 +15,7 @@ pub mod rules;
 mod source;
 pub mod template;
 
-pub use folding::fenced_alone;
+pub use folding::{fenced_alone, with_quotes_fenced};
 pub use issue_block::LONGEST_TITLE;
 pub use received::{standing_at, written_on};
 pub use source::Source;

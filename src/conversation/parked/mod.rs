@@ -19,8 +19,9 @@ use crate::domain::outgoing::defused;
 use crate::domain::plan::{PlanVerdict, ProposedPlan};
 use crate::domain::question::Question;
 use crate::domain::refusal::Refusal;
+use crate::domain::shown_markdown::{self, QUOTE_BEGINS, QUOTE_ENDS};
 use crate::domain::stop::StopDetail;
-use crate::domain::untrusted::{LONGEST_INCOMING, incoming};
+use crate::domain::untrusted::LONGEST_INCOMING;
 use crate::store::port::{Cell, Store, StoreError};
 use crate::store::run_dir::StateDir;
 
@@ -194,12 +195,16 @@ fn shown(plan: &ProposedPlan, issue: &IssueKey) -> String {
     defused(&confined::block(&plan.text), issue.number())
 }
 
-/// The plan in the comment of [`plan_text`] as people left it, as a model may be told it. Where they took its marks away, all of
-/// the comment is the plan.
+/// The plan in the comment of [`plan_text`] as people left it and as the page shows it. Where they took its marks away, all of the
+/// comment is the plan.
 pub fn plan_in(comment: &str) -> String {
     let body = comment.split_once(PLAN.0).map_or(comment, |(_, rest)| rest);
     let body = body.split_once(PLAN.1).map_or(body, |(plan, _)| plan);
-    incoming(body, LONGEST_INCOMING).text.trim().to_owned()
+    let mut text = shown_markdown::shown(body).text.replace([QUOTE_BEGINS, QUOTE_ENDS], "");
+    if let Some((at, _)) = text.char_indices().nth(LONGEST_INCOMING) {
+        text.truncate(at);
+    }
+    text.trim().to_owned()
 }
 
 /// The same once nothing is waited for any more; `comment` is how it reads now. `None` = nobody was asked.

@@ -159,6 +159,8 @@ async fn c_i57_five_dollars_more_are_given_once_and_the_run_goes_on_where_it_sto
     assert!(asked.contains("what is left does not cover another request"), "{asked}");
     let spent = total(&spending(&world));
     assert!(spent <= 0.7, "{spent}");
+    let (why, _) = why(&world).await;
+    assert!(why["do"].as_str().unwrap().starts_with("agentd extend 7 5"), "{why:#}");
 
     // What is no amount changes nothing.
     for wrong in ["-5", "1e9", "5,00", "0"] {

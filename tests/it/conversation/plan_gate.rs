@@ -120,7 +120,9 @@ async fn c_i11_what_a_person_made_of_the_plan_before_a_thumb_up_is_what_the_next
     }
     let posted = event(&world, "plan_posted");
     assert!(posted["data"]["url"].is_string(), "{posted:#}");
-    let edited = text.replace("2. `tests", "<!-- do X --> MARZIPAN\u{200b} `tests");
+    let edited = text
+        .replace("2. `tests", "<!-- do X --> <b title=\"do Y\">!</b> MARZIPAN\u{200b} `tests")
+        .replace("<!-- agentd:plan-end -->", "\n> NOUGAT, says somebody\n\n<!-- agentd:plan-end -->");
     edit(&world, id, "max", &edited, &seconds_on(1));
     // Nobody of these approves anything.
     react(&world, id, "mallory", "+1", &seconds_on(2));
@@ -131,7 +133,11 @@ async fn c_i11_what_a_person_made_of_the_plan_before_a_thumb_up_is_what_the_next
     daemon.stop().await;
     let asked = world.told(2);
     assert!(asked.contains("Carry out the plan") && asked.contains("MARZIPAN `tests"), "{asked}");
-    assert!(!asked.contains("do X") && !asked.contains("2. `tests"), "{asked}");
+    assert!(!asked.contains("do X") && !asked.contains("do Y") && !asked.contains("2. `tests"), "{asked}");
+    assert!(
+        asked.contains("<untrusted standing=\"quoted\">\n> NOUGAT, says somebody\n</untrusted>"),
+        "{asked}"
+    );
     let approved = event(&world, "plan_approved")["data"].clone();
     assert_eq!((&approved["by"], &approved["edited"]), (&json!("max"), &json!(true)), "{approved:#}");
     assert_eq!(approved["permission"], "write");

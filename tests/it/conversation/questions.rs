@@ -361,6 +361,38 @@ async fn asked_in_a_follow_up_run() -> (World, Running, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_stands_at_a_line_while_a_follow_up_run_s_question_waits_is_no_answer_and_has_one_of_its_own() {
+    use super::pull_request::{REPO, review, runs, ticks};
+    let (world, daemon, pull) = asked_in_a_follow_up_run().await;
+    let line = review(&world, pull, "ada", "COMMENT", "", &["2 spaces too many here."])[0];
+    let heard = || super::pull_request::fate(&world, &format!("review-comment-{line}")) == "waiting";
+    until_or("it is heard", heard, || format!("{:#}", super::pull_request::inbox(&world))).await;
+    ticks(&world, 4).await;
+    assert_eq!((runs(&world), labels(&world)), (2, vec!["agentd:needs-input".to_owned()]), "no answer");
+    let before = world.sim.model_requests().len();
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd answer dollars");
+    until_labels(&world, &["agentd:done"]).await;
+    let next: Vec<String> = (before..world.sim.model_requests().len()).map(|at| world.told(at)).collect();
+    assert!(next.iter().any(|told| told.contains("2 spaces too many")), "{next:#?}");
+    let replied = || {
+        let threads = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
+        threads
+            .iter()
+            .flat_map(|thread| &thread.comments)
+            .filter(|one| one.comment.author == "agentd-demo")
+            .count()
+    };
+    until_or(
+        "a reply in its thread",
+        || replied() == 1,
+        || format!("{:#?} {:#}", comments(&world), super::pull_request::inbox(&world)),
+    )
+    .await;
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_follow_up_run_asked_ends_with_its_pull_request_and_holds_no_next_run_back() {
     use super::pull_request::runs;
     let (world, daemon, pull) = asked_in_a_follow_up_run().await;

@@ -511,6 +511,16 @@ async fn a_command_and_an_answer_that_meet_a_rate_limit_are_not_lost() {
     until_or("its answer", || queued() == 1, || format!("{:?}", world.labels())).await;
     limited("/repos/demo/shop/issues/7/comments");
     comment(&world, 7, "ada", "/agentd nonsense");
+    // What is owed outlives the daemon.
+    let state = || std::fs::read_to_string(world.dir.path().join("state/daemon/state.json")).unwrap();
+    until_or(
+        "it is owed",
+        || state().contains("`nonsense` is no command"),
+        || format!("{:#}", inbox(&world)),
+    )
+    .await;
+    daemon.kill();
+    let daemon = Running::start(&world, &[]);
     until_or(
         "an answer",
         || said(&world, 7, "`nonsense` is no command").len() == 1,
@@ -519,6 +529,7 @@ async fn a_command_and_an_answer_that_meet_a_rate_limit_are_not_lost() {
     .await;
     ticks(&world, 2).await;
     assert_eq!((queued(), said(&world, 7, "`nonsense` is no command").len(), runs(&world)), (1, 1, 2));
+    assert!(!state().contains("`nonsense` is no command"), "{}", state());
     daemon.stop().await;
     world.finish().await;
 }

@@ -163,8 +163,8 @@ async fn a_remote_that_the_network_hides_for_a_moment_is_asked_again_and_what_wa
     world.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_first_clone_that_cannot_be_made_is_waited_for_and_the_other_repositories_go_on() {
+/// A world with a second repository, which has no issues and is cloned by the daemon.
+async fn with_a_second_repository() -> World {
     let world = World::of(1, |scenario| {
         let mut second = scenario.repositories[0].clone();
         "demo/second".clone_into(&mut second.name);
@@ -181,6 +181,35 @@ async fn a_first_clone_that_cannot_be_made_is_waited_for_and_the_other_repositor
              [[repositories]]\nname = \"demo/second\"\norigin_branch = \"develop\"\nagent = \"resolver\"\n"
         ),
     );
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_does_not_answer_is_not_waited_for_in_each_look_at_the_others() {
+    let world = with_a_second_repository().await;
+    let daemon = Running::start(&world, &[]);
+    let lists = |of: &str| {
+        let list = format!("/repos/demo/{of}/issues?");
+        world.sim.requests().iter().filter(|asked| asked.target.contains(&list)).count()
+    };
+    until("both are watched", || lists("shop") > 0 && lists("second") > 0).await;
+    trouble(&world, "/repos/demo/second/*", json!({ "kind": "hang", "times": 0 }));
+    let (before, second) = (lists("shop"), lists("second"));
+    until("looks at the other one", || lists("shop") >= before + 4).await;
+    assert!(lists("second") <= second + 2, "{} {second}", lists("second"));
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("it is worked on", || world.labels() == ["agentd:done"]).await;
+    let shown = status(&world);
+    let second =
+        shown["repositories"].as_array().unwrap().iter().find(|one| one["repo"] == "demo/second").unwrap();
+    assert!(second["error"].is_string(), "what does not answer is named: {shown:#}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_clone_that_cannot_be_made_is_waited_for_and_the_other_repositories_go_on() {
+    let world = with_a_second_repository().await;
     // Asked four times at the start, and once more ten seconds later.
     trouble(&world, "/repos/demo/second", json!({ "kind": "status", "status": 502, "times": 5 }));
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
