@@ -1,6 +1,6 @@
 //! The Agent Client Protocol: one session, one prompt, over lines of JSON-RPC; permissions are asked of the gate.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::acp_requests::{Asked, ReportedCalls};
 use super::entry::Entry;
 use super::events::{count, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
@@ -44,9 +45,6 @@ const WAITING: usize = 64;
 const MOST_ODD_LINES: u32 = 10_000;
 /// Characters of such a line that an error quotes.
 const LONGEST_QUOTE: usize = 300;
-
-/// Calls that are remembered until a question comes.
-const MOST_CALLS: usize = 64;
 
 /// The protocol's programs.
 pub(super) struct Acp;
@@ -84,18 +82,14 @@ struct Conversation<'a> {
     /// What the session had cost when it was loaded.
     paid: Money,
     after_tool: bool,
-    /// The last calls of MCP tools that it reported: id, server, tool, arguments. A permission request names only the
-    /// id.
-    served: VecDeque<(String, Served)>,
+    /// The last calls that it reported.
+    calls: ReportedCalls,
     /// Whether it has said a message.
     spoken: bool,
     /// The first line that was none, and how many there were since its last message.
     odd_line: Option<String>,
     odd_lines: u32,
 }
-
-/// A tool of an MCP server that a program calls: server, tool, arguments.
-type Served = (String, String, Value);
 
 impl Launch {
     /// Connections to a program until it has answered the prompt. Dropping the future ends it with everything it started.
@@ -209,7 +203,7 @@ impl<'a> Conversation<'a> {
             session: String::new(),
             paid: Money::ZERO,
             after_tool: false,
-            served: VecDeque::new(),
+            calls: ReportedCalls::default(),
             spoken: false,
             odd_line: None,
             odd_lines: 0,
@@ -365,14 +359,9 @@ impl<'a> Conversation<'a> {
         }
         let allowed = match self.launch.program.permissions {
             Permissions::Sandbox => true,
-            // A call of agentd's own tools is judged when it comes.
-            Permissions::Policy => match self.served_call(message) {
-                Some((server, ..)) if server == permission_request::SERVER => true,
-                Some((server, tool, arguments)) => {
-                    let request = PermissionRequest { tool: format!("{server}__{tool}"), arguments };
-                    self.task.tools.permit(request).await == Permission::Allowed
-                }
-                None => self.task.tools.permit(request_of(message)).await == Permission::Allowed,
+            Permissions::Policy => match self.calls.asked(message) {
+                Asked::OwnTool => true,
+                Asked::Each(requests) => self.permits(requests).await,
             },
         };
         let wanted = if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
@@ -390,23 +379,18 @@ impl<'a> Conversation<'a> {
         self.say(&json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}}))
     }
 
-    /// The MCP tool that a permission request is about: as the request says, else as the earlier report of the call
-    /// says.
-    fn served_call(&self, message: &Value) -> Option<Served> {
-        let call = message.pointer("/params/toolCall")?;
-        let id = text(call, "/toolCallId");
-        let announced = id.and_then(|id| self.served.iter().rev().find(|(known, _)| *known == id));
-        served(call).or_else(|| announced.map(|(_, served)| served.clone()))
+    async fn permits(&self, requests: Vec<PermissionRequest>) -> bool {
+        for request in requests {
+            if self.task.tools.permit(request).await != Permission::Allowed {
+                return false;
+            }
+        }
+        true
     }
 
     fn update(&mut self, message: &Value) {
         let call = &message["params"]["update"];
-        if let (Some(id), Some(served)) = (text(call, "/toolCallId"), served(call)) {
-            if self.served.len() == MOST_CALLS {
-                self.served.pop_front();
-            }
-            self.served.push_back((id, served));
-        }
+        self.calls.note(call);
         match text(message, "/params/update/sessionUpdate").as_deref() {
             Some("agent_message_chunk") => {
                 let fresh = std::mem::take(&mut self.after_tool);
@@ -513,57 +497,6 @@ fn server(entry: &Entry) -> Value {
     json!({"name": permission_request::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
 }
 
-/// The server, the tool and its arguments, where a call is one of an MCP server's tool: programs say so in its input, its title
-/// or its name, each in its own way.
-fn served(call: &Value) -> Option<Served> {
-    let input = |place: &str| call.pointer(place).filter(|input| input.is_object()).cloned();
-    if let (Some(server), Some(tool)) = (text(call, "/rawInput/server"), text(call, "/rawInput/tool")) {
-        return Some((server, tool, input("/rawInput/arguments").unwrap_or_else(|| json!({}))));
-    }
-    let arguments = input("/rawInput").unwrap_or_else(|| json!({}));
-    let places = ["/_meta/claudeCode/toolName", "/_meta/toolName", "/rawInput/tool_name", "/title"];
-    places.iter().filter_map(|place| text(call, place)).find_map(|name| {
-        let (server, tool) = named(&name)?;
-        Some((server, tool, arguments.clone()))
-    })
-}
-
-/// Server and tool of a name such as `mcp__server__tool` or `tool (server MCP Server)`; of agentd's own server, whose name is
-/// known, also where nothing else marks it.
-fn named(name: &str) -> Option<(String, String)> {
-    let plain =
-        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
-    let of = |server: &str, tool: &str| {
-        (plain(server) && plain(tool)).then(|| (server.to_owned(), tool.to_owned()))
-    };
-    if let Some((server, tool)) = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
-        return of(server, tool);
-    }
-    if let Some((tool, rest)) = name.split_once(" (") {
-        return of(rest.strip_suffix(" MCP Server)")?, tool);
-    }
-    let rest = name.strip_prefix("mcp_").unwrap_or(name).strip_prefix(permission_request::SERVER)?;
-    of(permission_request::SERVER, rest.strip_prefix(['_', '/', '.', ':'])?.trim_start_matches('_'))
-}
-
-/// What is asked for.
-fn request_of(message: &Value) -> PermissionRequest {
-    let call = message.pointer("/params/toolCall").cloned().unwrap_or_default();
-    let kind = text(&call, "/kind").unwrap_or_else(|| "other".to_owned());
-    let place = text(&call, "/locations/0/path").or_else(|| {
-        ["path", "file_path", "filePath"].iter().find_map(|key| text(&call, &format!("/rawInput/{key}")))
-    });
-    match (kind.as_str(), place, call.pointer("/rawInput/command")) {
-        ("edit" | "delete" | "move", Some(path), _) => permission_request::edit(&path),
-        ("read" | "search", Some(path), _) => permission_request::read(&path),
-        ("execute", _, Some(command)) => permission_request::command(command),
-        _ => PermissionRequest {
-            tool: format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
-            arguments: json!({}),
-        },
-    }
-}
-
 /// Reads a conversation of which only the program's side is there.
 pub(super) async fn read_output(task: &AgentTask, output: &[u8]) {
     let Ok(cwd) = AbsPath::new("/") else { return };
@@ -600,26 +533,6 @@ async fn write(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tool_of_a_server_is_known_by_its_name_in_each_of_the_forms() {
-        let own = |tool: &str| Some(("agentd".to_owned(), tool.to_owned()));
-        for (name, expected) in [
-            ("mcp__agentd__edit_file", own("edit_file")),
-            ("mcp__docs__look_up", Some(("docs".to_owned(), "look_up".to_owned()))),
-            ("edit_file (agentd MCP Server)", own("edit_file")),
-            ("mcp_agentd_edit_file", own("edit_file")),
-            ("agentd_edit_file", own("edit_file")),
-            ("agentd/edit_file", own("edit_file")),
-            ("agentd__agent__final_report", own("agent__final_report")),
-            ("agentdx_edit_file", None),
-            ("rm -rf agentd_x", None),
-            ("agentd_x; rm -rf .", None),
-            ("Edit lib/cart.sh", None),
-        ] {
-            assert_eq!(named(name), expected, "{name}");
-        }
-    }
 
     #[test]
     fn a_refusal_tells_its_data_whatever_that_is() {

@@ -141,7 +141,9 @@ pub(super) fn request_of(tool: &str, input: &Value) -> Option<PermissionRequest>
         let ours = named.strip_prefix(SERVER).is_some_and(|rest| rest.starts_with("__"));
         return (!ours).then(|| PermissionRequest { tool: named.to_owned(), arguments: input.clone() });
     }
-    let place = at(&["file_path", "notebook_path", "path"]);
+    // A pattern may name another folder than the one that it is looked for in.
+    let elsewhere = at(&["pattern"]).filter(|pattern| tool == "Glob" && names_a_place(pattern));
+    let place = elsewhere.or_else(|| at(&["file_path", "notebook_path", "path"]));
     Some(match (tool, place) {
         ("Edit" | "MultiEdit" | "Write" | "NotebookEdit", Some(path)) => permission_request::edit(path),
         ("Read" | "NotebookRead" | "Grep" | "Glob" | "LS", path) => {
@@ -150,6 +152,11 @@ pub(super) fn request_of(tool: &str, input: &Value) -> Option<PermissionRequest>
         ("Bash", _) => permission_request::command(input.get("command").unwrap_or(&Value::Null)),
         _ => PermissionRequest { tool: format!("claude-code__{tool}"), arguments: input.clone() },
     })
+}
+
+/// Whether a pattern leads elsewhere than below the folder that it is looked for in.
+fn names_a_place(pattern: &str) -> bool {
+    pattern.starts_with(['/', '~']) || pattern.split('/').any(|part| part == "..")
 }
 
 fn usage(event: &Value, at: &str) -> TokenUsage {

@@ -15,6 +15,7 @@ mod program;
 mod entry;
 mod events;
 mod acp;
+mod acp_requests;
 mod claude_code;
 mod codex;
 mod gemini;

@@ -12,14 +12,11 @@ use super::error::CommandError;
 use super::output::Tone;
 use crate::definition::policy_file::read_question;
 use crate::domain::call_scope::{CallScope, ScopePath};
-use crate::domain::policy::{Decision, DenyMode, PolicyInput, PolicyResult};
+use crate::domain::policy::{Decision, DenyMode, FILE_TOOLS, PolicyInput, PolicyResult};
 use crate::engine::arguments;
 use crate::engine::policy::{BUILTIN_VERSION, Policy};
 use crate::repository::resources;
 use crate::sys::paths::AbsPath;
-
-/// Tools that take paths of the worktree, and nothing else.
-const WORKTREE_TOOLS: [&str; 5] = ["read_file", "list_files", "search", "write_file", "edit_file"];
 
 /// Does what was asked.
 pub fn run(context: &Context, command: &PolicyCommand) -> Result<(), CommandError> {
@@ -74,7 +71,7 @@ fn policy(context: &Context) -> Result<Policy, CommandError> {
 /// Whether a built-in tool is to reach what is no plain path of the worktree.
 fn leads_out(question: &PolicyInput) -> bool {
     let tool = question.tool.as_deref().unwrap_or_default();
-    WORKTREE_TOOLS.contains(&tool) && CallScope::of(question, None).paths.contains(&ScopePath::Unclear)
+    FILE_TOOLS.contains(&tool) && CallScope::of(question, None).paths.contains(&ScopePath::Unclear)
 }
 
 fn read_json(context: &Context, path: &Path) -> Result<Value, CommandError> {

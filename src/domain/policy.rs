@@ -17,6 +17,9 @@ pub const PROTOCOL_TOOLS: [&str; 4] =
 pub const WORKTREE_TOOLS: [&str; 8] =
     ["read_file", "list_files", "search", "write_file", "edit_file", "run_command", "git_status", "git_diff"];
 
+/// Those of them that name files and reach nothing else.
+pub const FILE_TOOLS: [&str; 5] = ["read_file", "list_files", "search", "write_file", "edit_file"];
+
 /// What the model and people read when a denial has no public reason (P-021).
 pub const FALLBACK_PUBLIC_REASON: &str = "Action not allowed.";
 

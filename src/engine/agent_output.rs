@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::domain::ledger_entry::CostSource;
 use crate::domain::message::TokenUsage;
-use crate::domain::model_target::{ModelTarget, SessionSettings};
+use crate::domain::model_target::ModelTarget;
 use crate::domain::model_traffic::ModelTraffic;
 use crate::domain::money::Money;
 
@@ -41,55 +41,70 @@ impl AgentOutput {
         seen.or(self.usage)
     }
 
-    /// Tokens, money, and the source of the figures. What agentd saw costs the configured price, for each model.
-    /// Without a price, or if agentd saw nothing, the program's own figure counts.
-    pub(super) fn used(&self, settings: &SessionSettings, asked: Option<&str>) -> Vec<Used> {
-        let said = self;
-        let asked = said.model.clone().or_else(|| asked.map(str::to_owned));
-        if said.was_seen() {
-            let of_model = |(model, tokens): (&String, &TokenUsage)| {
-                let cost = price(settings, model, tokens).or_else(|| {
-                    price(settings, asked.as_deref().filter(|_| said.seen.by_model.len() == 1)?, tokens)
-                });
-                let source = if cost.is_some() { CostSource::Table } else { CostSource::Unknown };
-                Used {
-                    model: Some(model.clone()),
-                    tokens: Some(*tokens),
-                    estimated: None,
-                    cost,
-                    source,
-                    most: dearest(settings, tokens),
-                }
-            };
-            let mut seen: Vec<Used> = said.seen.by_model.iter().map(of_model).collect();
-            seen.extend(said.untold(settings));
-            if said.cost.is_none() || seen.iter().all(|used| used.cost.is_some()) {
-                return seen;
-            }
+    /// Tokens, money, and the source of the figures. What agentd saw costs the configured price, for each model. The program's own
+    /// figure of money counts where it has more tokens or agentd knows no price, and never if it is less than what was seen costs.
+    pub(super) fn used(&self, targets: &[ModelTarget], asked: Option<&str>) -> Vec<Used> {
+        let asked = self.model.as_deref().or(asked);
+        let seen = self.seen(targets, asked);
+        let is_known = self.cost.is_none() || seen.iter().all(|used| used.cost.is_some());
+        if self.was_seen() && is_known {
+            return seen;
         }
-        let tokens = said.tokens().or_else(|| said.cost.map(|_| TokenUsage::default()));
-        let Some(tokens) = tokens else { return said.untold(settings).collect() };
+        let tokens = self.tokens().or_else(|| self.cost.map(|_| TokenUsage::default()));
+        let Some(tokens) = tokens else { return seen };
+        let is_priced = |used: &&Used| {
+            used.model.as_deref().is_some_and(|model| price(targets, model, &tokens).is_some())
+        };
+        let least: Money =
+            seen.iter().filter(|used| used.cost.is_some() || is_priced(used)).map(Used::counts).sum();
         // Programs say zero for a model whose price they do not know.
-        let told = said.cost.filter(|cost| *cost > Money::ZERO || tokens.total_tokens == 0);
-        let (cost, source) = match told {
+        let told = self.cost.filter(|cost| *cost > Money::ZERO || tokens.total_tokens == 0);
+        let table = || asked.and_then(|model| price(targets, model, &tokens));
+        let (cost, source) = match told.filter(|told| *told >= least) {
             Some(cost) => (Some(cost), CostSource::Reported),
-            None => match asked.as_deref().and_then(|model| price(settings, model, &tokens)) {
-                Some(cost) => (Some(cost), CostSource::Table),
+            None => match table().or(Some(least).filter(|least| *least > Money::ZERO)) {
+                Some(cost) => (Some(cost.max(least)), CostSource::Table),
                 None => (None, CostSource::Unknown),
             },
         };
-        vec![Used { model: asked, tokens: Some(tokens), estimated: None, cost, source, most: Money::ZERO }]
+        let most = seen.iter().map(Used::counts).sum();
+        vec![Used {
+            model: asked.map(str::to_owned),
+            tokens: Some(tokens),
+            estimated: None,
+            cost,
+            source,
+            most,
+        }]
+    }
+
+    /// What agentd saw of each model, and of replies that reported no tokens.
+    fn seen(&self, targets: &[ModelTarget], asked: Option<&str>) -> Vec<Used> {
+        let of_model = |(model, tokens): (&String, &TokenUsage)| {
+            let cost = price(targets, model, tokens)
+                .or_else(|| price(targets, asked.filter(|_| self.seen.by_model.len() == 1)?, tokens));
+            Used {
+                model: Some(model.clone()),
+                tokens: Some(*tokens),
+                estimated: None,
+                cost,
+                source: if cost.is_some() { CostSource::Table } else { CostSource::Unknown },
+                most: dearest(targets, tokens),
+            }
+        };
+        let seen = self.seen.by_model.iter().filter(|(_, tokens)| tokens.total_tokens > 0).map(of_model);
+        seen.chain(self.untold(targets)).collect()
     }
 
     /// Replies that reported no tokens. What they cost is unknown.
-    fn untold(&self, settings: &SessionSettings) -> impl Iterator<Item = Used> {
+    fn untold(&self, targets: &[ModelTarget]) -> impl Iterator<Item = Used> {
         self.seen.untold.iter().map(|(model, tokens)| Used {
             model: Some(model.clone()),
             tokens: None,
             estimated: Some(*tokens),
             cost: None,
             source: CostSource::Unknown,
-            most: dearest(settings, tokens),
+            most: dearest(targets, tokens),
         })
     }
 
@@ -108,8 +123,8 @@ pub(super) struct Used {
     pub(super) estimated: Option<TokenUsage>,
     pub(super) cost: Option<Money>,
     pub(super) source: CostSource,
-    /// What it costs by the dearest price of a target; nothing where none has a price, or where only the program tells of it,
-    /// which may be paid otherwise.
+    /// What it costs by the dearest price of a target; nothing where none has a price. What only the program tells of may be paid
+    /// otherwise, and is not in it.
     most: Money,
 }
 
@@ -160,19 +175,19 @@ impl AgentProgress {
 }
 
 /// What a configured target would charge for that model. The names are equal, or equal without the date.
-fn price(settings: &SessionSettings, model: &str, usage: &TokenUsage) -> Option<Money> {
+fn price(targets: &[ModelTarget], model: &str, usage: &TokenUsage) -> Option<Money> {
     let dated = |target: &&ModelTarget| {
         let rest = model.strip_prefix(&target.model);
         rest.is_some_and(|rest| rest.starts_with('-') && rest.chars().all(|c| c == '-' || c.is_ascii_digit()))
     };
-    let mut targets = settings.targets.iter();
+    let mut targets = targets.iter();
     let named = targets.clone().find(|target| target.model == model).or_else(|| targets.find(dated));
     Some(named?.price?.cost(usage))
 }
 
 /// What the dearest of the targets would charge.
-fn dearest(settings: &SessionSettings, usage: &TokenUsage) -> Money {
-    let prices = settings.targets.iter().filter_map(|target| target.price);
+fn dearest(targets: &[ModelTarget], usage: &TokenUsage) -> Money {
+    let prices = targets.iter().filter_map(|target| target.price);
     prices.map(|price| price.cost(usage)).max().unwrap_or_default()
 }
 
@@ -181,6 +196,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::domain::model_target::Price;
 
     fn said(seen: u64, told: Option<u64>) -> AgentOutput {
         let by_model = BTreeMap::from([("m".to_owned(), TokenUsage::new(seen, 0, 0, 0))]);
@@ -189,6 +205,37 @@ mod tests {
             seen: ModelTraffic { by_model, ..ModelTraffic::default() },
             ..AgentOutput::default()
         }
+    }
+
+    #[test]
+    fn no_figure_of_a_program_makes_what_was_seen_cheaper() {
+        let price = Price { input: 3.0, output: 15.0, cache_read: 0.3, cache_write: 3.75 };
+        let targets = [ModelTarget {
+            provider: "p".into(),
+            model: "m".into(),
+            context_window: 200_000,
+            context_window_buffer: 0,
+            max_output_tokens: 8_000,
+            temperature: None,
+            images: false,
+            price: Some(price),
+        }];
+        let counted = |seen, told, dollars: f64| {
+            let cost = Money::from_dollars(dollars);
+            let used = AgentOutput { cost, model: Some("m".into()), ..said(seen, told) }.used(&targets, None);
+            (used.iter().map(Used::counts).sum::<Money>(), used[0].source)
+        };
+        let dollars = |dollars: f64| Money::from_dollars(dollars).unwrap();
+        assert_eq!(counted(1_000_000, Some(1_000_000), 0.01), (dollars(3.0), CostSource::Table));
+        assert_eq!(counted(1_000_000, Some(1_000_001), 0.000_001).0, dollars(3.000_003));
+        assert_eq!(counted(1_000_000, Some(2_000_000), 7.0), (dollars(7.0), CostSource::Reported));
+        assert_eq!(counted(0, Some(100), 0.01), (dollars(0.01), CostSource::Reported), "nothing was seen");
+        // A reply that reported no tokens is not made cheap either.
+        let untold = vec![("m".to_owned(), TokenUsage::new(1_000_000, 0, 0, 0))];
+        let traffic = ModelTraffic { untold: untold.into_iter().collect(), ..ModelTraffic::default() };
+        let hidden = AgentOutput { cost: Money::from_dollars(0.000_001), seen: traffic, ..said(0, Some(1)) };
+        let used = hidden.used(&targets, Some("m"));
+        assert_eq!(used.iter().map(Used::counts).sum::<Money>(), dollars(3.0));
     }
 
     #[test]

@@ -411,7 +411,7 @@ impl AgentVisit<'_> {
 
     /// What a launch used, as far as anybody says.
     fn used(&self, said: &AgentOutput) -> Vec<Used> {
-        said.used(&self.plan.settings, self.agent.model.as_deref())
+        said.used(&self.plan.settings.targets, self.agent.model.as_deref())
     }
 
     /// The ledger lines of what a launch has used.

@@ -442,6 +442,17 @@ impl Gate {
         };
         self.record.call_item(turn, &call, Some(arguments)).await?;
         let kind = self.tool(tool).map_or((Risk::Exec, false), |tool| (tool.risk(), tool.only_reads()));
+        // A tool of agentd's own refuses this itself, whatever the rules say; here another program would do it.
+        let (name, raw_arguments) = (call.name.clone(), call.arguments.clone());
+        let proposed = Proposed::Tool { name, raw_arguments, arguments: arguments.clone(), risk: kind.0 };
+        if self.policy.leads_out(&self.input(turn, proposed).map_err(Denied::into_abort)?).await {
+            let refusal = CallRefusal::ByTool {
+                code: "path_outside_worktree".to_owned(),
+                message: LEADS_OUT.to_owned(),
+            };
+            self.record.answer_item(turn, &call.id, &CallAnswer::refused(&refusal)).await?;
+            return Ok(Permission::Denied(refusal.reason()));
+        }
         let decided = self.decide(turn, &call, arguments.clone(), kind).await;
         self.give_back_unless(
             |_| matches!(&decided, Ok((verdict, _)) if verdict.decision == Decision::Allow),
@@ -585,6 +596,9 @@ impl Gate {
         Err(Denied::ByPolicy(Box::new(answer), abort))
     }
 }
+
+/// What an agent program is told that asks to reach beyond the worktree.
+const LEADS_OUT: &str = "The path leads out of the worktree, or into git's own files; only what is in the worktree may be read or changed.";
 
 /// Why judging a call gives no ruling.
 enum Denied {

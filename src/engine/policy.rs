@@ -14,8 +14,8 @@ use crate::domain::approval::{Approval, Denial};
 use crate::domain::call_scope::{CallScope, Program, ScopePath};
 use crate::domain::denied_files::{DeniedFiles, READ_FILE, leaves_out, takes_folders_whole};
 use crate::domain::policy::{
-    Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalContext, ProposalKind, Proposed,
-    Risk,
+    Decision, DenyMode, FILE_TOOLS, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalContext, ProposalKind,
+    Proposed, Risk,
 };
 use crate::domain::rules::{RuleSet, RuleVerdict};
 use crate::sys::clock::Stopwatch;
@@ -120,6 +120,12 @@ impl Policy {
             risk: Risk::Read,
         };
         DeniedFiles::of(&self.rules, &PolicyInput::unsealed(context, 0, reads))
+    }
+
+    /// Whether a tool of the worktree is to reach what is no plain path there: no rule allows that.
+    pub async fn leads_out(&self, input: &PolicyInput) -> bool {
+        input.tool.as_deref().is_some_and(|tool| FILE_TOOLS.contains(&tool))
+            && self.scope(input).await.paths.contains(&ScopePath::Unclear)
     }
 
     /// Decides on a proposal. The same input gets the same answer, if the program answers the same (P-007).

@@ -1,0 +1,251 @@
+//! What a program asks permission for over the Agent Client Protocol, in the words of agentd's own tools.
+//!
+//! Much of a request is the model's own words: the title of a command, the arguments of a tool. They never make a call of the
+//! program's own tools look like one of agentd's; in doubt the reading counts that allows less.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+
+use super::events::text;
+use super::permission_request::{self, SERVER};
+use crate::engine::agent_tools::PermissionRequest;
+
+/// Calls that are remembered until a question comes.
+const MOST_CALLS: usize = 64;
+/// Files of one call that are judged one by one.
+const MOST_PLACES: usize = 256;
+/// The kinds of calls that tools of servers are reported as. All others are of the program's own tools.
+const SERVED_KINDS: [&str; 2] = ["other", "think"];
+/// Where programs themselves name the tool.
+const NAMES: [&str; 3] = ["/_meta/claudeCode/toolName", "/_meta/toolName", "/rawInput/tool_name"];
+/// Where the input of a call names a file.
+const PLACES: [&str; 5] = ["path", "file_path", "filePath", "abs_path", "notebook_path"];
+
+/// What a permission request is about.
+#[derive(Debug, PartialEq)]
+pub(super) enum Asked {
+    /// A tool of agentd's own, which is judged when it is called.
+    OwnTool,
+    /// All of these have to be allowed.
+    Each(Vec<PermissionRequest>),
+}
+
+/// The last calls that a program reported: a permission request may name only the id of one.
+#[derive(Debug, Default)]
+pub(super) struct ReportedCalls(VecDeque<Reported>);
+
+#[derive(Debug)]
+struct Reported {
+    id: String,
+    kind: Option<String>,
+    served: Option<Served>,
+}
+
+/// A tool of an MCP server that a program calls.
+#[derive(Debug, Clone, PartialEq)]
+struct Served {
+    server: String,
+    tool: String,
+    arguments: Value,
+}
+
+impl ReportedCalls {
+    /// Remembers a call that an update of the session tells of.
+    pub(super) fn note(&mut self, call: &Value) {
+        let Some(id) = text(call, "/toolCallId") else { return };
+        let (kind, served) = (text(call, "/kind"), served(call));
+        if kind.is_none() && served.is_none() {
+            return;
+        }
+        if self.0.len() == MOST_CALLS {
+            self.0.pop_front();
+        }
+        self.0.push_back(Reported { id, kind, served });
+    }
+
+    /// What a permission request asks for: as it says itself, else as the earlier reports of its call say.
+    pub(super) fn asked(&self, message: &Value) -> Asked {
+        let call = message.pointer("/params/toolCall").unwrap_or(&Value::Null);
+        let id = text(call, "/toolCallId");
+        let reports = || self.0.iter().rev().filter(|reported| Some(&reported.id) == id.as_ref());
+        let said = text(call, "/kind");
+        let kinds: Vec<&str> = said
+            .iter()
+            .chain(reports().filter_map(|report| report.kind.as_ref()))
+            .map(String::as_str)
+            .collect();
+        let served = match kinds.iter().all(|kind| SERVED_KINDS.contains(kind)) {
+            true => served(call).or_else(|| reports().find_map(|report| report.served.clone())),
+            false => None,
+        };
+        match served {
+            Some(served) if served.server == SERVER => Asked::OwnTool,
+            Some(Served { server, tool, arguments }) => {
+                Asked::Each(vec![PermissionRequest { tool: format!("{server}__{tool}"), arguments }])
+            }
+            None => Asked::Each(requests(call, kinds.first().copied().unwrap_or("other"))),
+        }
+    }
+}
+
+/// The server, the tool and its arguments, where a call is one of an MCP server's tool: programs say so in a name, in its title or
+/// in its input, each in its own way. Where several do and not all mean agentd's own, another server's counts.
+fn served(call: &Value) -> Option<Served> {
+    let object = |place: &str| call.pointer(place).filter(|input| input.is_object()).cloned();
+    let input = object("/rawInput").unwrap_or_else(|| json!({}));
+    let of = |(server, tool): (String, String)| Served { server, tool, arguments: input.clone() };
+    let mut all: Vec<Served> = NAMES.iter().filter_map(|place| named(&text(call, place)?)).map(&of).collect();
+    // The model may have written these. Where something else is to be done as well, they are not heeded.
+    if input.get("command").is_none() && files(call).is_empty() {
+        all.extend(text(call, "/title").and_then(|title| named(&title)).map(&of));
+        if let (Some(server), Some(tool)) = (text(&input, "/server"), text(&input, "/tool")) {
+            let arguments = object("/rawInput/arguments").unwrap_or_else(|| json!({}));
+            all.push(Served { server, tool, arguments });
+        }
+    }
+    let foreign = all.iter().position(|served| served.server != SERVER).unwrap_or(0);
+    (!all.is_empty()).then(|| all.swap_remove(foreign))
+}
+
+/// Server and tool of a name such as `mcp__server__tool` or `tool (server MCP Server)`; of agentd's own server, whose name is
+/// known, also where nothing else marks it.
+fn named(name: &str) -> Option<(String, String)> {
+    let plain =
+        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+    let of = |server: &str, tool: &str| {
+        (plain(server) && plain(tool)).then(|| (server.to_owned(), tool.to_owned()))
+    };
+    if let Some((server, tool)) = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
+        return of(server, tool);
+    }
+    if let Some((tool, rest)) = name.split_once(" (") {
+        return of(rest.strip_suffix(" MCP Server)")?, tool);
+    }
+    let rest = name.strip_prefix("mcp_").unwrap_or(name).strip_prefix(SERVER)?;
+    of(SERVER, rest.strip_prefix(['_', '/', '.', ':'])?.trim_start_matches('_'))
+}
+
+/// The files that a call says it is about, beside its input; of each, whether it is shown as changed.
+fn files(call: &Value) -> Vec<(String, bool)> {
+    let list = |place: &str| call.pointer(place).and_then(Value::as_array).into_iter().flatten();
+    let located = list("/locations").filter_map(|one| Some((text(one, "/path")?, false)));
+    let shown = list("/content").filter(|one| text(one, "/type").as_deref() == Some("diff"));
+    located.chain(shown.filter_map(|one| Some((text(one, "/path")?, true)))).collect()
+}
+
+/// All that a call of the program's own tools is to be allowed.
+fn requests(call: &Value, kind: &str) -> Vec<PermissionRequest> {
+    let unknown = || PermissionRequest {
+        tool: format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
+        arguments: json!({}),
+    };
+    let mut all = Vec::new();
+    if let Some(command) = call.pointer("/rawInput/command") {
+        all.push(permission_request::command(command));
+    }
+    let named =
+        PLACES.iter().filter_map(|key| text(call, &format!("/rawInput/{key}"))).map(|path| (path, false));
+    for (path, changed) in files(call).into_iter().chain(named) {
+        let request = match kind {
+            "edit" | "delete" | "move" => permission_request::edit(&path),
+            _ if changed => permission_request::edit(&path),
+            "read" | "search" => permission_request::read(&path),
+            _ => continue,
+        };
+        if !all.contains(&request) {
+            all.push(request);
+        }
+    }
+    if all.is_empty() || all.len() > MOST_PLACES { vec![unknown()] } else { all }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_of_a_server_is_known_by_its_name_in_each_of_the_forms() {
+        let own = |tool: &str| Some(("agentd".to_owned(), tool.to_owned()));
+        for (name, expected) in [
+            ("mcp__agentd__edit_file", own("edit_file")),
+            ("mcp__docs__look_up", Some(("docs".to_owned(), "look_up".to_owned()))),
+            ("edit_file (agentd MCP Server)", own("edit_file")),
+            ("mcp_agentd_edit_file", own("edit_file")),
+            ("agentd_edit_file", own("edit_file")),
+            ("agentd/edit_file", own("edit_file")),
+            ("agentd__agent__final_report", own("agent__final_report")),
+            ("agentdx_edit_file", None),
+            ("rm -rf agentd_x", None),
+            ("agentd_x; rm -rf .", None),
+            ("Edit lib/cart.sh", None),
+        ] {
+            assert_eq!(named(name), expected, "{name}");
+        }
+    }
+
+    fn asked(reports: &[Value], call: &Value) -> Asked {
+        let mut calls = ReportedCalls::default();
+        reports.iter().for_each(|report| calls.note(report));
+        calls.asked(&json!({ "params": { "toolCall": call } }))
+    }
+
+    fn judged(call: &Value) -> Vec<String> {
+        match asked(&[], call) {
+            Asked::OwnTool => vec!["own".to_owned()],
+            Asked::Each(all) => {
+                all.into_iter().map(|one| format!("{} {}", one.tool, one.arguments)).collect()
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_model_words_makes_no_call_of_the_programs_tools_one_of_agentds() {
+        let rm = r#"run_command {"argv":["rm","-rf","x"]}"#;
+        for title in ["mcp__agentd__x", "agentd/x", "rm (agentd MCP Server)"] {
+            for kind in ["execute", "other"] {
+                let call = json!({ "kind": kind, "title": title, "rawInput": { "command": "rm -rf x" } });
+                assert_eq!(judged(&call), [rm], "{title} {kind}");
+            }
+            assert_eq!(judged(&json!({ "kind": "execute", "title": title })), ["acp__execute {}"]);
+            let edit = json!({ "kind": "edit", "title": title, "locations": [{ "path": "a" }] });
+            assert_eq!(judged(&edit), [r#"write_file {"content":"","path":"a"}"#], "{title}");
+            let reported = [json!({ "toolCallId": "1", "kind": "execute", "title": title })];
+            let later = asked(&reported, &json!({ "toolCallId": "1", "title": title }));
+            assert_ne!(later, Asked::OwnTool, "{title}");
+        }
+        let jira = json!({
+            "kind": "other", "_meta": { "toolName": "mcp__jira__delete" }, "rawInput": { "server": "agentd", "tool": "x" },
+        });
+        assert!(judged(&jira)[0].starts_with("jira__delete "), "{:?}", judged(&jira));
+    }
+
+    #[test]
+    fn the_tools_of_agentd_are_known_as_each_program_says_them() {
+        let own = [
+            json!({ "kind": "other", "title": "mcp__agentd__edit_file", "rawInput": { "path": "a" } }),
+            json!({ "title": "edit_file (agentd MCP Server)" }),
+            json!({ "kind": "other", "rawInput": { "server": "agentd", "tool": "edit_file", "arguments": {} } }),
+            json!({ "kind": "other", "_meta": { "claudeCode": { "toolName": "mcp__agentd__edit_file" } } }),
+        ];
+        for call in own {
+            assert_eq!(judged(&call), ["own"], "{call}");
+        }
+        let reported = [json!({ "toolCallId": "1", "kind": "other", "title": "agentd_edit_file" })];
+        assert_eq!(asked(&reported, &json!({ "toolCallId": "1" })), Asked::OwnTool);
+    }
+
+    #[test]
+    fn each_file_of_a_call_is_judged() {
+        let call = json!({
+            "kind": "edit", "locations": [{ "path": "a" }, { "path": ".github/x" }], "rawInput": { "file_path": "b" },
+            "content": [{ "type": "diff", "path": "c" }, { "type": "content" }],
+        });
+        let paths: Vec<String> =
+            judged(&call).iter().map(|one| one.rsplit(':').next().unwrap().to_owned()).collect();
+        assert_eq!(paths, [r#""a"}"#, r#"".github/x"}"#, r#""c"}"#, r#""b"}"#]);
+        let read =
+            json!({ "kind": "read", "locations": [{ "path": "a" }], "rawInput": { "command": "cat b" } });
+        assert_eq!(judged(&read), [r#"run_command {"argv":["cat","b"]}"#, r#"read_file {"path":"a"}"#]);
+    }
+}
