@@ -31,6 +31,7 @@ pub async fn read_output(backend: Backend, output: &[u8]) -> AgentOutput {
             schema: None,
             progress: progress.clone(),
             tools,
+            orders: None,
             cancel,
         };
         super::acp::read_output(&task, output).await;

@@ -231,6 +231,8 @@ pub struct Endpoint {
     pub url: String,
     /// Headers added to each request.
     pub headers: Vec<(String, SecretString)>,
+    /// Whether it is one of the providers, whose models cost money.
+    pub is_provider: bool,
     /// Variable that is set to its address inside the sandbox.
     pub url_variable: Option<String>,
     /// Variable that is set to a word in the place of the key.
@@ -471,6 +473,7 @@ impl Config {
                 name: name.to_owned(),
                 url: text("url", &table.url).resolve()?,
                 headers: headers.collect::<Result<_, ConfigError>>()?,
+                is_provider: false,
                 url_variable: table.url_variable.clone(),
                 key_variable: table.key_variable.clone(),
             }));
@@ -488,6 +491,7 @@ impl Config {
             name: name.to_owned(),
             url: base_url,
             headers,
+            is_provider: true,
             url_variable: Some(wire.url_variable.to_owned()),
             key_variable: Some(wire.key_variable.to_owned()),
         }))

@@ -1,5 +1,6 @@
 //! The wires by which models are asked: one entry each, with all that has to be known of a wire without speaking it.
 
+use percent_encoding::percent_decode_str;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,6 +29,8 @@ pub struct ModelWire {
     pub models_path: &'static str,
     /// Ends of the paths by which a model is asked for words.
     pub asking_paths: &'static [&'static str],
+    /// Ends of the paths that only count tokens, which costs nothing.
+    pub counting_paths: &'static [&'static str],
     /// Places of the answering model's name in a reply, or a piece of one.
     pub model_at: &'static [&'static str],
     /// Places of the token counts in a reply, or a piece of one.
@@ -89,6 +92,7 @@ model_wires! {
         key_variable: "ANTHROPIC_API_KEY",
         models_path: "/v1/models?limit=1000",
         asking_paths: &["/messages"],
+        counting_paths: &["/messages/count_tokens"],
         model_at: &["/model", "/message/model"],
         usage_at: &["/usage", "/message/usage"],
         usage: UsageShape {
@@ -110,6 +114,7 @@ model_wires! {
         key_variable: "OPENAI_API_KEY",
         models_path: "/models",
         asking_paths: &["/chat/completions"],
+        counting_paths: &[],
         model_at: &["/model"],
         usage_at: &["/usage"],
         usage: UsageShape {
@@ -130,7 +135,8 @@ model_wires! {
         url_variable: "OPENAI_BASE_URL",
         key_variable: "OPENAI_API_KEY",
         models_path: "/models",
-        asking_paths: &["/responses"],
+        asking_paths: &["/responses", "/responses/compact"],
+        counting_paths: &["/responses/input_tokens"],
         model_at: &["/model", "/response/model"],
         usage_at: &["/usage", "/response/usage"],
         usage: UsageShape {
@@ -152,6 +158,7 @@ model_wires! {
         key_variable: "GEMINI_API_KEY",
         models_path: "/v1beta/models?pageSize=1000",
         asking_paths: &[":generateContent", ":streamGenerateContent"],
+        counting_paths: &[":countTokens"],
         model_at: &["/modelVersion", "/response/modelVersion"],
         usage_at: &["/usageMetadata", "/response/usageMetadata"],
         usage: UsageShape {
@@ -171,9 +178,16 @@ impl ProviderKind {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == word)
     }
 
-    /// Whether a path asks a model of any wire for words.
+    /// Whether a path asks a model of any wire for words, however it is spelled.
     pub fn asks(path: &str) -> bool {
-        wires().flat_map(|wire| wire.asking_paths).any(|end| path.ends_with(end))
+        let path = as_read(path);
+        wires().flat_map(|wire| wire.asking_paths).any(|end| path.ends_with(&end.to_lowercase()))
+    }
+
+    /// Whether a path of any wire only counts tokens.
+    pub fn counts_tokens(path: &str) -> bool {
+        let path = as_read(path);
+        wires().flat_map(|wire| wire.counting_paths).any(|end| path.ends_with(&end.to_lowercase()))
     }
 
     /// The model that a reply of any wire, or a piece of it, says has answered.
@@ -192,6 +206,13 @@ impl ProviderKind {
             .or_else(|| shapes().find(|shape| shape.known_by.is_empty()))?;
         Some(shape.read(counts)).filter(|usage| usage.total_tokens > 0)
     }
+}
+
+/// A path as a server may read it: escapes as what they stand for, case, empty parts, `.` and what follows a `;` left out.
+fn as_read(path: &str) -> String {
+    let plain = percent_decode_str(path).decode_utf8_lossy().to_lowercase();
+    let parts = plain.split('/').map(|part| part.split(';').next().unwrap_or_default().trim());
+    parts.filter(|part| !part.is_empty() && *part != ".").fold(String::new(), |path, part| path + "/" + part)
 }
 
 fn wires() -> impl Iterator<Item = &'static ModelWire> {
@@ -244,6 +265,14 @@ mod tests {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
             assert_eq!(ProviderKind::parse(kind.as_str()), Some(*kind));
             assert!(kind.wire().asking_paths.iter().all(|path| ProviderKind::asks(path)));
+            let counts = |path: &&str| ProviderKind::counts_tokens(path) && !ProviderKind::asks(path);
+            assert!(kind.wire().counting_paths.iter().all(counts));
         }
+        for spelled in
+            ["/v1/%6dessages", "/v1/messages/", "/v1//messages/.", "/v1/Messages;x=1", "/v1/messages/;"]
+        {
+            assert!(ProviderKind::asks(spelled), "{spelled}");
+        }
+        assert!(!ProviderKind::asks("/v1/messages/batches") && !ProviderKind::asks("/v1/models"));
     }
 }

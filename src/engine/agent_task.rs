@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::agent_output::{AgentOutput, AgentProgress};
 use super::agent_tools::AgentTools;
+use super::model_orders::ModelOrders;
 use super::tool::Tool;
 use crate::domain::flow::StepId;
 
@@ -78,6 +79,8 @@ pub struct AgentTask {
     pub progress: AgentProgress,
     /// Where it calls agentd's tools and asks for permission.
     pub tools: AgentTools,
+    /// Where its requests to models ask for their money; `None` = nobody counts it.
+    pub orders: Option<ModelOrders>,
     /// Ends it.
     pub cancel: CancellationToken,
 }

@@ -15,12 +15,12 @@ use super::abort::Abort;
 use super::agent_output::{AgentOutput, AgentProgress, Used};
 use super::agent_task::{AgentBackend, AgentTask, EarlierLaunches};
 use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
+use super::model_orders::{ModelOrder, ModelOrders, UnderWay, worst_case};
 use super::not_done::NotDone;
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
-use super::session::{PromptIdentity, SessionWorld};
+use super::session::PromptIdentity;
 use super::session_outcome::SessionOutcome;
 use super::session_trace::{LedgerLine, SessionTrace, prompt_mark};
-use super::shared_cap::SharedCapError;
 use super::shared_caps::Reservations;
 use super::single_call::{SingleCall, call_tool};
 use super::tool::CallLimits;
@@ -73,6 +73,7 @@ struct AgentVisit<'a> {
     said: Vec<Message>,
     /// What the launch under way asks for.
     requests: Option<mpsc::Receiver<Request>>,
+    ordered: Option<mpsc::Receiver<ModelOrder>>,
     /// Long outputs of calls of the program.
     outputs: Arc<StoredOutputs>,
     /// The tools that it is served.
@@ -111,6 +112,7 @@ impl FlowWorld {
             turns: 0,
             said: Vec::new(),
             requests: None,
+            ordered: None,
             outputs,
             tools,
             exclusions: Vec::new(),
@@ -201,9 +203,11 @@ impl AgentVisit<'_> {
 
     fn task(&mut self, prompt: String, resume: Option<String>) -> AgentTask {
         let (tools, requests) = AgentTools::new(self.catalog());
-        self.requests = Some(requests);
+        let (orders, ordered) = ModelOrders::new();
+        (self.requests, self.ordered) = (Some(requests), Some(ordered));
         AgentTask {
             tools,
+            orders: Some(orders),
             prompt,
             resume,
             anew: None,
@@ -279,22 +283,24 @@ impl AgentVisit<'_> {
         self.agent.conversations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A launch as the gate judges it.
+    fn call_of(&self, tool: &str, task: &AgentTask) -> ToolCall {
+        let arguments = json!({
+            "step": self.work.step.id,
+            "prompt_sha256": sha256_hex(task.prompt.as_bytes()),
+            "goes_on": task.resume.is_some(),
+        });
+        let id = format!("agent-{}-{}", self.work.visit, self.launches);
+        ToolCall { id, name: tool.to_owned(), arguments: arguments.to_string() }
+    }
+
     /// One launch: it passes the gate, the budgets watch it, and the ledger has it.
     async fn launch(&mut self, task: AgentTask) -> Result<AgentOutput, Abort> {
         self.launches += 1;
         let world = &self.world.0;
         world.touched.mark();
         let tool = (self.agent.launch)(task.clone());
-        let call = ToolCall {
-            id: format!("agent-{}-{}", self.work.visit, self.launches),
-            name: tool.spec().name.clone(),
-            arguments: json!({
-                "step": self.work.step.id,
-                "prompt_sha256": sha256_hex(task.prompt.as_bytes()),
-                "goes_on": task.resume.is_some(),
-            })
-            .to_string(),
-        };
+        let call = self.call_of(&tool.spec().name, &task);
         let limits = CallLimits {
             // Both limits count, the program's and the run's. Each has its own words.
             timeout: self.agent.time_limit.unwrap_or(NO_LIMIT) + SLACK,
@@ -321,6 +327,9 @@ impl AgentVisit<'_> {
             let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
             let mut requests =
                 self.requests.take().ok_or_else(|| Abort::internal("a launch without its requests"))?;
+            let mut ordered =
+                self.ordered.take().ok_or_else(|| Abort::internal("a launch without its orders"))?;
+            let under_way = UnderWay::default();
             let closing = CancellationToken::new();
             let serving = async {
                 let ended = handler.serve(&mut requests, &closing).await;
@@ -335,13 +344,22 @@ impl AgentVisit<'_> {
                 tokio::select! {
                     called = &mut running => break called,
                     ended = &mut serving, if served.is_none() => served = Some(ended),
+                    Some(order) = ordered.recv(), if over.is_none() => {
+                        let so_far: Money = self.used(&heard.borrow()).iter().map(Used::counts).sum();
+                        let wanted = worst_case(&self.plan.settings.targets, order.bytes);
+                        over = world.covers(&shared, so_far + under_way.sum(), wanted).await?;
+                        drop(order.reply.send(over.is_none().then(|| under_way.add(wanted))));
+                        if over.is_some() {
+                            task.cancel.cancel();
+                        }
+                    }
                     changed = heard.changed(), if over.is_none() => {
                         if changed.is_err() {
                             continue;
                         }
                         let so_far = heard.borrow_and_update().clone();
                         let cost = self.note_so_far(&so_far, &mut noted, (&fingerprint, started, timestamp))?;
-                        if let Some(abort) = used_up(world, &shared, cost).await? {
+                        if let Some(abort) = world.used_up(&shared, cost, under_way.sum()).await? {
                             over = Some(abort);
                             task.cancel.cancel();
                         }
@@ -641,25 +659,6 @@ impl AgentVisit<'_> {
             tools_run: self.launches,
             last_errors: vec![failure.error_name.clone()],
         }
-    }
-}
-
-/// Why a program has to end that has cost so much so far: its run's money does not cover it, or what others spend of the same
-/// money meanwhile.
-async fn used_up(
-    world: &SessionWorld,
-    shared: &Arc<Reservations>,
-    cost: Money,
-) -> Result<Option<Abort>, Abort> {
-    let held = world.caps.hold(shared, cost, world.clock.now()).await;
-    world.heed_caps().await?;
-    if let Err(stop) = world.meter.check_with(cost) {
-        return Ok(Some(stop.into()));
-    }
-    match held {
-        Err(error @ SharedCapError::Unknown(..)) => Err(error.into()),
-        Err(used_up) => Ok(Some(used_up.into())),
-        Ok(()) => Ok(None),
     }
 }
 

@@ -11,6 +11,7 @@ use super::abort::Abort;
 use super::budget::{Meter, ReservedMoney};
 use super::journal::Journal;
 use super::session::{Session, SessionWorld};
+use super::shared_cap::SharedCapError;
 use super::shared_caps::Reservations;
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::event::Event;
@@ -180,6 +181,15 @@ fn short_of(cap: Money, left: Money, wanted: Money, kept_back: Money) -> String 
     format!("The budget of {cap} does not cover the next request: {left} is left, {short}.")
 }
 
+/// Why shared money does not cover something, if it does not. `Err`: that cannot be known.
+fn covered(held: Result<(), SharedCapError>) -> Result<Option<Abort>, Abort> {
+    match held {
+        Err(error @ SharedCapError::Unknown(..)) => Err(error.into()),
+        Err(used_up) => Ok(Some(used_up.into())),
+        Ok(()) => Ok(None),
+    }
+}
+
 impl SessionWorld {
     /// Sets the longest reply aside that the money covers beside `kept_back`, of the run's money and of what it shares with
     /// others, in one look at that.
@@ -202,6 +212,41 @@ impl SessionWorld {
             Ok((held.map_err(|left| Short { left, shared }), wanted))
         };
         self.caps.reserve_of_left(self.clock.now(), decide).await
+    }
+
+    /// Why an agent program has to end that has cost so much so far, if it has: its run's money does not cover it, or what others spend
+    /// of the same money meanwhile. `under_way` stays set aside beside it.
+    pub(super) async fn used_up(
+        &self,
+        shared: &Arc<Reservations>,
+        cost: Money,
+        under_way: Money,
+    ) -> Result<Option<Abort>, Abort> {
+        let held = self.caps.hold(shared, cost + under_way, self.clock.now()).await;
+        self.heed_caps().await?;
+        if let Err(stop) = self.meter.check_with(cost) {
+            return Ok(Some(stop.into()));
+        }
+        covered(held)
+    }
+
+    /// Whether the money covers one more request of an agent program, which may cost `wanted` beside the `so_far` of its launch and
+    /// of its requests under way. It is set aside where the run shares its money.
+    pub(super) async fn covers(
+        &self,
+        shared: &Arc<Reservations>,
+        so_far: Money,
+        wanted: Money,
+    ) -> Result<Option<Abort>, Abort> {
+        self.heed_caps().await?;
+        let left = self.meter.hold(|left| (so_far + wanted <= left).then_some(((), Money::ZERO))).err();
+        if let Some(left) = left {
+            self.meter.end_by_cost();
+            let cap = self.meter.budgets().max_cost;
+            let message = short_of(cap, left.saturating_sub(so_far), wanted, Money::ZERO);
+            return Ok(Some(Stop::new(StopDetail::MaxCost, message).into()));
+        }
+        covered(self.caps.hold(shared, so_far + wanted, self.clock.now()).await)
     }
 
     /// Looks at what the run shares with others, and heeds what is new of it. Gives what is left; `None` = nothing is shared.

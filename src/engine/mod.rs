@@ -2,6 +2,7 @@
 
 // The seams.
 pub mod model;
+pub mod model_orders;
 pub mod tool;
 pub mod touched;
 pub mod tool_schema;

@@ -29,6 +29,9 @@ const HOP: [HeaderName; 7] =
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 /// Headers by which a program says who it is, beside those of the wires: an endpoint's are agentd's to say.
 pub(super) const CREDENTIALS: [&str; 3] = ["api-key", "authorization", "cookie"];
+/// By these some servers take a request for another one than it is.
+const OVERRIDES: [&str; 5] =
+    ["x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url"];
 
 /// Names lead where the list allows.
 pub(super) struct Guarded(pub Arc<Rules>);
@@ -109,7 +112,7 @@ where
     headers.remove(HOST);
     if let Some(added) = added {
         let of_wires = ProviderKind::ALL.iter().map(|kind| kind.wire().key_header);
-        for name in of_wires.chain(CREDENTIALS) {
+        for name in of_wires.chain(CREDENTIALS).chain(OVERRIDES) {
             headers.remove(name);
         }
         for (name, value) in added {
@@ -150,7 +153,12 @@ mod tests {
     use super::*;
 
     fn endpoint(url: &str) -> Endpoint {
-        Endpoint { name: "x".into(), url: url.parse().unwrap(), headers: HeaderMap::new() }
+        Endpoint {
+            name: "x".into(),
+            url: url.parse().unwrap(),
+            headers: HeaderMap::new(),
+            is_provider: false,
+        }
     }
 
     #[test]

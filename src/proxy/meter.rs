@@ -1,10 +1,13 @@
 //! The meter on requests to models: it counts them and reads the tokens that their replies report as they pass.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Method, Response};
 use http_body_util::BodyExt as _;
@@ -27,22 +30,39 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// The model of a reply that does not say.
 const UNNAMED: &str = "unknown";
 
+/// Sets aside what a request of so many bytes may cost (`None` = its length is not known), and gives what holds that until its reply
+/// is counted. `None`: the money does not cover it.
+pub type Purse = Arc<dyn Fn(Option<u64>) -> BoxFuture<'static, Option<SetAside>> + Send + Sync>;
+/// Money that is set aside for as long as this lives.
+pub type SetAside = Box<dyn Any + Send + Sync>;
+
 /// Counts for one program; cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct Meter(watch::Sender<ModelTraffic>);
+#[derive(Clone, Default)]
+pub struct Meter {
+    traffic: watch::Sender<ModelTraffic>,
+    purse: Arc<Mutex<Option<Purse>>>,
+}
+
+impl std::fmt::Debug for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meter").field("traffic", &self.traffic).finish_non_exhaustive()
+    }
+}
 
 impl Meter {
-    /// Begins to count anew, for one launch. `earlier`: the requests of earlier launches of the visit.
-    pub fn begin(&self, earlier: u32) -> watch::Receiver<ModelTraffic> {
-        let traffic = self.0.subscribe();
-        self.0.send_replace(ModelTraffic { earlier, ..ModelTraffic::default() });
+    /// Begins to count anew, for one launch, whose requests are paid from `purse`; `None` = nobody counts their money.
+    /// `earlier`: the requests of earlier launches of the visit.
+    pub fn begin(&self, earlier: u32, purse: Option<Purse>) -> watch::Receiver<ModelTraffic> {
+        *self.purse.lock().unwrap_or_else(PoisonError::into_inner) = purse;
+        let traffic = self.traffic.subscribe();
+        self.traffic.send_replace(ModelTraffic { earlier, ..ModelTraffic::default() });
         traffic
     }
 
     /// Takes one request from the number that is allowed. False = none is left.
     pub(super) fn admit(&self, most: Option<u32>) -> bool {
         let mut admitted = true;
-        self.0.send_modify(|traffic| {
+        self.traffic.send_modify(|traffic| {
             admitted = most.is_none_or(|most| traffic.earlier.saturating_add(traffic.requests) < most);
             if admitted {
                 traffic.requests = traffic.requests.saturating_add(1);
@@ -53,19 +73,34 @@ impl Meter {
         admitted
     }
 
+    /// Sets aside what a request may cost. `None` = the money does not cover it.
+    pub(super) async fn set_aside(&self, bytes: Option<u64>) -> Option<SetAside> {
+        let purse = self.purse.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match purse {
+            Some(purse) => purse(bytes).await,
+            None => Some(Box::new(())),
+        }
+    }
+
     fn add(&self, model: &str, more: TokenUsage) {
-        self.0.send_modify(|traffic| add(&mut traffic.by_model, model, more));
+        self.traffic.send_modify(|traffic| add(&mut traffic.by_model, model, more));
     }
 
     /// The same response, its tokens counted before its reader sees them. `asked`: bytes of the request, if known.
-    pub(super) fn watch(&self, response: Response<Body>, path: &str, asked: u64) -> Response<Body> {
+    pub(super) fn watch(
+        &self,
+        response: Response<Body>,
+        path: &str,
+        asked: u64,
+        set_aside: SetAside,
+    ) -> Response<Body> {
         if !response.status().is_success() {
             return response;
         }
         let (parts, inner) = response.into_parts();
         let reply = Reply { asked, ..Reply::of(&parts.headers, model_of_path(path)) };
-        self.0.send_modify(|traffic| traffic.under_way += 1);
-        let metered = Metered { inner, reply, meter: self.clone() };
+        self.traffic.send_modify(|traffic| traffic.under_way += 1);
+        let metered = Metered { inner, reply, meter: self.clone(), _set_aside: set_aside };
         Response::from_parts(parts, metered.boxed())
     }
 }
@@ -81,6 +116,7 @@ struct Metered {
     inner: Body,
     reply: Reply,
     meter: Meter,
+    _set_aside: SetAside,
 }
 
 impl hyper::body::Body for Metered {
@@ -198,7 +234,7 @@ impl Reply {
             let said = if self.events.is_some() { self.came } else { self.came / BYTES_PER_TOKEN };
             TokenUsage::new(self.asked / BYTES_PER_TOKEN, said, 0, 0)
         });
-        meter.0.send_modify(|traffic| {
+        meter.traffic.send_modify(|traffic| {
             traffic.under_way = traffic.under_way.saturating_sub(1);
             if let Some(estimate) = estimate {
                 add(&mut traffic.untold, self.model.as_deref().unwrap_or(UNNAMED), estimate);
@@ -239,6 +275,15 @@ pub(super) fn asks_a_model(method: &Method, path: &str) -> bool {
     method == Method::POST && ProviderKind::asks(path)
 }
 
+/// Whether a request orders something of a provider that is neither counted nor free, as batches do.
+pub(super) fn is_uncounted(method: &Method, path: &str) -> bool {
+    match *method {
+        Method::GET | Method::HEAD | Method::OPTIONS => false,
+        Method::POST => !ProviderKind::asks(path) && !ProviderKind::counts_tokens(path),
+        _ => true,
+    }
+}
+
 /// The model that a path names, as Gemini's do: `…/models/NAME:generateContent`.
 fn model_of_path(path: &str) -> Option<&str> {
     let (_, named) = path.rsplit_once("/models/")?;
@@ -256,7 +301,7 @@ mod tests {
     }
 
     fn counted(meter: &Meter) -> Vec<(String, u64, u64)> {
-        let traffic = meter.0.borrow().clone();
+        let traffic = meter.traffic.borrow().clone();
         let models = traffic.by_model.into_iter();
         models.map(|(model, used)| (model, used.input_tokens, used.output_tokens)).collect()
     }
@@ -304,6 +349,11 @@ mod tests {
             post("/v1/messages") && post("/v1/responses") && post("/v1beta/models/g:streamGenerateContent")
         );
         assert!(!post("/v1/messages/count_tokens") && !asks_a_model(&Method::GET, "/v1/messages"));
+        let uncounted = |method: Method, path: &str| is_uncounted(&method, path);
+        assert!(uncounted(Method::POST, "/v1/messages/batches") && uncounted(Method::PUT, "/v1/messages"));
+        assert!(uncounted(Method::DELETE, "/v1/files/1") && uncounted(Method::POST, "/v1/complete"));
+        assert!(!uncounted(Method::POST, "/v1/messages") && !uncounted(Method::GET, "/v1/models"));
+        assert!(!uncounted(Method::POST, "/v1/messages/count_tokens"));
         assert_eq!(model_of_path("/v1beta/models/gemini-2.5-pro:generateContent"), Some("gemini-2.5-pro"));
         assert_eq!(model_of_path("/v1/messages"), None);
     }
@@ -311,13 +361,13 @@ mod tests {
     #[test]
     fn the_request_after_the_last_is_refused_and_a_launch_begins_at_zero() {
         let meter = Meter::default();
-        let traffic = meter.begin(0);
+        let traffic = meter.begin(0, None);
         assert!(meter.admit(Some(1)) && !meter.admit(Some(1)));
         assert_eq!((traffic.borrow().requests, traffic.borrow().refused), (1, 1));
-        drop(meter.begin(0));
+        drop(meter.begin(0, None));
         assert!(meter.admit(Some(1)) && meter.admit(None));
         // Launches of one visit share its limit.
-        drop(meter.begin(2));
+        drop(meter.begin(2, None));
         assert!(meter.admit(Some(3)) && !meter.admit(Some(3)));
     }
 }

@@ -20,6 +20,8 @@ pub struct Endpoint {
     pub url: Url,
     /// What is added to each request.
     pub headers: HeaderMap,
+    /// Whether models are asked there. Then it passes what is counted and what costs nothing, and no other order.
+    pub is_provider: bool,
 }
 
 impl Endpoint {

@@ -17,7 +17,7 @@ use super::ProxyError;
 use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, answer_text, send};
 use super::hello;
 use super::kept_keys::KeptKeys;
-use super::meter::{Meter, asks_a_model};
+use super::meter::{Meter, SetAside, asks_a_model, is_uncounted};
 use super::rules::{Rules, resolve};
 use crate::domain::egress::split;
 use crate::sys::descriptors;
@@ -371,18 +371,37 @@ impl Shared {
             return answer_text(StatusCode::BAD_REQUEST, "agentd: the address leaves the endpoint\n");
         };
         let path = rest.split('?').next().unwrap_or_default();
+        if endpoint.is_provider && is_uncounted(request.method(), path) {
+            let text = format!(
+                "agentd: the endpoint {name} passes requests for a model's words, counts of tokens and what only reads; {} {path} is \
+                 none of these, and no budget would count what it costs\n",
+                request.method()
+            );
+            self.asked.note(host, port, Some(name), Some("no budget would count it"));
+            return answer_text(StatusCode::FORBIDDEN, text);
+        }
         let asks = asks_a_model(request.method(), path);
         if asks && !self.meter.admit(self.rules.max_requests) {
             let text =
                 "agentd: this visit has made all the requests to models that program.maxRequests lets it\n";
             return answer_text(StatusCode::FORBIDDEN, text);
         }
-        let length = request.body().size_hint().exact().unwrap_or_default();
+        let length = request.body().size_hint().exact();
+        let set_aside =
+            if asks { self.meter.set_aside(length).await } else { Some(Box::new(()) as SetAside) };
+        let Some(set_aside) = set_aside else {
+            let text = "agentd: the budget does not cover another request to a model\n";
+            return answer_text(StatusCode::FORBIDDEN, text);
+        };
         match self.trusted.send(url, request, Some(&endpoint.headers)).await {
             Ok(response) => {
                 self.asked.note(host, port, Some(name), None);
                 let response = KeptKeys::of(&endpoint.headers).keep(response);
-                if asks { self.meter.watch(response, path, length) } else { response }
+                if asks {
+                    self.meter.watch(response, path, length.unwrap_or_default(), set_aside)
+                } else {
+                    response
+                }
             }
             Err(why) => self.unreached(host, port, Some(&endpoint.name), &why),
         }

@@ -31,7 +31,7 @@ use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolO
 use crate::git::GitError;
 use crate::git::sandbox_git::Taken;
 use crate::git::worktree::Worktree;
-use crate::proxy::meter::Meter;
+use crate::proxy::meter::{Meter, Purse, SetAside};
 use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
@@ -284,7 +284,8 @@ impl ExecAgent {
             .await
             .map_err(|error| git_failed(&error))?;
         let open = self.open_door(number)?;
-        let traffic = shared.meter.as_ref().map(|meter| meter.begin(self.task.earlier.requests));
+        let traffic =
+            shared.meter.as_ref().map(|meter| meter.begin(self.task.earlier.requests, self.purse()));
         let mut launch = shared.launch.clone();
         if self.task.read_only {
             launch.sandbox = launch.sandbox.map(|confined| shared.sandbox.reading(confined));
@@ -337,6 +338,15 @@ impl ExecAgent {
                 Err(ToolError::for_model(format!("{error}; {left}")))
             }
         }
+    }
+
+    /// What its requests to models are paid from.
+    fn purse(&self) -> Option<Purse> {
+        let orders = self.task.orders.clone()?;
+        Some(Arc::new(move |bytes| {
+            let orders = orders.clone();
+            Box::pin(async move { Some(Box::new(orders.set_aside(bytes).await?) as SetAside) })
+        }))
     }
 
     /// Passes on what the program reports about its requests to models. Ends when the program exceeds one of its own

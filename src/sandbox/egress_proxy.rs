@@ -113,7 +113,8 @@ pub fn endpoints(config: &Config, names: &[String]) -> Result<Vec<NamedEndpoint>
 
 fn endpoint(config: &Config, name: &str) -> Result<NamedEndpoint, Refusal> {
     let refused = |message: String| Refusal::new(StopDetail::ConfigInvalid, message);
-    let Some(config::Endpoint { url, headers, url_variable, key_variable, .. }) = config.endpoint(name)?
+    let Some(config::Endpoint { url, headers, is_provider, url_variable, key_variable, .. }) =
+        config.endpoint(name)?
     else {
         return Err(refused(format!(
             "program.endpoints names \"{name}\", and there is no [sandbox.endpoints.{name}] and no [providers.{name}]."
@@ -139,7 +140,7 @@ fn endpoint(config: &Config, name: &str) -> Result<NamedEndpoint, Refusal> {
         value.set_sensitive(true);
         added.insert(header_name, value);
     }
-    let endpoint = Endpoint { name: name.to_owned(), url: parsed, headers: added };
+    let endpoint = Endpoint { name: name.to_owned(), url: parsed, headers: added, is_provider };
     let mut variables = Vec::new();
     variables.extend(url_variable.map(|variable| (variable, endpoint.inside())));
     variables.extend(key_variable.map(|variable| (variable, HELD.to_owned())));

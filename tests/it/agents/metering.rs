@@ -218,7 +218,7 @@ async fn x_018_replies_that_report_no_tokens_are_estimated_and_count_against_the
         json!({"argv": [script(&world, "asking.sh", text)], "endpoints": ["openai"], "timeLimit": "60s"});
     fixer(&world, "command", &program);
     let (code, output) =
-        world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.00001"]).await;
+        world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.0155"]).await;
     let asked = world.sim.model_requests();
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}\n{asked:?}");
     assert_eq!((counted(&output), &output["totals"]["cost_usd"]), ((0, 0), &Value::Null), "{output:#}");
@@ -226,6 +226,56 @@ async fn x_018_replies_that_report_no_tokens_are_estimated_and_count_against_the
     let estimated = line.to_string();
     assert!(estimated.contains("\"tokens\":null") && estimated.contains("\"estimated\":{"), "{estimated}");
     assert!(output["warnings"].to_string().contains("What command costs is unknown"), "{output:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d98_a_request_of_a_program_that_the_money_does_not_cover_is_not_sent() {
+    if skipped() {
+        return;
+    }
+    let world = world().await;
+    let text = "#!/bin/bash\ncat >/dev/null\n\
+        printf '{\"model\":\"recorded-model\",\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"' > asked\n\
+        head -c 400000 /dev/zero | tr '\\0' 'a' >> asked; printf '\"}]}' >> asked\n\
+        curl -sS -H 'content-type: application/json' -H 'anthropic-version: 2023-06-01' --data-binary @asked \
+        $ANTHROPIC_BASE_URL/v1/messages > answer; sleep 600\n";
+    let program =
+        json!({"argv": [script(&world, "asking.sh", text)], "endpoints": ["anthropic"], "timeLimit": "60s"});
+    fixer(&world, "command", &program);
+    // A hundred thousand tokens and a short reply cost 0.32 dollars.
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.3"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    assert!(output.to_string().contains("does not cover the next request: $0.30 is left"), "{output:#}");
+    assert_eq!(world.sim.model_requests().len(), 0);
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.4"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    assert_eq!(world.sim.model_requests().len(), 1, "{output:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_budget_would_count_does_not_pass_the_endpoint_of_a_provider() {
+    if skipped() {
+        return;
+    }
+    let world = world().await;
+    let text = "#!/bin/bash\ncat >/dev/null\nfor path in v1/messages/batches v1/complete v1/%6dessages v1/messages/; do \
+        curl -sS -o /dev/null -H 'content-type: application/json' -H 'anthropic-version: 2023-06-01' \
+        -d '{\"model\":\"recorded-model\",\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}' \
+        $ANTHROPIC_BASE_URL/$path; done; sleep 600\n";
+    let program = json!({
+        "argv": [script(&world, "asking.sh", text)], "endpoints": ["anthropic"], "timeLimit": "60s", "maxRequests": 1,
+    });
+    fixer(&world, "command", &program);
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    let told = || format!("{output:#}\n{:#?}", world.sim.requests());
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("agent_cli_failed")), "{}", told());
+    // The second spelling of the path is the second request to a model.
+    assert!(output.to_string().contains("it made the 1 requests to models"), "{}", told());
+    let reached =
+        |part: &str| world.sim.requests().iter().filter(|asked| asked.target.contains(part)).count();
+    assert_eq!((reached("batches"), reached("complete"), reached("%6d")), (0, 0, 1), "{}", told());
     world.sim.shutdown().await;
 }
 
