@@ -299,8 +299,8 @@ impl Daemon {
                 }
                 return Ok(false);
             }
-            // Nobody reads there what would be written.
-            Err(error) if unwanted::what_became(&error).is_some() => {
+            // Nobody reads there what would be written. Its repository is seen, so that what is not found is gone.
+            Err(error) if unwanted::not_here(&error).is_some() => {
                 self.wait_is_over((issue, cell), "issue_closed").await?;
                 return Ok(true);
             }

@@ -74,8 +74,15 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         told.push(format!("{} sent back to the model: `{reason}`.", counted(count, "reply")));
     }
     for proposal in pending(facts) {
-        let call = plain(&proposal.call_text());
-        told.push(format!("`{call}` waits for an approval (`{}`).", short_hash(&proposal.proposal_hash)));
+        let (call, hash) = (plain(&proposal.call_text()), &proposal.proposal_hash);
+        told.push(match run.stop_reason {
+            StopReason::ObjectiveAchieved => format!(
+                "`{call}` needed an approval and was not made; the run reached its objective without it. `agentd runs approve {} {hash}` \
+                 lets a run that makes it again make it once.",
+                run.run_id
+            ),
+            _ => format!("`{call}` waits for an approval (`{}`).", short_hash(hash)),
+        });
     }
     for (kind, used, cap) in &facts.soft_limits {
         let share = if *cap > 0.0 { used / cap * 100.0 } else { 100.0 };

@@ -28,6 +28,9 @@ pub struct MappingRecord {
     /// Whether the daemon has given up continuing that run (D37): the next one begins anew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given_up: bool,
+    /// Whether the issue is one from a file; absent = an earlier version did not note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_file: Option<bool>,
     /// In a cluster: the labelling that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,

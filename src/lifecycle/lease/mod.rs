@@ -192,6 +192,10 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     // Nobody takes it over while the lease is held.
     not_taken(plan, context).await?;
     let last = held.record().and_then(mapping_of);
+    if let Err(refusal) = same_issue(plan, context, last.as_ref()).await {
+        release(held);
+        return Err(refusal);
+    }
     let begun = held.taken_from().and_then(|dead| dead.run_id);
     if let Some(run_id) = begun.filter(|run_id| last.as_ref().is_none_or(|last| last.run_id != *run_id)) {
         recovery::end_unnamed(context, run_id).await;
@@ -247,6 +251,7 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         instance: instance.clone(),
         successors,
         given_up: false,
+        from_file: Some(plan.request.issue.tracked().is_none()),
         unpushed: in_cluster.and_then(|last| last.unpushed.clone()),
         answers: context
             .state
@@ -277,6 +282,37 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     }
     let held = Arc::new(Mutex::new(held));
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, elsewhere, held })
+}
+
+/// Refuses an issue of a file whose number is one of the tracker's that has a branch already, and the other way around: they are two
+/// issues, and one would get the work of the other. Once nothing has the branch any more, it may.
+async fn same_issue(
+    plan: &Plan,
+    context: &RepositoryContext,
+    last: Option<&MappingRecord>,
+) -> Result<(), Refusal> {
+    let key = &plan.issue.key;
+    let is_file = plan.request.issue.tracked().is_none();
+    let Some(last) = last.filter(|last| last.from_file.is_some_and(|before| before != is_file)) else {
+        return Ok(());
+    };
+    let branch = &last.branch;
+    if context.replay.is_some() || context.checkout.local_branch(branch).await?.is_none() {
+        return Ok(());
+    }
+    let (message, hint) = match is_file {
+        true => (
+            format!(
+                "{branch} has the work of the tracker's issue #{key}, and the file is another issue of that number."
+            ),
+            "give the file a name that is no number, such as discount.md",
+        ),
+        false => (
+            format!("{branch} has the work of an issue from a file that is named by the number {key}."),
+            "once that work is where it is to be, remove its worktree and its branch, here and on the remote",
+        ),
+    };
+    Err(Refusal::new(StopDetail::MappingConflict, message).hint(hint))
 }
 
 /// The run that this one goes on with, as far as its work can be had here. The lease is held.

@@ -361,6 +361,20 @@ async fn asked_in_a_follow_up_run() -> (World, Running, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_question_of_an_issue_that_went_where_nobody_sees_it_is_waited_for_no_more() {
+    let world = world(vec![question()], "").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until_parked(&world).await;
+    let moved = json!({ "moved_to": "demo/hidden#1", "actor": "ada" });
+    super::briefing::admin(&world, "PATCH", "issues/7", &moved);
+    let parked = || super::pull_request::status(&world)["parked"].clone();
+    until_or("nobody is asked for it", || parked() == json!([]), || parked().to_string()).await;
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_stands_at_a_line_while_a_follow_up_run_s_question_waits_is_no_answer_and_has_one_of_its_own() {
     use super::pull_request::{REPO, review, runs, ticks};
     let (world, daemon, pull) = asked_in_a_follow_up_run().await;

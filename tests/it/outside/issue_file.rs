@@ -123,3 +123,30 @@ async fn d30_the_issue_of_a_file_is_named_by_its_word_or_its_file_wherever_a_per
     assert_eq!(output["mapping"]["issue"], json!(word), "{output:#}");
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_of_a_file_gets_no_work_of_the_trackers_issue_of_its_number_nor_the_other_way_around() {
+    let world = World::of(2, |scenario| {
+        let issues = &mut scenario.repositories[0].issues;
+        let mut other = issues[0].clone();
+        other.number = Some(8);
+        issues.push(other);
+    })
+    .await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let head = |pull: usize| world.sim.pulls("demo/shop")[pull].head_sha.clone();
+    let (before, asked) = (head(0), world.sim.model_requests().len());
+    world.write("shop/issue-7.md", "# Something quite different\n\nNothing of that.\n");
+    let (code, refused) = world.json(&["run", "--issue-file", "issue-7.md"]).await;
+    assert_eq!((code, &refused["stop_detail"]), (Some(4), &json!("mapping_conflict")), "{refused:#}");
+    assert!(refused.to_string().contains("a name that is no number"), "{refused:#}");
+    assert_eq!((head(0), world.sim.model_requests().len()), (before, asked));
+    // The other way around, until nothing has the branch any more.
+    world.write("shop/8.md", "# Discount takes off cents\n\nSee `tests/run.sh`.\n");
+    let (code, output) = world.json(&["run", "--issue-file", "8.md"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let (code, refused) = world.json(&["run", "--issue", "8"]).await;
+    assert_eq!((code, &refused["stop_detail"]), (Some(4), &json!("mapping_conflict")), "{refused:#}");
+    world.sim.shutdown().await;
+}
