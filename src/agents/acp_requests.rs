@@ -190,26 +190,29 @@ mod tests {
         calls.asked(&json!({ "params": { "toolCall": call } }))
     }
 
+    /// The tools, and the paths or commands that they are asked for.
     fn judged(call: &Value) -> Vec<String> {
+        let said = |one: PermissionRequest| {
+            let about = one.arguments.get("path").or_else(|| one.arguments.get("argv"));
+            format!("{} {}", one.tool, about.unwrap_or(&Value::Null))
+        };
         match asked(&[], call) {
             Asked::OwnTool => vec!["own".to_owned()],
-            Asked::Each(all) => {
-                all.into_iter().map(|one| format!("{} {}", one.tool, one.arguments)).collect()
-            }
+            Asked::Each(all) => all.into_iter().map(said).collect(),
         }
     }
 
     #[test]
     fn what_a_model_words_makes_no_call_of_the_programs_tools_one_of_agentds() {
-        let rm = r#"run_command {"argv":["rm","-rf","x"]}"#;
+        let rm = r#"run_command ["rm","-rf","x"]"#;
         for title in ["mcp__agentd__x", "agentd/x", "rm (agentd MCP Server)"] {
             for kind in ["execute", "other"] {
                 let call = json!({ "kind": kind, "title": title, "rawInput": { "command": "rm -rf x" } });
                 assert_eq!(judged(&call), [rm], "{title} {kind}");
             }
-            assert_eq!(judged(&json!({ "kind": "execute", "title": title })), ["acp__execute {}"]);
+            assert_eq!(judged(&json!({ "kind": "execute", "title": title })), ["acp__execute null"]);
             let edit = json!({ "kind": "edit", "title": title, "locations": [{ "path": "a" }] });
-            assert_eq!(judged(&edit), [r#"write_file {"content":"","path":"a"}"#], "{title}");
+            assert_eq!(judged(&edit), [r#"write_file "a""#], "{title}");
             let reported = [json!({ "toolCallId": "1", "kind": "execute", "title": title })];
             let later = asked(&reported, &json!({ "toolCallId": "1", "title": title }));
             assert_ne!(later, Asked::OwnTool, "{title}");
@@ -241,11 +244,11 @@ mod tests {
             "kind": "edit", "locations": [{ "path": "a" }, { "path": ".github/x" }], "rawInput": { "file_path": "b" },
             "content": [{ "type": "diff", "path": "c" }, { "type": "content" }],
         });
-        let paths: Vec<String> =
-            judged(&call).iter().map(|one| one.rsplit(':').next().unwrap().to_owned()).collect();
-        assert_eq!(paths, [r#""a"}"#, r#"".github/x"}"#, r#""c"}"#, r#""b"}"#]);
+        let edits =
+            [r#"write_file "a""#, r#"write_file ".github/x""#, r#"write_file "c""#, r#"write_file "b""#];
+        assert_eq!(judged(&call), edits);
         let read =
             json!({ "kind": "read", "locations": [{ "path": "a" }], "rawInput": { "command": "cat b" } });
-        assert_eq!(judged(&read), [r#"run_command {"argv":["cat","b"]}"#, r#"read_file {"path":"a"}"#]);
+        assert_eq!(judged(&read), [r#"run_command ["cat","b"]"#, r#"read_file "a""#]);
     }
 }

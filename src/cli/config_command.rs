@@ -115,8 +115,12 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
     if standings.is_empty() || none_is_here && is_for_clones {
         of_session(config, true).into_iter().for_each(|(what, result)| note(what, result));
     }
+    // Only a daemon that listens needs these.
+    let listens = config.daemon.listen.is_some();
     for (key, secret) in
         [("daemon.webhook_secret", config.webhook_secret()), ("daemon.token", config.front_token())]
+            .into_iter()
+            .filter(|_| listens)
     {
         match secret {
             Ok(None) => {}

@@ -18,6 +18,8 @@ pub struct IssueArg {
     pub repo: Option<RepoName>,
     /// Its address, where that was given.
     pub url: Option<String>,
+    /// Whether it was named by its file.
+    pub is_file: bool,
 }
 
 /// What is taken for an issue.
@@ -29,7 +31,7 @@ impl IssueArg {
     /// # Errors
     /// It is in none.
     pub fn tracked(&self) -> Result<u64, CommandError> {
-        self.key.number().ok_or_else(|| {
+        self.key.number().filter(|_| !self.is_file).ok_or_else(|| {
             CommandError::invalid(format!("issue {} is from a file, and in no tracker", self.key))
                 .hint("agentd run --issue-file FILE.md begins a run of it")
         })
@@ -44,7 +46,7 @@ pub fn issue(text: &str) -> Result<IssueArg, String> {
     }
     if text.ends_with(".md") {
         let key = file::key_of(Path::new(text)).map_err(|refusal| refusal.stop.message)?;
-        return Ok(IssueArg { key, repo: None, url: None });
+        return Ok(IssueArg { key, repo: None, url: None, is_file: true });
     }
     let (repo, key) = match text.split_once('#') {
         Some(("", key)) => (None, key),
@@ -52,7 +54,7 @@ pub fn issue(text: &str) -> Result<IssueArg, String> {
         None => (None, text),
     };
     let key = if is_word(key) { IssueKey::of_text(key) } else { number_of(key)? };
-    Ok(IssueArg { key, repo, url: None })
+    Ok(IssueArg { key, repo, url: None, is_file: false })
 }
 
 fn number_of(text: &str) -> Result<IssueKey, String> {
@@ -70,6 +72,7 @@ fn of_address(text: &str) -> Result<IssueArg, String> {
             key: number_of(number)?,
             repo: Some(RepoName::parse(&format!("{owner}/{name}")).map_err(|error| error.to_string())?),
             url: Some(text.to_owned()),
+            is_file: false,
         }),
         [_, _, "pull" | "pulls", ..] => {
             Err("this is the address of a pull request; name the issue that it belongs to".to_owned())
@@ -137,6 +140,10 @@ mod tests {
         assert_eq!(key("012345678"), Ok(IssueKey::Word("012345678".to_owned())));
         assert!(key("absent.md").unwrap_err().contains("absent.md"));
         assert!(issue("09041b177").unwrap().tracked().is_err());
+        assert!(
+            issue(number.to_str().unwrap()).unwrap().tracked().is_err(),
+            "a file is no issue of the tracker"
+        );
         assert_eq!(issue("7").unwrap().tracked().ok(), Some(7));
     }
 }

@@ -195,10 +195,26 @@ fn parse_env_file(text: &str) -> Result<BTreeMap<String, String>, usize> {
         if !is_variable_name(name) {
             return Err(index + 1);
         }
-        let quoted = ['"', '\''].iter().find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
-        variables.insert(name.to_owned(), quoted.unwrap_or(value).to_owned());
+        variables.insert(name.to_owned(), env_value(value).to_owned());
     }
     Ok(variables)
+}
+
+/// A value without its quotes, and without a comment behind it.
+fn env_value(value: &str) -> &str {
+    let Some(quote) = value.chars().next().filter(|first| matches!(first, '"' | '\'')) else {
+        let comment = value.match_indices('#').find(|(at, _)| value[..*at].ends_with([' ', '\t']));
+        return comment.map_or(value, |(at, _)| value[..at].trim_end());
+    };
+    let inner = &value[1..];
+    match inner.split_once(quote) {
+        Some((inner, rest))
+            if rest.is_empty() || rest.starts_with([' ', '\t']) && rest.trim_start().starts_with('#') =>
+        {
+            inner
+        }
+        _ => inner.strip_suffix(quote).unwrap_or(value),
+    }
 }
 
 #[cfg(test)]
@@ -255,5 +271,21 @@ mod tests {
     fn an_env_file_names_the_line_that_is_not_one() {
         assert_eq!(parse_env_file("A=1\nnonsense\n"), Err(2));
         assert_eq!(parse_env_file("1A=1\n"), Err(1));
+    }
+
+    #[test]
+    fn a_comment_behind_a_value_is_no_part_of_it() {
+        for (written, value) in [
+            ("x", "x"),
+            ("x # note", "x"),
+            ("x#y", "x#y"),
+            ("\"x\" # a \"note\"", "x"),
+            ("'x # y'", "x # y"),
+            ("\"a\"b\"", "a\"b"),
+            ("'it", "'it"),
+            ("# note", "# note"),
+        ] {
+            assert_eq!(env_value(written), value, "{written}");
+        }
     }
 }

@@ -274,7 +274,7 @@ impl std::fmt::Display for Reason {
             Self::AdmissionPending => f.write_str("who asks for it is still to be read"),
             Self::AdmissionUnreadable(why) => write!(f, "who asks for it could not be read: {why}"),
             Self::ActorUnknown => f.write_str(
-                "neither a labeller nor an author is known; somebody with permission puts the label on",
+                "it is not known who asks for it: the account that put the label on is gone, or there is no author; somebody with permission puts the label on",
             ),
             Self::PermissionTooLow { login, has, needs } => write!(
                 f,

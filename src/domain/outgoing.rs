@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use super::untrusted::{TakenOut, incoming, without_hidden};
+use super::untrusted::{TakenOut, incoming, plain, without_hidden};
 
 /// Longest comment or pull request text that GitHub takes, in characters.
 pub const LONGEST_BODY: usize = 65_536;
@@ -18,7 +18,9 @@ const BREAK: char = '\u{200b}';
 
 /// Title of a pull request or comment: one harmless line that fits.
 pub fn title(text: &str) -> String {
-    let line = defused(&text.split_whitespace().collect::<Vec<_>>().join(" "), None);
+    // A title is shown as it is written: nothing in it is a comment.
+    let line = plain(&text.split_whitespace().collect::<Vec<_>>().join(" "), usize::MAX).text;
+    let line = broken(&line, None, true);
     if line.chars().count() <= LONGEST_TITLE {
         return line;
     }

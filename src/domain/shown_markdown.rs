@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 use regex::{Captures, Regex};
 
-use super::untrusted::{Incoming, TakenOut, incoming};
+use super::untrusted::{DEFINITIONS, Incoming, TakenOut, incoming, plain};
 
 /// Where a quote begins and ends in a text of [`shown`]. They are characters that no text has: what a text brings of them
 /// is replaced first.
@@ -15,8 +15,8 @@ pub const QUOTE_BEGINS: char = '\u{10fffc}';
 pub const QUOTE_ENDS: char = '\u{10fffd}';
 
 /// The text as it is shown: HTML entities are the characters that they stand for; attributes that are not shown, titles of
-/// links, and everything that [`incoming`] removes are gone; images are named. Quotes are marked by [`QUOTE_BEGINS`] and
-/// [`QUOTE_ENDS`].
+/// links, comments, link definitions that are comments, and everything that [`plain`] removes are gone; images are named. What code
+/// and sentences show of a comment stays. Quotes are marked by [`QUOTE_BEGINS`] and [`QUOTE_ENDS`].
 pub fn shown(text: &str) -> Incoming {
     let text = text.replace([QUOTE_BEGINS, QUOTE_ENDS], "\u{fffd}").replace("\r\n", "\n").replace('\r', "\n");
     let mut edits = Edits::default();
@@ -28,6 +28,7 @@ pub fn shown(text: &str) -> Incoming {
     }
     let mut opened: Vec<Opened> = Vec::new();
     let mut html: Option<Range<usize>> = None;
+    let mut blocks: Vec<Range<usize>> = Vec::new();
     for (event, range) in parser.into_offset_iter() {
         // Tags may go over several lines, each of which is an event.
         if html.is_some() && !matches!(event, Event::Html(_) | Event::InlineHtml(_)) {
@@ -38,6 +39,11 @@ pub fn shown(text: &str) -> Incoming {
             && let Some(Opened::Link { inner_end, .. }) = opened.last_mut()
         {
             *inner_end = (*inner_end).max(range.end);
+        }
+        if let Event::Start(Tag::Paragraph | Tag::CodeBlock(_) | Tag::HtmlBlock | Tag::Heading { .. }) =
+            &event
+        {
+            blocks.push(range.clone());
         }
         match event {
             Event::Start(Tag::Image { dest_url, .. }) => {
@@ -89,9 +95,16 @@ pub fn shown(text: &str) -> Incoming {
         }
     }
     edits.html(&text, html);
-    let (text, attributes) = edits.applied(&text);
-    let mut shown = incoming(&text, usize::MAX);
-    shown.taken_out.attributes = attributes;
+    edits.end_comment(text.len());
+    for found in DEFINITIONS.iter().flat_map(|definitions| definitions.find_iter(&text)) {
+        let begin = found.start() + found.as_str().find('[').unwrap_or_default();
+        if !blocks.iter().any(|block| block.contains(&begin)) {
+            edits.remove(found.range());
+        }
+    }
+    let (text, taken_out) = edits.applied(&text);
+    let mut shown = plain(&text, usize::MAX);
+    shown.taken_out = shown.taken_out.and(taken_out);
     shown
 }
 
@@ -157,7 +170,9 @@ enum Opened {
 #[derive(Default)]
 struct Edits {
     made: Vec<(Range<usize>, String)>,
-    attributes: usize,
+    taken_out: TakenOut,
+    /// Where a comment has begun that is not closed yet: blocks in between are hidden, too.
+    comment: Option<usize>,
     /// How many quotes are open, and where the outermost ends.
     quotes: usize,
     quote_end: usize,
@@ -172,6 +187,19 @@ impl Edits {
         self.made.push((range, with));
     }
 
+    /// What nobody sees.
+    fn remove(&mut self, range: Range<usize>) {
+        self.taken_out.comments += 1;
+        self.made.push((range, String::new()));
+    }
+
+    /// A comment that has begun reaches to there.
+    fn end_comment(&mut self, to: usize) {
+        if let Some(from) = self.comment.take() {
+            self.remove(from..to);
+        }
+    }
+
     fn entity(&mut self, text: &str, range: Range<usize>, said: &str) {
         let source = &text[range.clone()];
         if source.starts_with('&') && source.ends_with(';') && source != said {
@@ -181,13 +209,13 @@ impl Edits {
 
     fn image(&mut self, text: &str, range: Range<usize>, address: &str) {
         let source = &text[range.clone()];
-        self.attributes += usize::from(!source.starts_with("![]("));
+        self.taken_out.attributes += usize::from(!source.starts_with("![]("));
         self.replace(range, named_image(address));
     }
 
     /// The end of a link after its shown text is `](address "title")`.
     fn link_title(&mut self, from: usize, to: usize, address: &str) {
-        self.attributes += 1;
+        self.taken_out.attributes += 1;
         self.replace(from..to, format!("]({})", plain_address(address)));
     }
 
@@ -198,26 +226,40 @@ impl Edits {
         let source = &text[span.clone()];
         let kept = definition.captures(source).and_then(|found| found.get(1)).map(|kept| kept.as_str());
         if let Some(kept) = kept {
-            self.attributes += 1;
+            self.taken_out.attributes += 1;
             let (kept, span) = (kept.to_owned(), span.start..span.start + source.trim_end().len());
             self.replace(span, kept);
         }
     }
 
+    /// Pieces of HTML, in the order of the text: comments go, and of tags what is not shown.
     fn html(&mut self, text: &str, range: Option<Range<usize>>) {
-        static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| {
-            let value = r#"(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+))?"#;
-            Regex::new(&format!(r#"<([A-Za-z][A-Za-z0-9-]*)((?:[\s/]+[^\s"'<>/=]+{value})*)\s*/?>"#)).ok()
-        });
+        let Some(range) = range else { return };
+        let mut at = range.start;
+        loop {
+            let rest = &text[at..range.end];
+            if self.comment.is_some() {
+                let Some(end) = comment_end(rest) else { return };
+                at += end;
+                self.end_comment(at);
+                continue;
+            }
+            let Some(begin) = comment_begin(rest) else { return self.tags(text, at..range.end) };
+            self.tags(text, at..at + begin);
+            self.comment = Some(at + begin);
+            // `<!-->` is a whole one.
+            at += begin + "<!".len();
+        }
+    }
+
+    fn tags(&mut self, text: &str, range: Range<usize>) {
         static HIDDEN: LazyLock<Option<Regex>> = LazyLock::new(|| {
             let value = r#"(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+))?"#;
             Regex::new(&format!(r#"(?i)[\s/]+(?:alt|title|summary|aria-[\w-]*|data-[\w-]*){value}"#)).ok()
         });
         static SOURCE: LazyLock<Option<Regex>> =
             LazyLock::new(|| Regex::new(r#"(?i)[\s/]src\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=<>`]+))"#).ok());
-        let (Some(range), Some(tag), Some(hidden), Some(source)) =
-            (range, TAG.as_ref(), HIDDEN.as_ref(), SOURCE.as_ref())
-        else {
+        let (Some(tag), Some(hidden), Some(source)) = (TAG.as_ref(), HIDDEN.as_ref(), SOURCE.as_ref()) else {
             return;
         };
         let mut gone = 0;
@@ -234,17 +276,17 @@ impl Edits {
             let rest = &whole[1 + found[1].len() + attributes.len()..];
             format!("<{}{}{rest}", &found[1], hidden.replace_all(attributes, ""))
         });
-        self.attributes += gone;
+        self.taken_out.attributes += gone;
         let kept = decoded(&kept);
         if kept != text[range.clone()] {
             self.replace(range, kept);
         }
     }
 
-    /// The text with the changes made, and how many attributes are gone.
-    fn applied(mut self, text: &str) -> (String, usize) {
-        // Marks of quotes go outside of what is replaced there.
-        self.made.sort_by_key(|(range, _)| (range.start, range.end));
+    /// The text with the changes made, and what is gone.
+    fn applied(mut self, text: &str) -> (String, TakenOut) {
+        // Marks of quotes go outside of what is replaced there, and the larger of two changes counts.
+        self.made.sort_by_key(|(range, _)| (range.start, !range.is_empty(), std::cmp::Reverse(range.end)));
         let mut out = String::with_capacity(text.len() + 64);
         let mut at = 0;
         for (range, with) in self.made {
@@ -260,8 +302,33 @@ impl Edits {
             at = range.end;
         }
         out.push_str(&text[at..]);
-        (out, self.attributes)
+        (out, self.taken_out)
     }
+}
+
+/// A tag with its attributes.
+static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let value = r#"(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+))?"#;
+    Regex::new(&format!(r#"<([A-Za-z][A-Za-z0-9-]*)((?:[\s/]+[^\s"'<>/=]+{value})*)\s*/?>"#)).ok()
+});
+
+/// Where a comment begins in a piece of HTML. What a tag has in its attributes is none.
+fn comment_begin(html: &str) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let begin = from + html[from..].find("<!--")?;
+        let within = TAG.iter().flat_map(|tag| tag.find_iter(html)).find(|tag| tag.range().contains(&begin));
+        match within {
+            Some(tag) => from = tag.end(),
+            None => return Some(begin),
+        }
+    }
+}
+
+/// Where a comment ends, behind its last mark.
+fn comment_end(html: &str) -> Option<usize> {
+    let ends = ["-->", "--!>"].into_iter().filter_map(|mark| Some(html.find(mark)? + mark.len()));
+    ends.min()
 }
 
 /// `[image: diagram.png](https://…)`: an image by its name.
@@ -356,7 +423,24 @@ mod tests {
             ("[a][r]\n\n[r]: b \"do X\"\n", "[a][r]\n\n[r]: b\n", (0, 0, 1)),
             ("<b title='do X'\n data-x=y aria-label=z>t</b>", "<b>t</b>", (0, 0, 3)),
             ("<!-- do X -->y", "y", (0, 1, 0)),
-            ("&lt;!-- do X --&gt;y", "y", (0, 1, 0)),
+            ("&lt;!-- do X --&gt;y", "<!-- do X -->y", (0, 0, 0)),
+            ("It breaks on <!-- in a\nline.\n\nAnd Y.", "It breaks on <!-- in a\nline.\n\nAnd Y.", (0, 0, 0)),
+            (
+                "Keep `<!-- a -->`.\n\n```\n<!-- b -->\n```",
+                "Keep `<!-- a -->`.\n\n```\n<!-- b -->\n```",
+                (0, 0, 0),
+            ),
+            ("a\n\n<!-- do X\n\nand Y", "a\n\n", (0, 1, 0)),
+            ("a\n\n<div><!--\n\ndo X --> `-->`\n\n<p>--></p>\n\nb", "a\n\n<div></p>\n\nb", (0, 1, 0)),
+            ("> <!-- do X\n> do Y -->\n> b", "\u{10fffc}> \n> b\u{10fffd}", (0, 1, 0)),
+            ("<b title=\"<!--\">t</b> u", "<b>t</b> u", (0, 0, 1)),
+            ("<!<!-- x -->-- y -->\n\n![do X](x/y.png)", "<!-- y -->\n\n[image: y.png](x/y.png)", (0, 1, 1)),
+            ("a <!--> b", "a  b", (0, 1, 0)),
+            (
+                "```\n[x]: # (kept)\n```\n\n> [x]: # (do X)\n",
+                "```\n[x]: # (kept)\n```\n\n\u{10fffc}\u{10fffd}\n",
+                (0, 1, 0),
+            ),
             ("<p>&#8203;a</p>", "<p>a</p>", (1, 0, 0)),
             ("```html\n<b title=\"kept\">\n```", "```html\n<b title=\"kept\">\n```", (0, 0, 0)),
             ("- ```\n  x\n  ```\n<i title=\"do X\">", "- ```\n  x\n  ```\n<i>", (0, 0, 1)),

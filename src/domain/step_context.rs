@@ -67,10 +67,15 @@ impl StepContext {
     }
 }
 
-/// A value as a prompt shows it: text as it is, everything else as JSON (T18).
+/// A value as a prompt shows it: text as it is, everything else as JSON (T18), whole numbers without a fraction however they are
+/// written.
 pub fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e15);
+            whole.map_or_else(|| number.to_string(), |number| (number as i64).to_string())
+        }
         other => other.to_string(),
     }
 }
@@ -80,6 +85,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_whole_number_is_the_same_text_however_it_is_written() {
+        let text = |value: Value| value_text(&value);
+        assert_eq!(
+            (text(json!(0.0)), text(json!(0)), text(json!(-2.0))),
+            ("0".into(), "0".into(), "-2".into())
+        );
+        assert_eq!((text(json!(1.5)), text(json!(true))), ("1.5".into(), "true".into()));
+    }
 
     fn context() -> StepContext {
         let mut context = StepContext::default();

@@ -57,12 +57,29 @@ static ESCAPES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// The link definitions that people use as comments.
-static DEFINITIONS: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?m:^ {0,3}\[[^\]\n]*\]:[ \t]*(?:#|<>|<#>)[^\n]*$)").ok());
+/// The link definitions that people use as comments, also in quotes and lists.
+pub(super) static DEFINITIONS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?m:^[ \t>*+-]*\[[^\]\n]*\]:[ \t]*(?:#|<>|<#>)[^\n]*$)").ok());
 
-/// Removes from a text what a reader on GitHub does not see, and cuts it to `longest` characters. Nothing is expanded:
-/// `{uv-x}` and `${NAME}` stay as they are.
+/// A text that is shown as it is written, such as a title, a diff or a log: without hidden characters, and cut to `longest`
+/// characters. Nothing is expanded: `{uv-x}` and `${NAME}` stay as they are.
+pub fn plain(text: &str, longest: usize) -> Incoming {
+    let mut taken_out = TakenOut::default();
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let mut text = without_hidden(&text, &mut taken_out);
+    cut(&mut text, longest, &mut taken_out);
+    Incoming { text, taken_out }
+}
+
+fn cut(text: &mut String, longest: usize, taken_out: &mut TakenOut) {
+    if let Some((at, _)) = text.char_indices().nth(longest) {
+        taken_out.cut = text[at..].chars().count();
+        text.truncate(at);
+    }
+}
+
+/// The same, also without all that may be a comment of Markdown, wherever it stands. What a reader sees of Markdown is
+/// [`shown`](super::shown_markdown::shown).
 pub fn incoming(text: &str, longest: usize) -> Incoming {
     let mut taken_out = TakenOut::default();
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
@@ -76,10 +93,7 @@ pub fn incoming(text: &str, longest: usize) -> Incoming {
             clean = definitions.replace_all(&clean, "").into_owned();
         }
     }
-    if let Some((at, _)) = clean.char_indices().nth(longest) {
-        taken_out.cut = clean[at..].chars().count();
-        clean.truncate(at);
-    }
+    cut(&mut clean, longest, &mut taken_out);
     Incoming { text: clean, taken_out }
 }
 
@@ -118,7 +132,7 @@ pub fn visible(text: &str) -> String {
 
 /// The same for a title: one line.
 pub fn incoming_line(text: &str, longest: usize) -> Incoming {
-    let mut cleaned = incoming(text, longest);
+    let mut cleaned = plain(text, longest);
     cleaned.text = cleaned.text.split_whitespace().collect::<Vec<_>>().join(" ");
     cleaned
 }
@@ -200,7 +214,7 @@ mod tests {
         let mut seen = 0;
         for line in table.lines() {
             let case: serde_json::Value = serde_json::from_str(line).unwrap();
-            let cleaned = incoming(case["text"].as_str().unwrap(), LONGEST_INCOMING);
+            let cleaned = super::super::shown_markdown::shown(case["text"].as_str().unwrap());
             assert_eq!(cleaned.text, case["shown"].as_str().unwrap(), "{}", case["why"]);
             let changed = case["text"] != case["shown"];
             let told = cleaned.taken_out != TakenOut::default();

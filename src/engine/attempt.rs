@@ -182,7 +182,7 @@ impl Session<'_> {
         let request = ModelRequest {
             target: ModelTarget { max_output_tokens, ..target.clone() },
             messages: composed.messages().clone(),
-            images: match target.images {
+            images: match target.images && !self.without_images {
                 true => Arc::clone(&self.request.background.images),
                 false => Arc::default(),
             },

@@ -14,7 +14,7 @@ use crate::domain::flow::{PermissionMode, Step};
 use crate::domain::message::{Message, Messages};
 use crate::domain::step_check::StepCheck;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
+use crate::domain::untrusted::{LONGEST_INCOMING, fence, plain};
 use crate::prompt::library::ResolvedPrompt;
 use crate::prompt::template::{Template, Values};
 
@@ -131,7 +131,7 @@ impl FlowWorld {
             }
         };
         // The words of the step are judged. They are no instructions for the judge.
-        let report = fence("report of the step", &incoming(said, LONGEST_INCOMING));
+        let report = fence("report of the step", &plain(said, LONGEST_INCOMING));
         prompt.text = format!("{}\n\n{report}", prompt.text.trim_end());
         let schema = json!({
             "type": "object",

@@ -197,6 +197,8 @@ pub(super) struct Session<'a> {
     pub(super) forced: Option<ForcedFinal>,
     /// Targets that are still asked.
     pub(super) live: Vec<usize>,
+    /// Whether a service refused the images.
+    pub(super) without_images: bool,
     pub(super) status: StatusWatch,
     pub(super) exclusions: Vec<Exclusion>,
     pub(super) last_errors: VecDeque<String>,
@@ -296,6 +298,7 @@ impl<'a> Session<'a> {
             },
             nearest_rules: NearestRules::new(Arc::clone(&request.background.folder_rules)),
             live: (0..settings.targets.len()).collect(),
+            without_images: false,
             ceiling: settings.max_turns,
             request,
             world,

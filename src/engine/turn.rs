@@ -235,6 +235,7 @@ impl Session<'_> {
                 return Err(fatal(&error));
             }
             ModelErrorClass::Quota if settings.on_quota == OnFatalError::Fail => return Err(fatal(&error)),
+            ModelErrorClass::BadRequest if self.leave_images_out(target)? => {}
             ModelErrorClass::BadRequest => return Err(fatal(&error)),
             ModelErrorClass::Auth | ModelErrorClass::Quota => {
                 self.skip_for_good(target, error.class)?;
@@ -261,6 +262,22 @@ impl Session<'_> {
         // The model does not hear of transport faults, so what it was told before stays.
         state.last = Some(Fault::Transport(error));
         Ok(())
+    }
+
+    /// A request that a service refuses is asked once more without the images that it had: one that cannot be read, which anybody may
+    /// put into an issue, is no fault of the configuration. False = it had none.
+    fn leave_images_out(&mut self, target: usize) -> Result<bool, Abort> {
+        let target = &self.request.settings.targets[target];
+        if self.without_images || !target.images || self.request.background.images.is_empty() {
+            return Ok(false);
+        }
+        let text = format!(
+            "{} refused a request with images; the rest of this session has none, and the images are told by name only.",
+            name_of(target)
+        );
+        self.record.warn("images_refused", &text)?;
+        self.without_images = true;
+        Ok(true)
     }
 
     fn skip_for_good(&mut self, target: usize, class: ModelErrorClass) -> Result<(), Abort> {

@@ -15,7 +15,7 @@ use crate::domain::question::{Answered, Question};
 use crate::domain::run::{RunId, VisitRecord};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::taken::{GivenBack, TakenOver};
-use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
+use crate::domain::untrusted::{LONGEST_INCOMING, fence, plain};
 use crate::engine::journal::JournalError;
 use crate::record::rendering;
 use crate::store::port::StoreError;
@@ -190,7 +190,7 @@ fn told_given_back(back: &GivenBack, before: Option<&WaitsFor>) -> String {
         "A person took this work over and gives it back: {by} (trusted). What they changed is in the files here, and counts.\n"
     );
     if let Some(WaitsFor::Answer { question, .. }) = before {
-        let asked = fence("your question", &incoming(&question.question, LONGEST_INCOMING));
+        let asked = fence("your question", &plain(&question.question, LONGEST_INCOMING));
         text.push_str(&format!("\nYou had asked something, which was not answered otherwise:\n\n{asked}\n"));
     }
     if !back.text.is_empty() {
@@ -205,7 +205,7 @@ fn told_given_back(back: &GivenBack, before: Option<&WaitsFor>) -> String {
     }
     let changed = match back.changed.is_empty() {
         true => "No file was changed.".to_owned(),
-        false => fence("changes", &incoming(&back.changed.join("\n"), LONGEST_INCOMING)),
+        false => fence("changes", &plain(&back.changed.join("\n"), LONGEST_INCOMING)),
     };
     text.push_str(&format!("\nWhat they changed:\n\n{changed}"));
     text

@@ -186,9 +186,6 @@ fn fold(facts: &RunFacts, dir: &RunDir, last: (u64, String)) -> RunOutput {
     output.totals = OutputTotals::new(&totals, denied);
     output.budgets = budgets(facts);
     for (_, event) in &facts.other {
-        if let Event::ThreadOutcome(outcome) = event {
-            output.limitations.extend(outcome.limitation.clone());
-        }
         if let Event::ClaimsJudged(judged) = event {
             output.claims.clone_from(&judged.claims);
             output.evidence.clone_from(&judged.evidence);
@@ -196,11 +193,31 @@ fn fold(facts: &RunFacts, dir: &RunDir, last: (u64, String)) -> RunOutput {
             output.limitations.clone_from(&judged.limitations);
         }
     }
+    let of_threads = facts.other.iter().filter_map(|(_, event)| match event {
+        Event::ThreadOutcome(outcome) => outcome.limitation.clone(),
+        _ => None,
+    });
+    for limitation in of_threads.chain(said_limitations(facts)) {
+        if !output.limitations.contains(&limitation) {
+            output.limitations.push(limitation);
+        }
+    }
     output.failures = failures::of(facts);
     output.artifacts = artifacts(facts, last);
     output.warnings.clone_from(&facts.warnings);
     output.metadata = facts.started.as_ref().map(|started| started.metadata.clone()).unwrap_or_default();
     output
+}
+
+/// What the agent itself says is not done, not checked or not certain: the `limitations` of the last step's output.
+fn said_limitations(facts: &RunFacts) -> Vec<String> {
+    let said = facts.visits.last().and_then(|visit| visit.output.get("limitations"));
+    let lines = match said {
+        Some(Value::Array(lines)) => lines.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(line)) => vec![line.as_str()],
+        _ => Vec::new(),
+    };
+    lines.into_iter().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
 fn is_denial(event: &Event) -> bool {

@@ -230,12 +230,14 @@ fn worked(rows: &mut Vec<(&'static str, String)>, facts: &RunFacts, standing: Ru
     rows.push((
         "cost",
         format!(
-            "{}{}, {}, {} tokens in, {} out",
-            totals.cost,
-            if totals.cost_unknown { " and more" } else { "" },
+            "{}, {}",
+            rendering::cost_line(
+                totals.cost,
+                totals.cost_unknown,
+                totals.tokens_in + totals.cache_read + totals.cache_write,
+                totals.tokens_out,
+            ),
             counted(usize::try_from(totals.llm_requests).unwrap_or(usize::MAX), "request"),
-            totals.tokens_in,
-            totals.tokens_out
         ),
     ));
     let nonzero = facts.ledger.iter().filter(|entry| entry.nonzero_exit().is_some()).count();

@@ -15,7 +15,7 @@ use crate::domain::fold::folded;
 use crate::domain::refusal::Refusal;
 use crate::domain::remark::Standing;
 use crate::domain::shown_markdown::{QUOTE_BEGINS, QUOTE_ENDS, shown, shown_line};
-use crate::domain::untrusted::{fence, fence_with, incoming, without_marks};
+use crate::domain::untrusted::{fence, fence_with, plain, without_marks};
 use crate::github::{Client, LinkedIssue};
 use crate::repository::context::RepositoryContext;
 
@@ -100,7 +100,7 @@ pub async fn write(
             }
             if !lines.is_empty() {
                 let lines = draft.redacted(&lines.join("\n"));
-                draft.add(Block::IssueLinks, &fence("links of the issue", &incoming(&lines, usize::MAX)));
+                draft.add(Block::IssueLinks, &fence("links of the issue", &plain(&lines, usize::MAX)));
             }
         }
         Err(error) => tracing::info!(%error, "the links of an issue could not be read"),

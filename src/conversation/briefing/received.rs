@@ -10,7 +10,7 @@ use crate::conversation::answers;
 use crate::domain::briefing::{Block, BriefedThread, UNTOLD};
 use crate::domain::fold;
 use crate::domain::remark::{RemarkId, RemarkKind, Standing};
-use crate::domain::untrusted::{fence, incoming, visible};
+use crate::domain::untrusted::{fence, plain, visible};
 use crate::github::ReviewThread;
 use crate::repository::context::RepositoryContext;
 
@@ -312,7 +312,7 @@ pub fn written_on(of: &ReviewThread, clean: impl Fn(&str) -> String) -> String {
         return String::new();
     }
     let hunk = clean(&from_the_end(&of.hunk, LONGEST_HUNK));
-    format!("\n{}", fence("the diff that it was written on", &incoming(&hunk, LONGEST_HUNK)))
+    format!("\n{}", fence("the diff that it was written on", &plain(&hunk, LONGEST_HUNK)))
 }
 
 /// Where a thread stands: path and line, the diff that it was written on, and what is there now.
@@ -336,7 +336,7 @@ async fn place(
                 let now = draft.redacted(&around(&lines, line));
                 text.push_str(&format!(
                     "\n{}",
-                    fence("what stands there now", &incoming(&now, LONGEST_PRESENT))
+                    fence("what stands there now", &plain(&now, LONGEST_PRESENT))
                 ));
             }
         }

@@ -19,7 +19,7 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::head_check::HeadCheck;
 use crate::domain::name::RepoName;
 use crate::domain::redaction::Redactor;
-use crate::domain::untrusted::{fence_with, incoming, without_marks};
+use crate::domain::untrusted::{fence_with, plain, without_marks};
 use crate::github::{Annotation, Client, Error, Job, JobLog, NoLog, Opened};
 use crate::store::port::{Blobs, StoreError};
 
@@ -236,7 +236,7 @@ impl ReadCheck {
     /// What a run is told of it, fenced: a machine wrote it, and it gives no orders.
     pub fn told(&self, redactor: Option<&Redactor>) -> String {
         let clean = |text: &str, most: usize| {
-            let text = incoming(text, most).text;
+            let text = plain(text, most).text;
             match redactor.map(|redactor| redactor.redact(&text)) {
                 Some(Ok(clean)) => clean.into_owned(),
                 Some(Err(_)) => String::new(),

@@ -13,7 +13,7 @@ use crate::domain::name::CommitId;
 use crate::domain::remark::RemarkId;
 use crate::domain::run_output::FailureRecord;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
+use crate::domain::untrusted::{LONGEST_INCOMING, fence, plain};
 use crate::engine::journal::Journal as _;
 use crate::engine::nearest_rules::Background;
 use crate::engine::task_text::TaskText;
@@ -235,7 +235,7 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
     text.push_str(&of_sparse(&run.context.population().sparse));
     let facts = run.journal.facts();
     for warning in facts.warnings.iter().filter(|warning| warning.code == OTHERS_COMMITS) {
-        let told = incoming(&warning.text, LONGEST_INCOMING);
+        let told = plain(&warning.text, LONGEST_INCOMING);
         text.push_str(&format!(
             "\nOthers pushed to the branch since agentd did; where git can merge them, their commits are in the files:\n\n{}\n",
             fence("commits of others", &told)
@@ -253,7 +253,7 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
                 )
             })
             .collect();
-        let lines = incoming(&lines.join("\n"), LONGEST_INCOMING);
+        let lines = plain(&lines.join("\n"), LONGEST_INCOMING);
         text.push_str(&format!(
             "\nWhat went wrong in earlier runs of this issue; do not run into it again:\n\n{}\n",
             fence("earlier failures", &lines)
@@ -294,7 +294,7 @@ pub fn for_programs(briefing: &Briefing, images: &[Image], sandbox: &RunSandbox)
     if !briefing.untold.is_empty() {
         text.push_str(&format!(
             "# what was left out above\n\n{}",
-            fence("what was left out above", &incoming(&briefing.untold, usize::MAX))
+            fence("what was left out above", &plain(&briefing.untold, usize::MAX))
         ));
     }
     let folder = sandbox.briefing();

@@ -8,7 +8,7 @@ use super::super::stage::{StageError, Workspace};
 use crate::domain::event::Event;
 use crate::domain::others_merged::OthersMerged;
 use crate::domain::stop::{FlowEnd, Stop, StopReason};
-use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
+use crate::domain::untrusted::{LONGEST_INCOMING, fence, plain};
 use crate::engine::flow::FlowRun;
 use crate::record::report;
 
@@ -139,5 +139,5 @@ async fn begin_merge(
 fn words(merged: &OthersMerged) -> String {
     let files: Vec<String> = merged.conflicts.iter().map(|file| format!("- {file}")).collect();
     let told = format!("{}\n\nConflicts in:\n{}", merged.told, files.join("\n"));
-    format!("{}\n\n{}", WORDS.trim(), fence("commits of others", &incoming(&told, LONGEST_INCOMING)))
+    format!("{}\n\n{}", WORDS.trim(), fence("commits of others", &plain(&told, LONGEST_INCOMING)))
 }

@@ -119,6 +119,27 @@ async fn images_of_the_body_and_of_trusted_remarks_are_handed_over_in_the_way_of
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_refuses_the_images_is_asked_without_them() {
+    let world = seeing("anthropic", "").await;
+    let png = attach(&world, PNG);
+    let body = json!({ "body": format!("It looks so: ![x]({png})"), "actor": "mallory" });
+    admin(&world, "PATCH", "issues/7", &body);
+    let refused = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": "Could not process image" } });
+    let fault = json!({
+        "kind": "status", "status": 400, "times": 0, "method": "POST", "path": "/model/*", "contains": "media_type", "body": refused,
+    });
+    world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(output["warnings"].to_string().contains("refused a request with images"), "{output:#}");
+    let told = first(&world).to_string();
+    assert!(!told.contains("media_type") && told.contains("[image: "), "{told}");
+    let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+    assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_takes_no_images_is_handed_none_and_none_is_loaded() {
     let world = solo(vec![reports("Done.", json!([]))], None, "").await;
     let png = attach(&world, PNG);

@@ -135,7 +135,7 @@ async fn an_issue_of_a_file_gets_no_work_of_the_trackers_issue_of_its_number_nor
     .await;
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let head = |pull: usize| world.sim.pulls("demo/shop")[pull].head_sha.clone();
+    let head = |pull: usize| world.sim.pulls("demo/shop")[pull].pull.clone().unwrap().head_sha;
     let (before, asked) = (head(0), world.sim.model_requests().len());
     world.write("shop/issue-7.md", "# Something quite different\n\nNothing of that.\n");
     let (code, refused) = world.json(&["run", "--issue-file", "issue-7.md"]).await;
