@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use super::untrusted::{TakenOut, incoming, plain, without_hidden};
+use super::untrusted::{DEFINITIONS, TakenOut, plain, without_hidden};
 
 /// Longest comment or pull request text that GitHub takes, in characters.
 pub const LONGEST_BODY: usize = 65_536;
@@ -36,16 +36,16 @@ pub fn body(text: &str, own: Option<u64>) -> String {
     cut(&defused(text, own), LONGEST_BODY - 512, notice)
 }
 
-/// Makes a model's text harmless on GitHub and keeps its look. Comments are removed. An invisible character breaks
-/// mentions, raw HTML (but `<details>` and `<summary>`), slash commands, words that keep checks from running, and
+/// Makes a model's text harmless on GitHub and keeps its look. What would be a comment is shown, and link definitions that
+/// are comments are removed. An invisible character breaks mentions, raw HTML (but `<details>` and `<summary>`), slash commands, words that keep checks from running, and
 /// keywords that close other issues. A second pass changes nothing.
 pub fn defused(text: &str, own: Option<u64>) -> String {
-    broken(&incoming(text, usize::MAX).text, own, true)
+    broken(&plain(text, usize::MAX).text, own, true)
 }
 
 /// The same for a commit message. It has no code blocks, so nothing in it is exempt.
 pub fn commit_text(text: &str, own: Option<u64>) -> String {
-    broken(&incoming(text, usize::MAX).text, own, false)
+    broken(&plain(text, usize::MAX).text, own, false)
 }
 
 /// Whether a commit message does something once it is on GitHub: closes an issue other than `own`, or keeps checks from running.
@@ -60,8 +60,14 @@ fn broken(text: &str, own: Option<u64>, markdown: bool) -> String {
         // After an HTML tag, fences mean nothing until the next empty line.
         in_html = !line.trim().is_empty() && (in_html || (fence.is_none() && has_kept_tag(line)));
         let in_code = markdown && !in_html && in_code(line, &mut fence);
+        // Nobody would see it.
+        if markdown && !in_code && DEFINITIONS.iter().any(|definitions| definitions.is_match(line)) {
+            out.push_str(if line.ends_with('\n') { "\n" } else { "" });
+            continue;
+        }
         let line = command(line);
-        let line = if in_code { line } else { mentions(&line) };
+        // What agentd reads in its own comments begins so, also in code.
+        let line = if in_code { line.replace("<!--", &format!("<{BREAK}!--")) } else { mentions(&line) };
         // Bots and GitHub's own parser of commit texts do not know code blocks.
         out.push_str(&skipping(&closing(&line, own)));
     }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 use regex::{Captures, Regex};
 
-use super::untrusted::{DEFINITIONS, Incoming, TakenOut, incoming, plain};
+use super::untrusted::{DEFINITIONS, Incoming, TakenOut, plain, without_comments};
 
 /// Where a quote begins and ends in a text of [`shown`]. They are characters that no text has: what a text brings of them
 /// is replaced first.
@@ -134,7 +134,7 @@ fn html_images(html: &str) -> Vec<String> {
     });
     let Some(image) = IMAGE.as_ref().filter(|_| !html.is_empty()) else { return Vec::new() };
     // What stands in a comment is shown to nobody.
-    let seen = incoming(html, usize::MAX).text;
+    let seen = without_comments(&plain(html, usize::MAX).text);
     let address =
         |found: Captures<'_>| (1..=3).find_map(|group| found.get(group)).map(|text| decoded(text.as_str()));
     image.captures_iter(&seen).filter_map(address).collect()
@@ -143,7 +143,7 @@ fn html_images(html: &str) -> Vec<String> {
 /// A title as it is shown: one line, entities as their characters.
 pub fn shown_line(text: &str, longest: usize) -> Incoming {
     let plain = decoded(text);
-    super::untrusted::incoming_line(&plain, longest)
+    super::untrusted::plain_line(&plain, longest)
 }
 
 /// The Markdown that GitHub reads.
@@ -438,7 +438,7 @@ mod tests {
             ("a <!--> b", "a  b", (0, 1, 0)),
             (
                 "```\n[x]: # (kept)\n```\n\n> [x]: # (do X)\n",
-                "```\n[x]: # (kept)\n```\n\n\u{10fffc}\u{10fffd}\n",
+                "```\n[x]: # (kept)\n```\n\n\u{10fffc}\n\u{10fffd}",
                 (0, 1, 0),
             ),
             ("<p>&#8203;a</p>", "<p>a</p>", (1, 0, 0)),

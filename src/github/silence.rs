@@ -1,8 +1,6 @@
 //! Repositories that do not answer. Who looks at many in turn asks such a one nothing for a while, so that the others do not wait
 //! for it each time.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,25 +13,6 @@ use super::request::Ask;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// A server's failure after so long is no answer: asked at once again, it would take as long.
 const SLOW: Duration = Duration::from_secs(5);
-/// For so long a repository that did not answer is asked nothing in passing. Below a usual pause between two looks.
-const REST: Duration = Duration::from_secs(50);
-
-/// When repositories did not answer, by name in lower case.
-#[derive(Debug, Default)]
-pub(super) struct Silences(Mutex<BTreeMap<String, Instant>>);
-
-impl Silences {
-    fn note(&self, repo: String, now: Instant) {
-        let mut silent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        silent.retain(|_, since| now.duration_since(*since) < REST);
-        silent.insert(repo, now);
-    }
-
-    fn holds(&self, repo: &str, now: Instant) -> bool {
-        let silent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        silent.get(repo).is_some_and(|since| now.duration_since(*since) < REST)
-    }
-}
 
 /// The repository that a request is about, in lower case: by its path, or by a query's variables.
 fn repository(ask: &Ask, rest: &str) -> Option<String> {
@@ -111,14 +90,5 @@ mod tests {
         };
         assert_eq!(query(json!({ "owner": "Acme", "name": "shop" })).as_deref(), Some("acme/shop"));
         assert_eq!(query(json!({ "id": "x" })), None);
-    }
-
-    #[test]
-    fn a_repository_that_did_not_answer_rests_for_a_while() {
-        let (silences, now) = (Silences::default(), Instant::now());
-        silences.note("acme/shop".to_owned(), now);
-        assert!(silences.holds("acme/shop", now + REST / 2));
-        assert!(!silences.holds("acme/shop", now + REST), "it is asked again");
-        assert!(!silences.holds("acme/other", now));
     }
 }

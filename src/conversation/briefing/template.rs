@@ -9,7 +9,7 @@ use crate::domain::fold::folded;
 use crate::domain::refusal::Refusal;
 use crate::domain::shown_markdown::options;
 use crate::domain::stop::StopDetail;
-use crate::domain::untrusted::{fence_with, incoming, without_marks};
+use crate::domain::untrusted::{fence_with, plain, without_marks};
 use crate::git::tree_files::{TreeEntry, TreeFile};
 use crate::repository::context::RepositoryContext;
 
@@ -48,7 +48,7 @@ pub async fn write(
     let fenced = fence_with(
         &[("kind", "pull_request_template")],
         &path,
-        &without_marks(&incoming(&text.replace("<!--", "(").replace("-->", ")"), LONGEST).text),
+        &without_marks(&plain(&text.replace("<!--", "(").replace("-->", ")"), LONGEST).text),
         Default::default(),
     );
     draft.add(

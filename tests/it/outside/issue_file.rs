@@ -140,7 +140,7 @@ async fn an_issue_of_a_file_gets_no_work_of_the_trackers_issue_of_its_number_nor
     world.write("shop/issue-7.md", "# Something quite different\n\nNothing of that.\n");
     let (code, refused) = world.json(&["run", "--issue-file", "issue-7.md"]).await;
     assert_eq!((code, &refused["stop_detail"]), (Some(4), &json!("mapping_conflict")), "{refused:#}");
-    assert!(refused.to_string().contains("a name that is no number"), "{refused:#}");
+    assert!(refused.to_string().contains("is another issue of that number"), "{refused:#}");
     assert_eq!((head(0), world.sim.model_requests().len()), (before, asked));
     // The other way around, until nothing has the branch any more.
     world.write("shop/8.md", "# Discount takes off cents\n\nSee `tests/run.sh`.\n");
