@@ -307,19 +307,21 @@ impl Edits {
 }
 
 /// A tag with its attributes.
-static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let value = r#"(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+))?"#;
-    Regex::new(&format!(r#"<([A-Za-z][A-Za-z0-9-]*)((?:[\s/]+[^\s"'<>/=]+{value})*)\s*/?>"#)).ok()
-});
+const TAG_PATTERN: &str =
+    r#"<([A-Za-z][A-Za-z0-9-]*)((?:[\s/]+[^\s"'<>/=]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+))?)*)\s*/?>"#;
+static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TAG_PATTERN).ok());
 
 /// Where a comment begins in a piece of HTML. What a tag has in its attributes is none.
 fn comment_begin(html: &str) -> Option<usize> {
+    static WITHIN: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(&format!("^(?:{TAG_PATTERN})")).ok());
     let mut from = 0;
     loop {
         let begin = from + html[from..].find("<!--")?;
-        let within = TAG.iter().flat_map(|tag| tag.find_iter(html)).find(|tag| tag.range().contains(&begin));
-        match within {
-            Some(tag) => from = tag.end(),
+        let opened = html[from..begin].rfind('<').map(|at| from + at);
+        let tag = opened.and_then(|at| Some(at + WITHIN.as_ref()?.find(&html[at..])?.end()));
+        match tag.filter(|end| *end > begin) {
+            Some(end) => from = end,
             None => return Some(begin),
         }
     }
@@ -327,8 +329,8 @@ fn comment_begin(html: &str) -> Option<usize> {
 
 /// Where a comment ends, behind its last mark.
 fn comment_end(html: &str) -> Option<usize> {
-    let ends = ["-->", "--!>"].into_iter().filter_map(|mark| Some(html.find(mark)? + mark.len()));
-    ends.min()
+    let ends = |at: &usize| html[..*at].ends_with("--") || html[..*at].ends_with("--!");
+    html.match_indices('>').map(|(at, _)| at).find(ends).map(|at| at + 1)
 }
 
 /// `[image: diagram.png](https://…)`: an image by its name.

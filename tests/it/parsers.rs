@@ -28,7 +28,7 @@ use agentd::domain::egress;
 use agentd::domain::message::Message;
 use agentd::domain::model_target::ModelTarget;
 use agentd::domain::name::{BranchName, CommitId, RepoName};
-use agentd::domain::{outgoing, output_schema, untrusted};
+use agentd::domain::{outgoing, output_schema, shown_markdown, untrusted};
 use agentd::engine::model::{ModelRequest, ToolChoice};
 use agentd::engine::{arguments, policy_program};
 use agentd::git::outgoing::Inspect;

@@ -57,8 +57,8 @@ pub fn parsers() -> Vec<Parser> {
             "issue text",
             &["# Title\n\n- [ ] a\n<!-- b -->\n### What happened?\n\n_No response_\n", "@you closes #1 /cmd"],
             |text| {
-                let incoming = untrusted::incoming(text, 65_536);
-                let line = untrusted::incoming_line(text, 256);
+                let incoming = shown_markdown::shown(text);
+                let line = untrusted::plain_line(text, 256);
                 untrusted::fence("issue", &incoming).len()
                     + untrusted::fence("title", &line).len()
                     + untrusted::visible(text).len()
