@@ -62,6 +62,9 @@ pub enum AgentError {
     /// It wrote more than anyone reads.
     #[error("it wrote more than agentd reads and was ended")]
     Flood,
+    /// Its answer is longer than one may be. A part of it would pass for the whole.
+    #[error("it wrote {0} bytes, more than agentd reads of an answer ({LONGEST_ANSWER})")]
+    LongAnswer(u64),
     /// It says itself that it failed.
     #[error("{0}")]
     Itself(String),
@@ -250,6 +253,9 @@ async fn command(spec: ProcessSpec, task: &AgentTask) -> Result<Option<i32>, Age
     task.progress.tell(|output| output.text = exit.stdout.text().trim_end().to_owned());
     match (exit.ending, exit.code) {
         (Ending::Cancelled | Ending::TimedOut, _) => Err(AgentError::Cancelled),
+        (Ending::Itself, Some(0)) if exit.stdout.total > LONGEST_ANSWER as u64 => {
+            Err(AgentError::LongAnswer(exit.stdout.total))
+        }
         (Ending::Itself, Some(0)) => Ok(Some(0)),
         (Ending::Itself, code) => {
             let words = if exit.stderr.total > 0 { exit.stderr.text() } else { exit.stdout.text() };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 #[cfg(feature = "nats")]
 use std::sync::OnceLock;
 
+use super::concealed;
 use super::error::CommandError;
 use super::global::Global;
 use super::issue_arg::IssueArg;
-use super::logging;
 use super::output::Output;
 use super::transcript::Detail;
 use crate::config::{Config, ConfigError, Entry, Env, Flag, Request};
@@ -141,7 +141,7 @@ impl Context {
             env: &self.env,
         };
         let config = Config::load(request)?;
-        logging::conceal(&config);
+        concealed::conceal(&config);
         Ok(config)
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use regex::Regex;
@@ -13,11 +13,10 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
+use super::concealed;
 use super::error::CommandError;
 use super::global::{Global, LogFormat};
 use super::output::{Output, escaped, harmless};
-use crate::config::Config;
-use crate::domain::redaction::{KnownSecret, Redactor};
 
 /// What runs note for people; where their progress is on the screen, that tells it.
 const NOTES: &str = "agentd::note";
@@ -73,45 +72,6 @@ fn is_directive(part: &str) -> bool {
 fn no_level(wanted: &str, why: &str) -> CommandError {
     CommandError::argument(format!("--log-level {wanted}: {why}"))
         .hint("write off, error, warn, info, debug or trace, or TARGET=LEVEL")
-}
-
-/// What every line of the log goes through.
-static HIDDEN: Mutex<Hidden> =
-    Mutex::new(Hidden { secrets: Vec::new(), patterns: Vec::new(), redactor: None });
-
-struct Hidden {
-    secrets: Vec<KnownSecret>,
-    patterns: Vec<String>,
-    /// Made at the first line after something was added: most commands log nothing.
-    redactor: Option<Arc<Redactor>>,
-}
-
-/// From here on no line shows a secret of this configuration or a match of its patterns.
-pub fn conceal(config: &Config) {
-    let mut hidden = HIDDEN.lock().unwrap_or_else(PoisonError::into_inner);
-    for secret in config.secret_values() {
-        if hidden.secrets.iter().all(|known| known.value != secret.value) {
-            hidden.secrets.push(secret);
-        }
-    }
-    for pattern in &config.redaction.patterns {
-        if !hidden.patterns.contains(pattern) {
-            hidden.patterns.push(pattern.clone());
-        }
-    }
-    hidden.redactor = None;
-}
-
-fn redactor() -> Option<Arc<Redactor>> {
-    let mut hidden = HIDDEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if hidden.redactor.is_none() {
-        let mut key = [0; 32];
-        key[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
-        key[16..].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
-        let made = Redactor::new(key, hidden.secrets.clone(), &hidden.patterns);
-        hidden.redactor = made.ok().map(Arc::new);
-    }
-    hidden.redactor.clone()
 }
 
 /// How lines are made harmless: as text, as text with the log's own colours, or as JSON.
@@ -186,13 +146,11 @@ impl io::Write for Redacted {
             }
             Some(_) => text,
         };
-        let redactor = redactor();
-        let clean = redactor.as_ref().and_then(|redactor| redactor.redact(&text).ok());
-        let shown = clean.as_deref().unwrap_or("[a line of the log that cannot be redacted]\n");
+        let clean = concealed::text(&text);
         let shown = match STYLE.load(Ordering::Relaxed) {
-            JSON => escaped(shown),
-            COLOURED => with_colours(shown),
-            _ => harmless(shown),
+            JSON => escaped(&clean),
+            COLOURED => with_colours(&clean),
+            _ => harmless(&clean),
         };
         // A log that nobody reads any more, or whose disk is full, is no reason to end: there is no place to say so, and the
         // work goes on without it.

@@ -12,6 +12,7 @@ mod asking;
 mod chat_command;
 mod config_command;
 mod clones;
+mod concealed;
 mod configuration_watch;
 #[cfg(feature = "nats")]
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! The only place that prints: results on stdout, everything else on stderr.
+//! The only place that prints: results on stdout, everything else on stderr, nothing with a secret of the configuration.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
@@ -6,8 +6,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
+use serde_json::Value;
 use terminal_size::{Height, Width, terminal_size_of};
 
+use super::concealed;
 use super::error::CommandError;
 use super::given_flags::GivenFlags;
 use super::global::{Global, LogFormat};
@@ -146,7 +148,7 @@ impl Output {
 
     /// A line of the result, broken between words where the screen ends.
     pub fn line(self, text: impl AsRef<str>) -> Result<(), CommandError> {
-        self.whole_line(&wrap::paragraph(text.as_ref(), self.stdout_width, seen))
+        self.whole_line(&wrap::paragraph(&concealed::text(text.as_ref()), self.stdout_width, seen))
     }
 
     /// A line of the result about what to do next. It is all agentd's own.
@@ -166,7 +168,7 @@ impl Output {
 
     /// The text of an [`Output::entry`].
     pub fn behind(self, lead: &str, text: &str) -> String {
-        wrap::behind(lead, text, self.stdout_width, seen)
+        wrap::behind(lead, &concealed::text(text), self.stdout_width, seen)
     }
 
     /// Columns that a line of the result may have.
@@ -176,7 +178,7 @@ impl Output {
 
     /// Text of the result, for people.
     pub fn result(self, text: &str) -> Result<(), CommandError> {
-        self.bytes(harmless(text).as_bytes())
+        self.bytes(concealed::text(&harmless(text)).as_bytes())
     }
 
     /// A patch as the result, in colours where there are some.
@@ -233,12 +235,26 @@ impl Output {
         if self.lines {
             return self.json_line(value);
         }
-        self.bytes((escaped(&json_text(serde_json::to_string_pretty(value))?) + "\n").as_bytes())
+        self.json_bytes(value, serde_json::to_string_pretty, serde_json::to_string_pretty)
     }
 
     /// A JSON document on one line.
     pub fn json_line<T: Serialize>(self, value: &T) -> Result<(), CommandError> {
-        self.bytes((escaped(&json_text(serde_json::to_string(value))?) + "\n").as_bytes())
+        self.json_bytes(value, serde_json::to_string, serde_json::to_string)
+    }
+
+    fn json_bytes<T: Serialize>(
+        self,
+        value: &T,
+        write: fn(&T) -> serde_json::Result<String>,
+        write_clean: fn(&Value) -> serde_json::Result<String>,
+    ) -> Result<(), CommandError> {
+        let text = json_text(write(value))?;
+        let text = match concealed::json(&text) {
+            Some(clean) => json_text(write_clean(&clean))?,
+            None => text,
+        };
+        self.bytes((escaped(&text) + "\n").as_bytes())
     }
 
     /// A note for people on stderr; nothing with `-q`. An error of stderr changes nothing.
@@ -246,7 +262,8 @@ impl Output {
         if self.logs() {
             tracing::info!("{}", text.as_ref());
         } else if !self.quiet {
-            let text = wrap::paragraph(&self.with_flags(text.as_ref()), self.stderr_width, seen);
+            let text = concealed::text(text.as_ref());
+            let text = wrap::paragraph(&self.with_flags(&text), self.stderr_width, seen);
             let _ = writeln!(io::stderr().lock(), "{}", harmless(&text));
         }
     }
@@ -263,6 +280,7 @@ impl Output {
         } else {
             let mut stderr = io::stderr().lock();
             let tell = |word: &str, tone, text: &str| {
+                let text = &*concealed::text(text);
                 let lead = paint(word, tone, self.stderr_colour);
                 // What is told has lines of its own: they stay where they are.
                 let told = match self.stderr_width {
@@ -296,7 +314,8 @@ impl Output {
     pub fn table(self, head: &[&str], rows: &[Vec<String>]) -> Result<(), CommandError> {
         // A cell is one line, and as wide as what is seen of it.
         let shown = |cell: &String| {
-            treated(cell, |code| format!("{}{code}{COLOUR_END}", *COLOUR)).replace(['\n', '\t'], " ")
+            treated(&concealed::text(cell), |code| format!("{}{code}{COLOUR_END}", *COLOUR))
+                .replace(['\n', '\t'], " ")
         };
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(shown).collect()).collect();
         let columns = head.len();
@@ -452,7 +471,7 @@ mod tests {
         for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
             let shown = escaped(&json);
             assert!(!shown.contains(steers), "{shown:?}");
-            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+            assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
         }
         assert!(matches!(escaped("{\"a\": \"é 😀\"}"), Cow::Borrowed(_)));
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::concealed;
 use super::context::{Context, is_below, main_checkout};
 #[cfg(feature = "nats")]
 use super::elsewhere;
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
-use super::logging;
 use super::remote::{self, Remote};
 #[cfg(feature = "nats")]
 use crate::config::cluster_file::StoreKind;
@@ -316,7 +316,7 @@ async fn opened(
     repo: Option<&RepoName>,
     options: &OpenOptions<'_>,
 ) -> Result<RepositoryContext, CommandError> {
-    logging::conceal(&config);
+    concealed::conceal(&config);
     let state = state(context, &config).await?;
     let opening = Opening {
         config: Arc::new(config),

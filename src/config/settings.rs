@@ -23,9 +23,10 @@ use super::tree::Tree;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::budget::Budgets;
 use crate::domain::clone_contents::CloneContents;
+use crate::domain::image::ImageKind;
 use crate::domain::issue_state::LabelsTable;
-use crate::domain::model_target::SessionSettings;
-use crate::domain::model_wire::ProviderKind;
+use crate::domain::model_target::{ModelTarget, SessionSettings};
+use crate::domain::model_wire::{ModelWire, ProviderKind};
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
@@ -495,6 +496,21 @@ impl Config {
             url_variable: Some(wire.url_variable.to_owned()),
             key_variable: Some(wire.key_variable.to_owned()),
         }))
+    }
+
+    /// The kinds of images that each of these models takes which takes images; none = no model takes any.
+    pub fn image_kinds(&self, targets: &[ModelTarget]) -> Vec<ImageKind> {
+        let kind = |name: &str| {
+            let table = self.file.providers.get(name)?;
+            table.kind.or_else(|| ProviderKind::parse(name))
+        };
+        let seeing = targets.iter().filter(|target| target.images);
+        let wires: Vec<&ModelWire> =
+            seeing.filter_map(|target| Some(kind(&target.provider)?.wire())).collect();
+        let taken = |image: &ImageKind| {
+            !wires.is_empty() && wires.iter().all(|wire| wire.image_kinds.contains(image))
+        };
+        ImageKind::ALL.into_iter().filter(taken).collect()
     }
 
     /// Every value that must never be shown: of the layers' `.agentd.env` files, and of every secret key that can be

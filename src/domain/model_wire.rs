@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::image::ImageKind;
 use super::message::TokenUsage;
 
 /// More tokens than any request uses. Larger figures of a service would overflow sums.
@@ -37,6 +38,8 @@ pub struct ModelWire {
     pub usage_at: &'static [&'static str],
     /// How the counts are written.
     pub usage: UsageShape,
+    /// Kinds of images that its models take.
+    pub image_kinds: &'static [ImageKind],
 }
 
 /// How a wire writes token counts; all places are JSON pointers.
@@ -103,6 +106,7 @@ model_wires! {
             cache_write: Some("/cache_creation_input_tokens"),
             input_holds_cached: false,
         },
+        image_kinds: &ImageKind::ALL,
     }
     /// OpenAI chat completions, and every server compatible with it.
     Openai = "openai" {
@@ -125,6 +129,7 @@ model_wires! {
             cache_write: None,
             input_holds_cached: true,
         },
+        image_kinds: &ImageKind::ALL,
     }
     /// OpenAI Responses.
     OpenaiResponses = "openai-responses" {
@@ -147,6 +152,7 @@ model_wires! {
             cache_write: None,
             input_holds_cached: true,
         },
+        image_kinds: &ImageKind::ALL,
     }
     /// Gemini.
     Gemini = "gemini" {
@@ -169,6 +175,7 @@ model_wires! {
             cache_write: None,
             input_holds_cached: true,
         },
+        image_kinds: &[ImageKind::Png, ImageKind::Jpeg, ImageKind::Webp],
     }
 }
 

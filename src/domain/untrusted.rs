@@ -117,6 +117,11 @@ pub fn plain_line(text: &str, longest: usize) -> Incoming {
     cleaned
 }
 
+/// Whether a screen shows nothing of a text.
+pub fn is_blank(text: &str) -> bool {
+    visible(text).trim().is_empty()
+}
+
 /// Drops control characters (but line breaks and tabs), escape sequences and hidden characters.
 pub(super) fn without_hidden(text: &str, taken_out: &mut TakenOut) -> String {
     let before = text.chars().count();

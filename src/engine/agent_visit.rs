@@ -40,6 +40,7 @@ use crate::domain::stop::StopDetail;
 use crate::domain::trace::{
     Exclusion, ItemRole, ManifestInput, SessionClosed, SessionFailure, SessionOpened,
 };
+use crate::domain::untrusted::is_blank;
 use tokio::time::Instant;
 
 /// The longest answer that the record keeps as the result of the call.
@@ -566,7 +567,7 @@ impl AgentVisit<'_> {
             return self.shape.from_call(&whole, false);
         }
         let structured = self.work.step.output_schema.is_some();
-        if !structured && said.text.trim().is_empty() && !self.agent.asks_again {
+        if !structured && is_blank(&said.text) && !self.agent.asks_again {
             return self.shape.from_text(&format!("{} ended without a word.", self.agent.name), false);
         }
         self.shape.from_text(&said.text, false)

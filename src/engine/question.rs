@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::domain::message::ToolSpec;
 use crate::domain::question::Question;
-use crate::domain::untrusted::visible;
+use crate::domain::untrusted::is_blank;
 
 /// Name of the protocol tool.
 pub const ASK: &str = "agent__ask";
@@ -44,7 +44,7 @@ pub fn read(arguments: &Map<String, Value>, visit: u32, step_id: &str) -> Result
         match arguments.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) if text.chars().count() <= LONGEST => {
-                Ok(Some(text.trim().to_owned()).filter(|text| is_seen(text)))
+                Ok(Some(text.trim().to_owned()).filter(|text| !is_blank(text)))
             }
             Some(_) => Err(format!("/{name}: a text of at most {LONGEST} characters")),
         }
@@ -54,7 +54,7 @@ pub fn read(arguments: &Map<String, Value>, visit: u32, step_id: &str) -> Result
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(options)) if options.len() <= MOST_OPTIONS => {
             let option = |option: &Value| {
-                let text = option.as_str().map(str::trim).filter(|text| is_seen(text));
+                let text = option.as_str().map(str::trim).filter(|text| !is_blank(text));
                 text.filter(|text| text.chars().count() <= LONGEST).map(str::to_owned)
             };
             let read: Option<Vec<String>> = options.iter().map(option).collect();
@@ -71,11 +71,6 @@ pub fn read(arguments: &Map<String, Value>, visit: u32, step_id: &str) -> Result
         other => other,
     };
     Ok(Question { default, ..asked })
-}
-
-/// Whether people see anything of it.
-fn is_seen(text: &str) -> bool {
-    !visible(text).trim().is_empty()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::model::{ModelReply, ReplyStop};
 use super::report::{FINAL_REPORT, ModelReport, ReportProblem, ReportShape};
 use super::ruling::{Phase, Proposal, ReportCall};
 use crate::domain::message::Message;
+use crate::domain::untrusted::is_blank;
 
 /// How a session ends (C-06, C-07).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl Rejection {
         if let Some(reply) = reply {
             let tool_calls =
                 self.refused.iter().map(|(proposal, _)| proposal.call.clone()).collect::<Vec<_>>();
-            let silent = reply.text.trim().is_empty() && reply.reasoning.is_none() && tool_calls.is_empty();
+            let silent = is_blank(&reply.text) && reply.reasoning.is_none() && tool_calls.is_empty();
             if !silent && reply.stop != ReplyStop::Refusal {
                 let reasoning = reply.reasoning.clone();
                 tail.push(Message::Assistant { content: reply.text.clone(), reasoning, tool_calls });
@@ -145,7 +146,8 @@ fn read_text(
         (SessionMode::Task, Phase::Open) => format!("Call a tool, or end with {FINAL_REPORT}."),
         (SessionMode::Task, _) => format!("Call {FINAL_REPORT} now."),
     };
-    if reply.text.trim().is_empty() {
+    // What nobody can see is no answer.
+    if is_blank(&reply.text) {
         return Err(match &reply.reasoning {
             Some(_) => {
                 Rejection::new("reasoning_only", format!("Your last reply held only reasoning. {next}"))
@@ -314,6 +316,10 @@ mod tests {
     fn a_044_a_045_a_046_replies_without_substance_are_rejected_by_their_kind() {
         let mut thinking = reply(" ", &[]);
         assert_eq!(reason(&thinking, Phase::Open, SessionMode::Task), "empty");
+        assert_eq!(
+            reason(&reply("\u{200b}\u{202e}\u{1b}[0m\n", &[]), Phase::Open, SessionMode::Chat),
+            "empty"
+        );
         thinking.reasoning = Some(Value::from("hm"));
         assert_eq!(reason(&thinking, Phase::Open, SessionMode::Task), "reasoning_only");
         let mut refused = reply("no", &[]);

@@ -12,6 +12,7 @@ use crate::domain::output_schema::{ExtractionStrategy, extract};
 use crate::domain::remark::ThreadOutcome;
 use crate::domain::report::{FinalReport, ProposedClaim, ReportFormat, ReportOutcome, ReportSource};
 use crate::domain::run::ForcedFinal;
+use crate::domain::untrusted::is_blank;
 
 /// Name of the protocol tool.
 pub const FINAL_REPORT: &str = "agent__final_report";
@@ -178,7 +179,7 @@ impl ReportShape {
             }
         } else {
             match arguments.get("content").and_then(Value::as_str) {
-                Some(text) if !text.trim().is_empty() => report.content = Some(text.to_owned()),
+                Some(text) if !is_blank(text) => report.content = Some(text.to_owned()),
                 _ => return Err(ReportProblem::plain("/content: a text that is not blank is required")),
             }
         }
@@ -198,7 +199,7 @@ impl ReportShape {
             other_format: None,
             truncated,
         };
-        if text.trim().is_empty() {
+        if is_blank(text) {
             return Err(ReportProblem::plain("the text is blank"));
         }
         if self.format.is_structured() {
@@ -217,7 +218,7 @@ impl ReportShape {
     /// Finds the object in a text (D5).
     fn extract(&self, report: &mut ModelReport, text: &str, at: &str) -> Result<(), ReportProblem> {
         let found = extract(text, &self.schema)
-            .map_err(|error| ReportProblem::shape(format!("{at}: {error}; call {FINAL_REPORT}")))?;
+            .map_err(|error| ReportProblem::shape(located(at, &format!("{error}; call {FINAL_REPORT}"))))?;
         self.check(&found.data, at)?;
         report.content_json = Some(found.data);
         report.extraction = Some(found.strategy);
@@ -225,7 +226,7 @@ impl ReportShape {
     }
 
     fn check(&self, object: &Map<String, Value>, at: &str) -> Result<(), ReportProblem> {
-        let problem = |message: String| ReportProblem::shape(format!("{at}: {message}"));
+        let problem = |message: String| ReportProblem::shape(located(at, &message));
         if self.format == ReportFormat::SlackBlockKit {
             slack_blocks::check(object).map_err(problem)?;
         }
@@ -240,6 +241,11 @@ impl ReportShape {
         }
         Ok(())
     }
+}
+
+/// What is wrong, and where; a text as a whole has no place.
+fn located(at: &str, message: &str) -> String {
+    if at.is_empty() { message.to_owned() } else { format!("{at}: {message}") }
 }
 
 fn read<T: serde::de::DeserializeOwned>(
@@ -458,6 +464,15 @@ mod tests {
 
     fn shape(format: ReportFormat) -> ReportShape {
         ReportShape::new(format, None).unwrap()
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_whole_text_has_no_place_before_it() {
+        let wrong = shape(ReportFormat::Json).from_text("words", false).unwrap_err().message;
+        assert!(wrong.starts_with("ExtractionFailed: "), "{wrong}");
+        let within = json!({ "content": "words" });
+        let wrong = shape(ReportFormat::Json).from_call(&arguments(within), false).unwrap_err().message;
+        assert!(wrong.starts_with("/content: ExtractionFailed: "), "{wrong}");
     }
 
     #[test]

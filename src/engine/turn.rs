@@ -27,6 +27,7 @@ use crate::domain::policy::EnvelopeStatus;
 use crate::domain::run::ForcedFinal;
 use crate::domain::stop::StopDetail;
 use crate::domain::trace::ItemRole;
+use crate::domain::untrusted::is_blank;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -200,7 +201,7 @@ impl Session<'_> {
             reason: rejection.reason.to_owned(),
             guidance: self.record.redact(&rejection.guidance),
         })?;
-        if let Some(reply) = reply.filter(|reply| !reply.text.trim().is_empty()) {
+        if let Some(reply) = reply.filter(|reply| !is_blank(&reply.text)) {
             self.record.message_item(self.turn, ItemRole::Assistant, &reply.text).await?;
         }
         for (proposal, refusal) in &rejection.refused {
@@ -301,7 +302,7 @@ impl Session<'_> {
         let catalog = self.tools.on(self.forced.is_some())?;
         self.guard.commit(sent, &catalog.sizes, reply.usage.as_ref(), &message);
         self.conversation.push(message)?;
-        if !reply.text.trim().is_empty() {
+        if !is_blank(&reply.text) {
             self.record.message_item(self.turn, ItemRole::Assistant, &reply.text).await?;
         }
         if valid.failed_report() {

@@ -44,7 +44,7 @@ mod text_history_wire;
 pub mod listing_format;
 
 pub use account::{Actor, Association, Viewer};
-pub use attachments::TextOf;
+pub use attachments::{Rendered, TextOf};
 pub use auth::GitToken;
 pub use breaker::{BreakerState, Budget, read_limits};
 pub use checks::{Annotation, CheckedHead, HEADS_AT_ONCE, HeadState, Job, Step};

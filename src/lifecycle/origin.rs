@@ -336,14 +336,22 @@ fn unresolved(plan: &Plan, context: &RepositoryContext) -> Refusal {
     )
     .hint("name it once: --origin BRANCH")
     .hint("or for the repository: origin_branch = \"BRANCH\" under [[repositories]] in agentd.toml");
-    if plan.snapshot.is_some() {
-        refusal.hint(format!(
-            "or for the issue: its field \"{}\", or \"{}\" of its project",
-            context.config.github.issue_field, context.config.github.project_field
-        ))
-    } else {
-        refusal
+    let github = &context.config.github;
+    match of_the_issue(&github.issue_field, &github.project_field).filter(|_| plan.snapshot.is_some()) {
+        Some(hint) => refusal.hint(hint),
+        None => refusal,
     }
+}
+
+/// Where people name the origin of one issue. A field without a name is never asked for.
+fn of_the_issue(issue_field: &str, project_field: &str) -> Option<String> {
+    let place = match (issue_field.trim(), project_field.trim()) {
+        ("", "") => return None,
+        (own, "") => format!("its field \"{own}\""),
+        ("", project) => format!("the field \"{project}\" of its project"),
+        (own, project) => format!("its field \"{own}\", or \"{project}\" of its project"),
+    };
+    Some(format!("or for the issue: {place}"))
 }
 
 /// A link of the chain, as people know it.
@@ -355,5 +363,22 @@ fn link(source: OriginSource, context: &RepositoryContext) -> String {
             format!("the project field \"{}\"", context.config.github.project_field)
         }
         OriginSource::Config => "origin_branch".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_without_a_name_is_no_place_to_name_an_origin() {
+        let hint = |own: &str, project: &str| of_the_issue(own, project).unwrap_or_default();
+        assert_eq!(
+            hint("base", "Target"),
+            "or for the issue: its field \"base\", or \"Target\" of its project"
+        );
+        assert_eq!(hint("base", ""), "or for the issue: its field \"base\"");
+        assert_eq!(hint("", "Target"), "or for the issue: the field \"Target\" of its project");
+        assert_eq!(of_the_issue("", ""), None);
     }
 }

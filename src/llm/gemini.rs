@@ -14,7 +14,7 @@ use super::gemini_wire::{
 use super::json;
 use super::reasoning::{self, Piece};
 use super::wire::{self, tool_choice};
-use crate::domain::image::{Image, ImageKind};
+use crate::domain::image::Image;
 use crate::domain::message::{Message, TokenUsage};
 use crate::domain::model_wire::ProviderKind;
 use crate::domain::sse::Event;
@@ -100,10 +100,11 @@ fn text(text: &str) -> Part<'_> {
     Part::Text { text, thought_signature: None }
 }
 
-/// The API takes no GIF.
+/// A kind that the API does not take is handed to nobody: the briefing has left it out.
 fn image<'a>(image: &Image) -> Option<Part<'a>> {
     let (mime_type, data) = (image.kind.media_type(), wire::base64(image));
-    (image.kind != ImageKind::Gif).then_some(Part::Image { inline_data: InlineData { mime_type, data } })
+    let takes = ProviderKind::Gemini.wire().image_kinds.contains(&image.kind);
+    takes.then_some(Part::Image { inline_data: InlineData { mime_type, data } })
 }
 
 fn contents(request: &ModelRequest) -> Vec<Content<'_>> {

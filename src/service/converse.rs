@@ -63,10 +63,12 @@ pub async fn converse(
         Ok(conversation)
     })
     .await?;
+    // What is kept and cannot be seen is nobody's to be told, and no fault of this request.
     let history: Vec<ChatMessage> = conversation
         .said
         .iter()
         .map(|said| ChatMessage { role: said.role, content: said.content.clone() })
+        .filter(|message| !history::is_blank(message))
         .collect();
     let response = run_agent(service, &history, user, None).await?;
     if response.error.is_some() {

@@ -53,10 +53,15 @@ pub(super) fn check(history: &[ChatMessage]) -> Result<(), InvalidRequest> {
     if history.is_empty() {
         return Err(InvalidRequest("the history is empty".to_owned()));
     }
-    match history.iter().position(|message| sanitised(message).trim().is_empty()) {
+    match history.iter().position(is_blank) {
         Some(index) => Err(InvalidRequest(format!("messages[{index}] has blank content"))),
         None => Ok(()),
     }
+}
+
+/// Whether nobody would see anything of a message.
+pub(super) fn is_blank(message: &ChatMessage) -> bool {
+    untrusted::is_blank(&message.content)
 }
 
 /// A message as the model sees it: what the user's screen shows, without hidden characters and not cut (S-041, S-050).

@@ -13,6 +13,8 @@ use crate::sys::worktree_path::WorktreePath;
 
 /// Files larger than this are not edited by replacing text.
 const MAX_EDITED_BYTES: u64 = 16 * 1024 * 1024;
+/// Most pairs of lines that are compared to count what an edit changed; with more, all of its lines count.
+const MOST_COMPARED: usize = 1_000_000;
 
 pub(super) fn write_tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
@@ -95,11 +97,41 @@ async fn edit(world: Arc<ToolWorld>, arguments: Value) -> Result<ToolOutput, Too
         let line = line_at(&content, at);
         let (removed, added) = (old.lines().count(), new.lines().count());
         let name = path.relative();
-        let facts = json!({"path": name, "line": line, "lines_removed": removed, "lines_added": added});
         let text = format!("edited {name} at line {line} ({removed} lines replaced by {added})");
+        // The model names lines around what it changes, to be understood; they stay.
+        let (removed, added) = changed_lines(&content, &changed, at, old.len());
+        let facts = json!({"path": name, "line": line, "lines_removed": removed, "lines_added": added});
         Ok(ToolOutput { text, exit_code: None, facts: Some(facts) })
     })
     .await
+}
+
+/// Lines that an edit of `length` bytes at a place removed, and lines that it added: those of a shortest difference.
+fn changed_lines(before: &[u8], after: &[u8], at: usize, length: usize) -> (usize, usize) {
+    let start = before[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let rest = before.len() - (at + length);
+    let tail = before[at + length..].iter().position(|byte| *byte == b'\n').map_or(0, |end| rest - end - 1);
+    let (old, new) = (lines(&before[start..before.len() - tail]), lines(&after[start..after.len() - tail]));
+    let kept = if old.len().saturating_mul(new.len()) <= MOST_COMPARED { common(&old, &new) } else { 0 };
+    (old.len() - kept, new.len() - kept)
+}
+
+fn lines(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// How many lines two texts have in common, in the same order.
+fn common(old: &[&[u8]], new: &[&[u8]]) -> usize {
+    let mut row = vec![0; new.len() + 1];
+    for line in old {
+        let mut diagonal = 0;
+        for (at, other) in new.iter().enumerate() {
+            let above = row[at + 1];
+            row[at + 1] = if line == other { diagonal + 1 } else { above.max(row[at]) };
+            diagonal = above;
+        }
+    }
+    row.last().copied().unwrap_or_default()
 }
 
 /// Where `old` stands in the file, alone; with the file's line endings, should the model not have written them.
@@ -220,6 +252,28 @@ mod tests {
         let done = place.call("edit_file", edit("fn b() {\n    1", "fn b() {\n    2")).await.unwrap();
         assert_eq!(done.text, "edited a.rs at line 4 (2 lines replaced by 2)");
         assert_eq!(place.read("a.rs"), b"fn a() {\n    1\n}\nfn b() {\n    2\n}\n");
+    }
+
+    #[tokio::test]
+    async fn an_edit_counts_the_lines_that_it_changes_and_not_those_that_it_names() {
+        let place = world();
+        for (old, new, removed, added) in [
+            ("b\nc", "b\nx\nc", 0, 1),
+            ("b\nc\n", "b\n", 1, 0),
+            ("a\nb\nc\nd", "A\nb\nc\nD", 2, 2),
+            ("c", "C", 1, 1),
+            ("c\nd", "cd", 2, 1),
+            ("d", "d\n", 1, 1),
+        ] {
+            place.write("a.txt", "a\nb\nc\nd");
+            let edit = json!({"path": "a.txt", "old": old, "new": new});
+            let facts = place.call("edit_file", edit).await.unwrap().facts.unwrap();
+            assert_eq!(
+                (&facts["lines_removed"], &facts["lines_added"]),
+                (&json!(removed), &json!(added)),
+                "{old:?} {new:?}"
+            );
+        }
     }
 
     #[tokio::test]

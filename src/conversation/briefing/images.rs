@@ -9,7 +9,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::remark::Standing;
 use crate::domain::shown_markdown::{image_addresses, image_name};
 use crate::domain::stop::StopDetail;
-use crate::github::{Client, TextOf};
+use crate::github::{Client, Rendered, TextOf};
 use crate::repository::context::RepositoryContext;
 
 /// A text that may hold images, and whose they are.
@@ -23,7 +23,7 @@ pub struct Pictured {
 
 /// The texts whose images may be handed over: the body, whoever wrote it, and what trusted people say in their own words.
 pub fn pictured(source: &Source<'_>, number: u64, heard: &AllHeard) -> Vec<Pictured> {
-    if !source.images {
+    if source.images.is_empty() {
         return Vec::new();
     }
     let body = Pictured {
@@ -62,7 +62,7 @@ pub async fn read(
         let rendered = match images.len() < rules.max_images {
             // An image that cannot be had is no reason not to begin.
             true => github.rendered(&context.repo, text.of).await.unwrap_or_default(),
-            false => String::new(),
+            false => Rendered::default(),
         };
         for (at, address) in text.addresses.iter().enumerate() {
             let id = format!("{}/image-{}", text.id, at + 1);
@@ -71,7 +71,7 @@ pub async fn read(
                 Err(why) => Err(why.as_str()),
                 Ok(link) => {
                     let bytes = github.attachment(&link, rules.max_image_bytes).await?;
-                    bytes.map_err(|why| why.as_str()).and_then(|bytes| Image::new(&bytes).ok_or("no_image"))
+                    bytes.map_err(|why| why.as_str()).and_then(|bytes| taken(&bytes, source))
                 }
             };
             draft.note(noted(&text, &id, address, &found));
@@ -86,6 +86,13 @@ pub async fn read(
         }
     }
     Ok(images)
+}
+
+/// The image in a file, if models are handed such ones. What only some of them take is left out for all: they are told of the same
+/// images, by numbers.
+fn taken(bytes: &[u8], source: &Source<'_>) -> Result<Image, &'static str> {
+    let image = Image::new(bytes).ok_or("no_image")?;
+    if source.images.contains(&image.kind) { Ok(image) } else { Err("kind_not_taken") }
 }
 
 fn noted(text: &Pictured, id: &str, address: &str, found: &Result<Image, &'static str>) -> BriefedText {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use crate::domain::image::ImageKind;
 use crate::domain::issue::Issue;
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::Origin;
@@ -45,8 +46,8 @@ pub struct Source<'a> {
     pub answer: Option<&'a str>,
     /// Takes secrets out of logs.
     pub redactor: Arc<Redactor>,
-    /// Whether a model that is asked takes images.
-    pub images: bool,
+    /// Kinds of images that every model takes which takes images; none = no model takes any.
+    pub images: Vec<ImageKind>,
     /// Where clean logs of checks, and images, are kept; `None` = nowhere.
     pub blobs: Option<Arc<dyn Blobs>>,
 }

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use super::message;
 use crate::config::config_file::Publish;
 use crate::domain::event::Event;
-use crate::domain::name::CommitId;
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::others_merged::OthersMerged;
 use crate::domain::refusal::Refusal;
 use crate::domain::stop::{Stop, StopDetail};
@@ -19,6 +19,7 @@ use crate::git::worktree::{Between, Worktree};
 use crate::lifecycle::remote_look::RemoteLook;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::StageError;
+use crate::record::summary_text::counted;
 
 /// Code of the warning that says what others pushed.
 pub const OTHERS_COMMITS: &str = "others_commits";
@@ -96,14 +97,18 @@ async fn look_there(run: &Run<'_>, worktree: &Worktree) -> Result<Found, Stop> {
     if let Some(pushed) = checkout.last_pushed(&remote, branch).await.map_err(broken)?
         && !checkout.is_ancestor(&pushed, &tip).await.map_err(broken)?
     {
-        let why = format!(
-            "The branch {branch} on the remote is at {}, without what agentd pushed last ({})",
-            tip.short(),
-            pushed.short()
-        );
-        return Err(displaced(run, &head, &why).await);
+        return Err(displaced(run, &head, &set_back(branch, &tip, &pushed)).await);
     }
     Ok(Found::Newer(Theirs { head, tip }))
+}
+
+/// Says that a branch lacks on the remote what was there before.
+fn set_back(branch: &BranchName, tip: &CommitId, pushed: &CommitId) -> String {
+    format!(
+        "The branch {branch} on the remote is at {}, without what agentd pushed last ({})",
+        tip.short(),
+        pushed.short()
+    )
 }
 
 /// Merges in what others pushed beside commits that were never pushed from here, before the run works. What conflicts waits
@@ -216,6 +221,10 @@ pub async fn displaced(run: &Run<'_>, head: &CommitId, why: &str) -> Stop {
 /// Says what others pushed: who, and which files. Gives the words.
 pub async fn tell(run: &Run<'_>, worktree: &Worktree, theirs: &Theirs) -> String {
     let text = match worktree.between(&theirs.head, &theirs.tip).await {
+        // It has all of what is there: somebody set it back.
+        Ok(found) if found.commits.is_empty() => {
+            set_back(&run.lease.mapping.branch, &theirs.tip, &theirs.head)
+        }
         Ok(found) => run.without_secrets(&described(run, &found).await),
         Err(_) => format!("Others pushed {} to the branch", theirs.tip.short()),
     };
@@ -238,6 +247,13 @@ async fn described(run: &Run<'_>, found: &Between) -> String {
         };
         authors.push(login.unwrap_or_else(|| name.to_owned()));
     }
+    pushed(authors, found)
+}
+
+fn pushed(mut authors: Vec<String>, found: &Between) -> String {
+    for author in authors.iter_mut().filter(|author| author.trim().is_empty()) {
+        "somebody".clone_into(author);
+    }
     authors.sort_unstable();
     authors.dedup();
     let mut files: Vec<String> = found
@@ -249,5 +265,27 @@ async fn described(run: &Run<'_>, found: &Between) -> String {
     if found.files.len() > NAMED {
         files.push(format!("and {} more", found.files.len() - NAMED));
     }
+    if files.is_empty() {
+        files.push(format!("{}, without a change of files", counted(found.commits.len(), "commit")));
+    }
     format!("{} pushed to the branch: {}", authors.join(", "), files.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::worktree::LogEntry;
+
+    #[test]
+    fn commits_without_an_author_or_a_change_are_told_in_words() {
+        let commit = LogEntry {
+            id: CommitId::parse(&"a".repeat(40)).unwrap(),
+            subject: String::new(),
+            message: String::new(),
+            author: String::new(),
+        };
+        let found = Between { commits: vec![commit.clone(), commit], files: Vec::new() };
+        let told = pushed(vec![" ".to_owned(), "ada".to_owned(), String::new()], &found);
+        assert_eq!(told, "ada, somebody pushed to the branch: 2 commits, without a change of files");
+    }
 }

@@ -142,7 +142,7 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
         about: &about,
         said: new_remarks::said(run).await,
         redactor: Arc::clone(&plan.redactor),
-        images: plan.session.settings.targets.iter().any(|target| target.images),
+        images: run.context.config.image_kinds(&plan.session.settings.targets),
         blobs: Some(run.journal.dir().store().blobs(run.journal.dir())),
         answer: answer.as_deref(),
     };

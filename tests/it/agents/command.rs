@@ -26,6 +26,17 @@ async fn a_program_fixes_the_issue_and_its_words_are_the_report() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_longer_than_agentd_reads_is_none_and_it_says_so() {
+    let world = World::new(0).await;
+    let long = format!("#!/bin/sh\ncat >/dev/null; {FIX}\nhead -c 5000000 /dev/zero | tr '\\0' x\n");
+    fixer(&world, "command", &json!({"argv": [script(&world, "long.sh", &long)], "sandbox": "off"}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("agent_cli_failed")), "{output:#}");
+    assert!(output.to_string().contains("it wrote 5000000 bytes, more than agentd reads"), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_has_a_program_needs_no_model_besides() {
     let world = World::new(0).await;
     let program = script(&world, "fix.sh", &format!("#!/bin/sh\ncat >/dev/null; {FIX}\necho fixed\n"));

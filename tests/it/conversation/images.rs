@@ -4,6 +4,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::briefing::{REPO, admin};
+use crate::outside::daemons::{Running, until};
 use crate::outside::solo::{left, reports, run, solo};
 use crate::outside::world::World;
 
@@ -136,6 +137,47 @@ async fn a_service_that_refuses_the_images_is_asked_without_them() {
     assert!(!told.contains("media_type") && told.contains("[image: "), "{told}");
     let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
     assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_of_a_kind_that_a_model_does_not_take_is_left_out_and_takes_no_place() {
+    let world = seeing("gemini", "[conversation]\nmax_images = 1\n").await;
+    let (gif, png) = (attach(&world, b"GIF89a and frames"), attach(&world, PNG));
+    let id = comment(&world, "ada", &format!("![moves]({gif}) ![stands]({png})"));
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let of =
+        |at: u8, fate: &str, why: &str| (format!("comment-{id}/image-{at}"), fate.to_owned(), why.to_owned());
+    assert_eq!(fates(&world), [of(1, "left_out", "kind_not_taken"), of(2, "told", "")]);
+    let parts = first(&world)["parts"].as_array().unwrap().clone();
+    assert_eq!(parts.len(), 2, "one image, and the text");
+    assert_eq!(parts[0]["inlineData"]["mimeType"], "image/png");
+    let text = parts[1]["text"].as_str().unwrap();
+    assert!(text.contains(" (image/png, ") && !text.contains("image/gif"), "{text}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_018_an_image_that_its_author_swaps_in_after_the_label_is_not_read() {
+    let world = seeing("anthropic", "").await;
+    world.configure(&["agent = \"solo\""]);
+    let (own, other) = (attach(&world, PNG), attach(&world, &[PNG, b"swapped"].concat()));
+    let short = own.replace(own.rsplit('/').next().unwrap(), "-");
+    let then = world.sim.world().now() - chrono::TimeDelta::hours(1);
+    assert!(world.sim.edit_issue(REPO, 7, |issue| {
+        issue.author = "mallory".to_owned();
+        issue.created_at = then;
+        issue.body = Some(format!("![a]({short}) ![b]({own})"));
+    }));
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    world.sim.edit_text(REPO, 7, "mallory", None, Some(&format!("![a]({other})")));
+    let daemon = Running::start(&world, &[]);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    let of = |at: u8, why: &str| (format!("issue-7/image-{at}"), "left_out".to_owned(), why.to_owned());
+    assert_eq!(fates(&world), [of(1, "other_host"), of(2, "no_link")]);
+    assert_eq!(loaded(&world), 0);
     world.finish().await;
 }
 

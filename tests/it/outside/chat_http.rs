@@ -180,6 +180,27 @@ async fn s_032_s_033_s_048_s_052_an_error_has_friendly_words_an_id_and_leaves_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn s_052_an_answer_that_nobody_can_see_is_none_and_one_that_was_kept_ends_no_conversation() {
+    let (world, front) = endpoint(vec![says("\u{200b}\u{202e}"), says("seen"), says("still here")], "").await;
+    let (status, answer) = front.says("hello").await;
+    assert_eq!((status, &answer["response"]), (200, &json!("seen")), "{answer:#}");
+    let conversation = answer["conversation_id"].as_str().unwrap();
+    let kept = world.dir.path().join("state/users").join(ADA).join("conversations");
+    let kept = kept.join(format!("{conversation}.jsonl"));
+    let text = std::fs::read_to_string(&kept).unwrap();
+    let mut line: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    line["content"] = json!("\u{200b}\u{202e}");
+    std::fs::write(&kept, format!("{text}{line}\n")).unwrap();
+
+    let (status, answer) = front.says("go on").await;
+    assert_eq!((status, &answer["response"]), (200, &json!("still here")), "{answer:#}");
+    assert_eq!(answer["conversation_id"], conversation);
+    assert_eq!(front.said(&answer["conversation_id"]).await.len(), 5);
+    drop(front);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn s_015_s_041_a_long_history_and_used_up_iterations_are_warned_about() {
     let again = || calls(&[("desk__count", json!({}))]);
     let replies = vec![says("one"), again(), says("a summary")];

@@ -256,6 +256,33 @@ async fn an_issue_whose_work_is_not_merged_keeps_the_commit_that_it_started_from
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_was_set_back_on_the_remote_and_is_gone_here_is_said_to_lack_what_was_pushed() {
+    let world = World::new(2).await;
+    world.json(&["run", "--issue", "7"]).await;
+    let (shop, git_dir) = (world.shop(), world.sim.git_dir(REPO).unwrap());
+    let pushed = agentd::sim::bare::head(&git_dir, "feature/issue-7").unwrap();
+    let start = agentd::sim::bare::head(&git_dir, "develop").unwrap();
+    world.git(&shop, &["worktree", "remove", "--force", ".worktrees/issue-7"]).await;
+    world.git(&shop, &["branch", "-D", "feature/issue-7"]).await;
+    world.git(&git_dir, &["update-ref", "refs/heads/feature/issue-7", &start]).await;
+    let (_, output) = world.json(&["run", "--issue", "7"]).await;
+    let told: Vec<&str> = output["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["code"] == "others_commits")
+        .map(|one| one["text"].as_str().unwrap())
+        .collect();
+    let wanted = format!(
+        "The branch feature/issue-7 on the remote is at {}, without what agentd pushed last ({})",
+        &start[..10],
+        &pushed[..10]
+    );
+    assert_eq!(told, [wanted.as_str()], "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_origin_branch_that_is_renamed_while_a_run_works_is_named_and_followed_and_the_work_published() {
     let world = World::new(1).await;
     let git_dir = world.sim.git_dir(REPO).unwrap();

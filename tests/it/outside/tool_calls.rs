@@ -177,6 +177,26 @@ async fn s_047_s_048_a_library_s_log_line_shows_no_secret_of_an_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn s_048_a_server_that_cannot_be_reached_is_told_without_the_secret_in_its_address_or_command() {
+    let desk = Desk::new("").await;
+    desk.write("history.json", r#"[{"role":"user","content":"x"}]"#);
+    let call = ["tools", "call", "desk__echo", "--args", "{}", "--user", USER];
+    let chat = ["chat", "--user", USER, "--messages", "history.json"];
+    let chat_json = [&chat[..], &["--json"]].concat();
+    for far in ["url = \"http://127.0.0.1:9/${MODEL_KEY}/mcp\"", "command = \"/nonexistent/${MODEL_KEY}\""] {
+        desk.configure("", &format!("[mcp.servers.far]\n{far}\n"));
+        for args in [&["tools", "list"][..], &["tools", "list", "--json"], &call, &chat, &chat_json] {
+            // The desk itself looks for the key on both streams.
+            let done = desk.agentd(args).await;
+            assert_eq!(done.status.code(), Some(3), "{args:?}");
+            let said = String::from_utf8_lossy(&done.stderr) + String::from_utf8_lossy(&done.stdout);
+            assert!(said.contains("[redacted:model_key:"), "{args:?} {said}");
+        }
+    }
+    desk.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_would_make_agentd_s_own_tools_or_has_no_address_is_refused_before_anything_starts() {
     let desk = Desk::new("").await;
     for (server, why) in [

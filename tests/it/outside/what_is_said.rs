@@ -17,6 +17,20 @@ async fn said(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn s_048_doctor_names_a_server_without_the_secret_in_its_address() {
+    let world = World::new(0).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let server = "[mcp.servers.far]\nurl = \"http://127.0.0.1:9/${MODEL_KEY}/mcp\"\n";
+    world.write("overlay.toml", &format!("{overlay}\n{server}"));
+    for args in [&["doctor"][..], &["--json", "doctor"]] {
+        let (_, out, err) = said(&world, args).await;
+        assert!(out.contains("[redacted:model_key:"), "{args:?} {out}{err}");
+        assert!(!(out + &err).contains("a-key-of-the-simulator"), "{args:?}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_a_run_that_works_and_one_that_was_killed_only_what_is_known_is_said() {
     let mut slow = reports("Written.", json!([]));
     slow.delay_ms = 60_000;
