@@ -21,14 +21,19 @@ pub fn shown(text: &str) -> Incoming {
     let text = text.replace([QUOTE_BEGINS, QUOTE_ENDS], "\u{fffd}").replace("\r\n", "\n").replace('\r', "\n");
     let mut edits = Edits::default();
     let parser = Parser::new_ext(&text, options());
+    let mut blocks: Vec<Range<usize>> = Vec::new();
+    let is_comment = |text: &str| DEFINITIONS.iter().any(|definitions| definitions.is_match(text));
     for (_, definition) in parser.reference_definitions().iter() {
-        if definition.title.is_some() {
+        if is_comment(&text[definition.span.clone()]) {
+            let source = text[definition.span.clone()].trim_end();
+            edits.remove(definition.span.start..definition.span.start + source.len());
+            blocks.push(definition.span.clone());
+        } else if definition.title.is_some() {
             edits.definition(&text, definition.span.clone());
         }
     }
     let mut opened: Vec<Opened> = Vec::new();
     let mut html: Option<Range<usize>> = None;
-    let mut blocks: Vec<Range<usize>> = Vec::new();
     for (event, range) in parser.into_offset_iter() {
         // Tags may go over several lines, each of which is an event.
         if html.is_some() && !matches!(event, Event::Html(_) | Event::InlineHtml(_)) {
@@ -440,7 +445,7 @@ mod tests {
             ("a <!--> b", "a  b", (0, 1, 0)),
             (
                 "```\n[x]: # (kept)\n```\n\n> [x]: # (do X)\n",
-                "```\n[x]: # (kept)\n```\n\n\u{10fffc}\n\u{10fffd}",
+                "```\n[x]: # (kept)\n```\n\n\u{10fffc}> \n\u{10fffd}",
                 (0, 1, 0),
             ),
             ("<p>&#8203;a</p>", "<p>a</p>", (1, 0, 0)),
