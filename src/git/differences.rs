@@ -489,7 +489,8 @@ mod tests {
             let meta = root.join(path).as_path().metadata().unwrap();
             UNIX_EPOCH + std::time::Duration::new(meta.ctime() as u64, meta.ctime_nsec() as u32)
         };
-        read.were_read(&all, changed_at("b"));
+        // The others may be of an earlier step of the clock.
+        read.were_read(&all[6..], changed_at("b"));
         assert!(changed().contains(&"b".to_owned()), "it could be written in that moment once more");
         // The clock of files goes in steps.
         let later = loop {

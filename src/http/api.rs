@@ -165,7 +165,13 @@ fn not_told(asked: &str, why: &NotTold) -> Response {
 }
 
 /// `GET /api/v1/issues/OWNER/NAME/N`: where one issue stands; 404 where nothing asks for it.
-pub async fn issue(State(shared): Of, Path((owner, name, number)): Path<(String, String, u64)>) -> Response {
+pub async fn issue(
+    State(shared): Of,
+    Path((owner, name, number)): Path<(String, String, String)>,
+) -> Response {
+    let Ok(number) = number.parse::<u64>() else {
+        return failure(StatusCode::BAD_REQUEST, "bad_request", "an issue is named by its number");
+    };
     let Some(status) = shared.status().await else { return not_yet() };
     let repo = format!("{owner}/{name}");
     let is = |of: &crate::domain::name::RepoName, issue: u64| {
