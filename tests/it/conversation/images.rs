@@ -159,7 +159,7 @@ async fn an_image_of_a_kind_that_a_model_does_not_take_is_left_out_and_takes_no_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_018_an_image_that_its_author_swaps_in_after_the_label_is_not_read() {
+async fn an_image_that_its_author_swaps_in_after_the_label_is_not_read() {
     let world = seeing("anthropic", "").await;
     world.configure(&["agent = \"solo\""]);
     let (own, other) = (attach(&world, PNG), attach(&world, &[PNG, b"swapped"].concat()));

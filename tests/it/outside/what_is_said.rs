@@ -18,7 +18,7 @@ async fn said(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s_048_doctor_names_a_server_without_the_secret_in_its_address() {
-    let world = World::new(0).await;
+    let world = World::of(0, |scenario| scenario.model.replies.push(super::doctor::answers())).await;
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     let server = "[mcp.servers.far]\nurl = \"http://127.0.0.1:9/${MODEL_KEY}/mcp\"\n";
     world.write("overlay.toml", &format!("{overlay}\n{server}"));
