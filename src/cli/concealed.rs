@@ -24,7 +24,7 @@ struct Hidden {
 
 /// From here on nothing shows a secret of this configuration or a match of its patterns.
 pub fn conceal(config: &Config) {
-    learn(config.secret_values(), &config.redaction.patterns);
+    learn(config.concealed_values(), &config.redaction.patterns);
 }
 
 fn learn(secrets: Vec<KnownSecret>, patterns: &[String]) {

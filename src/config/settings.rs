@@ -32,6 +32,9 @@ use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::redaction::KnownSecret;
 
+/// Characters of a part of an address's path that is no key.
+const LONGEST_OPEN: usize = 16;
+
 /// Fewest characters of a secret that strangers may try to guess.
 const SHORTEST_SECRET: usize = 16;
 
@@ -532,10 +535,38 @@ impl Config {
         secrets
     }
 
+    /// What nothing that is printed may show: the values of the layers' `.agentd.env` files, and of the variables in secret keys. Not
+    /// among them are addresses and paths that say nothing secret: they stand in what is printed for their own sake.
+    pub fn concealed_values(&self) -> Vec<KnownSecret> {
+        let files = self.layers.iter().flat_map(|layer| layer.scope.file_values());
+        let mut secrets: Vec<KnownSecret> = files
+            .map(|(name, value)| KnownSecret { kind: name.to_owned(), value: value.to_owned() })
+            .collect();
+        for (key, value) in self.tree.leaves().into_iter().filter(|(key, _)| is_deferred(key)) {
+            for name in value.as_str().map(variables_of).unwrap_or_default() {
+                if let Ok(value) = self.tree.placeholder(&key, &format!("${{{name}}}")).resolve() {
+                    secrets.push(KnownSecret { kind: name, value });
+                }
+            }
+        }
+        secrets.retain(|secret| !is_open(&secret.value));
+        secrets
+    }
+
     /// An error about a key's value, located.
     pub(super) fn invalid(&self, key: &str, message: &str) -> ConfigError {
         ConfigError::Invalid { at: self.tree.source(key), key: key.to_owned(), message: message.to_owned() }
     }
+}
+
+/// Whether a value is an address without credentials, parameters and long names, or a path that is there.
+fn is_open(value: &str) -> bool {
+    if value.starts_with('/') {
+        return Path::new(value).exists();
+    }
+    let Some(url) = is_http(value).then(|| url::Url::parse(value).ok()).flatten() else { return false };
+    let is_plain = url.username().is_empty() && url.password().is_none() && url.query().is_none();
+    is_plain && url.path().split('/').all(|name| name.len() <= LONGEST_OPEN)
 }
 
 /// Whether it is the address of something on the web.
@@ -544,4 +575,26 @@ pub(super) fn is_http(url: &str) -> bool {
     rest.is_some_and(|rest| {
         !rest.is_empty() && !rest.starts_with(['/', '?', '#']) && !url.contains(char::is_whitespace)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_paths_are_no_secrets_and_keys_in_them_are() {
+        for open in ["http://127.0.0.1:8080/api/v3", "https://models.example.org/v1/", "/tmp"] {
+            assert!(is_open(open), "{open}");
+        }
+        for secret in [
+            "sk-12345678",
+            "/abc+DEF123==",
+            "https://u:p@models.example.org/v1",
+            "https://hooks.example.org/services/T0/B0/abcdefghijklmnopqrstuvwx",
+            "https://models.example.org/v1?key=x",
+            "eu-central-1",
+        ] {
+            assert!(!is_open(secret), "{secret}");
+        }
+    }
 }

@@ -49,7 +49,7 @@ async fn of_a_run_that_works_and_one_that_was_killed_only_what_is_known_is_said(
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     let started = shown.lines().find(|line| line.starts_with("started")).unwrap();
-    assert!(started.ends_with(" s") && shown.contains(" 1 request,"), "{shown}");
+    assert!(started.ends_with(" s") && shown.contains("), 1 request"), "{shown}");
     // Whoever wants to stop it is told its name: the latest run may be another one.
     let (code, busy) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
     assert_eq!((code, &busy["stop_detail"]), (Some(4), &json!("branch_busy")), "{busy:#}");
