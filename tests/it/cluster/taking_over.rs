@@ -452,8 +452,7 @@ async fn h_13_a_node_that_stood_still_is_overtaken_and_writes_nothing_more() {
     let (code, output, said) = working.ended().await;
     assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("overtaken")), "{output:#} {said}");
     assert_eq!(shared(&server, &run), lines, "its appends are refused");
-    let later: Vec<_> =
-        world.sim.requests().into_iter().skip(writes).filter(|one| one.method != "GET").collect();
+    let later = super::daemons::written(&world, writes);
     assert!(later.is_empty(), "{later:?}");
     world.assert_one_of_each();
     let rescued = git(&world, &a.checkout, &["show", &format!("refs/agentd/rescue/{run}:lib/cart.sh")]).await;
