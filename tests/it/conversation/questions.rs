@@ -368,9 +368,16 @@ async fn a_question_of_an_issue_that_went_where_nobody_sees_it_is_waited_for_no_
     until_parked(&world).await;
     let moved = json!({ "moved_to": "demo/hidden#1", "actor": "ada" });
     super::briefing::admin(&world, "PATCH", "issues/7", &moved);
-    let parked = || super::pull_request::status(&world)["parked"].clone();
-    until_or("nobody is asked for it", || parked() == json!([]), || parked().to_string()).await;
+    let missed = || {
+        let asked = world.sim.requests();
+        asked.iter().filter(|one| one.target.ends_with("/issues/7") && one.status == 404).count()
+    };
+    until("it is missed", || missed() > 0).await;
+    super::pull_request::ticks(&world, 5).await;
+    assert!(missed() <= 2, "it is asked for at each look: {}", missed());
     daemon.stop().await;
+    let (_, shown) = world.json(&["status"]).await;
+    assert_eq!(shown["status"]["parked"], json!([]), "{shown:#}");
     world.sim.shutdown().await;
 }
 
