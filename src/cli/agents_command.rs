@@ -252,9 +252,13 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
     for (name, value) in of_host {
         values.set(&name, value);
     }
-    // What every visit has is empty where it is not given here.
+    // What a visit has is empty where it is not given here.
+    let mut left_empty = Vec::new();
     for variable in HOST_VARIABLES.iter().filter(|one| matches!(one.when, Supply::Fact | Supply::Always)) {
-        values.set(variable.name, "");
+        if values.get(variable.name).is_none() {
+            values.set(variable.name, "");
+            left_empty.push(variable.name);
+        }
     }
     let told = |error: crate::prompt::PromptError| CommandError::invalid(error.to_string());
     let mut address = PromptAddress::parse(&args.address).map_err(told)?;
@@ -275,6 +279,12 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
     }
     if resolved.fell_back {
         context.output.note(format!("the adaptation has no file of its own; {} was used", resolved.path));
+    }
+    left_empty.retain(|name| resolved.variables.contains(*name));
+    if !left_empty.is_empty() {
+        let names: Vec<String> = left_empty.iter().map(|name| format!("uv-{name}")).collect();
+        let told = format!("empty here, since only a run has them: {}; give them by --uv", names.join(", "));
+        context.output.note(told);
     }
     context.output.file(resolved.text.as_bytes())?;
     if resolved.text.ends_with('\n') { Ok(()) } else { context.output.line("") }

@@ -10,6 +10,7 @@ use super::clones;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
+use super::remote::Remote;
 use super::repositories;
 use crate::config::{self, Config, Source};
 use crate::daemon::cluster::shared_formats::{SHARED_FORMATS, SharedFormat};
@@ -17,8 +18,10 @@ use crate::definition;
 use crate::domain::name::BranchName;
 use crate::domain::schemas::record_schema;
 use crate::domain::step_executors::StepExecutors;
+use crate::github;
 use crate::lifecycle::plan;
 use crate::record::seal;
+use crate::repository::open::another_repository;
 use crate::repository::resources;
 
 /// Does what was asked.
@@ -127,8 +130,11 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
             secret => note(key.to_owned(), secret.map(drop).map_err(Into::into)),
         }
     }
-    let credentials = config.github_credentials().map(drop);
-    note(format!("credentials for {}", config.github.api_url), credentials.map_err(Into::into));
+    let client = repositories::client(config);
+    note(
+        format!("credentials for {}", config.github.api_url),
+        client.as_ref().map(drop).map_err(Clone::clone),
+    );
     for (index, entry) in config.repositories.iter().enumerate() {
         if let Some(branch) = entry.origin_branch.as_deref().filter(|branch| !branch.trim().is_empty()) {
             let parsed = BranchName::parse(branch).map(drop);
@@ -138,7 +144,8 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
         }
     }
     for standing in &standings {
-        for (what, result) in of_checkout(standing).await {
+        let of_remote = of_remote(standing, client.as_ref().ok()).await;
+        for (what, result) in of_checkout(standing).await.into_iter().chain(of_remote) {
             let named = standing.stands_at.as_ref().and(standing.global.repo.as_ref());
             let named = named.map(|repo| format!("{repo}: ")).unwrap_or_default();
             let told =
@@ -177,8 +184,11 @@ async fn of_checkout(standing: &Context) -> Vec<(String, Result<(), CommandError
         Err(error) => return vec![("configuration".to_owned(), Err(error))],
     };
     if standing.stands_at.is_some() && !standing.in_clone && !standing.stands_in_checkout() {
-        let what = format!("{root} is not in a git repository");
-        let error = CommandError::invalid(what).hint("correct the `path` of its [[repositories]] entry");
+        let none = || {
+            let what = format!("{root} is not in a git repository");
+            CommandError::invalid(what).hint("correct the `path` of its [[repositories]] entry")
+        };
+        let error = repositories::checkout_at(root.as_path()).err().unwrap_or_else(none);
         return vec![("checkout".to_owned(), Err(error))];
     }
     let policy = resources::policy(&config, &root, Vec::new()).await.map(drop);
@@ -201,6 +211,33 @@ async fn of_checkout(standing: &Context) -> Vec<(String, Result<(), CommandError
     }
     checked.push((format!("agent {agent}"), loaded.map_err(Into::into)));
     checked
+}
+
+/// Whether the remote that counts is there and is the one that is meant. It asks nobody but git.
+async fn of_remote(
+    standing: &Context,
+    client: Option<&github::Client>,
+) -> Option<(String, Result<(), CommandError>)> {
+    let root = standing.base_path().ok().filter(|_| standing.stands_in_checkout())?;
+    let entry = standing.config().ok()?.repository(standing.global.repo.as_ref(), Some(&standing.base));
+    let names = Remote::names(&root, &standing.env).await;
+    let what = format!("remote {} of {root}", entry.remote);
+    let Some(found) = Remote::named(&root, &standing.env, &entry.remote).await else {
+        // Without any remote it is a repository of this machine alone.
+        let others = (!names.is_empty()).then(|| names.join(", "))?;
+        let told = format!("{root} has no remote \"{}\", but {others}", entry.remote);
+        return Some((
+            what,
+            Err(CommandError::invalid(told).hint("`remote` of its [[repositories]] entry names it")),
+        ));
+    };
+    let hosted = client.is_some_and(|client| client.endpoint().hosts(&found.url));
+    match (standing.global.repo.as_ref().or(entry.name.as_ref()), found.repo) {
+        (Some(meant), Some(other)) if hosted && other != *meant => {
+            Some((what, Err(another_repository(&entry.remote, &root, &other, meant).into())))
+        }
+        _ => Some((what, Ok(()))),
+    }
 }
 
 /// The targets of a configuration and their providers. Where programs work on every step, there need be none.

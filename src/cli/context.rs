@@ -246,8 +246,11 @@ pub fn is_below(path: &Path, folder: &Path) -> bool {
 }
 
 /// The main checkout around `dir`: the folder whose `.git` is a directory, or the main checkout of a linked worktree.
-/// It only reads files, so it works without git.
+/// It only reads files, so it works without git. A folder that is not there is in none, whatever is around its place.
 pub fn main_checkout(dir: &Path) -> Option<PathBuf> {
+    if !dir.is_dir() {
+        return None;
+    }
     let root = dir.ancestors().find(|dir| dir.join(".git").exists())?;
     let dot_git = root.join(".git");
     if dot_git.is_dir() {

@@ -1,7 +1,7 @@
 //! Opens the repositories that a command works on: entries of the configuration, or the checkout of the working
 //! directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use crate::config::{Config, Entry, Flag, Repository, Request};
 use crate::domain::cluster::names::{node_of, token};
 use crate::domain::event::LeaseTaken;
 use crate::domain::name::RepoName;
+use crate::domain::refusal::Refusal;
 #[cfg(feature = "nats")]
 use crate::domain::shell_words;
 use crate::github;
@@ -39,6 +40,8 @@ pub struct OpenOptions<'a> {
     pub needs_github: bool,
     /// Whether a clone that agentd manages is brought to its origin branch first.
     pub fresh: bool,
+    /// The folder in which a managed clone that is missing is made, for a look that leaves nothing; `None` = in the state directory.
+    pub looks_in: Option<&'a Path>,
     /// A client that is there already; `None` = each repository has its own, as its configuration says.
     pub github: Option<github::Client>,
     /// Ends git calls.
@@ -269,7 +272,7 @@ async fn of_entry(
     let operator = entry.operator;
     let named = &operator.repositories[entry.index];
     let Some(path) = &named.path else { return managed(context, operator, named, options).await };
-    let path = main_checkout(path).unwrap_or_else(|| path.clone());
+    let path = checkout_at(path)?;
     if is_below(&path, &context.state_dir()?.as_path().join("repos")) {
         let what = format!("{} is a clone that agentd manages: its files are not yours", path.display());
         return Err(
@@ -284,6 +287,20 @@ async fn of_entry(
     opened(context, config, &checkout, named.name.as_ref(), options).await
 }
 
+/// The main checkout around the `path` of an entry.
+///
+/// # Errors
+/// There is nothing: what is around the place is another checkout.
+pub fn checkout_at(path: &Path) -> Result<PathBuf, CommandError> {
+    if !path.is_dir() {
+        let what = format!("{} (`path` of a [[repositories]] entry) is no folder", path.display());
+        return Err(CommandError::invalid(what)
+            .hint("clone the repository there, or correct `path`")
+            .hint("or leave `path` out and give the entry a `name`: then agentd keeps a clone of its own"));
+    }
+    Ok(main_checkout(path).unwrap_or_else(|| path.to_owned()))
+}
+
 /// A clone in the state directory.
 async fn managed(
     context: &Context,
@@ -295,12 +312,15 @@ async fn managed(
     let state = context.state()?;
     let mut options = options.clone();
     let there = AbsPath::new(managed::place(&state, name)).ok().filter(|dir| dir.as_path().exists());
+    let is_there = there.is_some();
     let dir = match there.filter(|_| !options.fresh) {
         Some(dir) => dir,
         None => {
             let github = options.github.take().map_or_else(|| client(operator), Ok)?;
+            let looks_in = options.looks_in.filter(|_| !is_there).map(|dir| StateDir::new(dir.to_owned()));
+            let place = looks_in.as_ref().unwrap_or(&state);
             let prepared =
-                managed::prepare(entry, &github, &state, &context.env, options.cancel.clone()).await;
+                managed::prepare(entry, &github, place, &context.env, options.cancel.clone()).await;
             options.github = Some(github);
             prepared?
         }
@@ -365,9 +385,13 @@ fn request<'a>(
     }
 }
 
-fn client(config: &Config) -> Result<github::Client, CommandError> {
-    github::Client::new(github::Settings::of(&config.github, config.github_credentials()?))
-        .map_err(|error| CommandError::failed(error.to_string()))
+/// The client of all repositories. It asks nothing yet.
+///
+/// # Errors
+/// The credentials are not there or are none; the address cannot be used.
+pub fn client(config: &Config) -> Result<github::Client, CommandError> {
+    let made = github::Client::new(github::Settings::of(&config.github, config.github_credentials()?));
+    made.map_err(|error| Refusal::from(error).into())
 }
 
 /// The entry of a repository.
@@ -389,7 +413,7 @@ async fn is_of(context: &Context, entry: &Repository, repo: &RepoName) -> bool {
     if let Some(name) = &entry.name {
         return name == repo;
     }
-    let path = entry.path.as_ref().map(|path| main_checkout(path).unwrap_or_else(|| path.clone()));
+    let path = entry.path.as_ref().and_then(|path| checkout_at(path).ok());
     let Some(checkout) = path.and_then(|path| AbsPath::new(path).ok()) else { return false };
     let url = remote::git(&checkout, &context.env, &["remote", "get-url", &entry.remote]).await;
     url.and_then(|url| RepoName::from_remote_url(&url)).as_ref() == Some(repo)

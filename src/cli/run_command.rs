@@ -69,11 +69,14 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     context.block_on_one_thread(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        // Nothing stays of a look: a clone that is not there yet is made where it goes with this command.
+        let passing = args.dry_run.then(passing_folder).transpose()?;
         let options = OpenOptions {
             agent: args.agent.as_deref(),
             flags: &flags,
             needs_github: matches!(request.issue, IssueSource::Number(_)),
             fresh: true,
+            looks_in: passing.as_ref().map(tempfile::TempDir::path),
             github: None,
             cancel: shutdown.abort_token().clone(),
         };
@@ -257,6 +260,11 @@ fn row(context: &Context, name: &str, value: &str) -> String {
 fn capitalised(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn passing_folder() -> Result<tempfile::TempDir, CommandError> {
+    let made = tempfile::Builder::new().prefix("agentd-dry-run-").tempdir();
+    made.map_err(|error| CommandError::failed(format!("a folder for the look cannot be made: {error}")))
 }
 
 async fn dry_run(

@@ -23,7 +23,8 @@ static SHAPES: LazyLock<Option<Redactor>> = LazyLock::new(|| Redactor::new([0; 3
 /// Whether `value`, standing at `path` (keys and indexes from the root), is a secret that should be a placeholder. An
 /// empty value is not one. Neither is the value of a variable, because the file has only the placeholder.
 pub(super) fn is_literal_secret(path: &[&str], value: &str) -> bool {
-    if value.is_empty() {
+    // Credentials in a server's address are refused there, with what to write instead: a variable in it would be refused, too.
+    if value.is_empty() || matches!(path, ["cluster", "urls", ..]) && has_user(value) {
         return false;
     }
     let bare = !value.contains("${");
@@ -35,6 +36,10 @@ pub(super) fn is_literal_secret(path: &[&str], value: &str) -> bool {
         || (bare && table == Some("env") && names_secret(last))
         || has_secret_parameter(value)
         || has_key_shape(&without_placeholders(value))
+}
+
+fn has_user(value: &str) -> bool {
+    url::Url::parse(value).is_ok_and(|url| !url.username().is_empty() || url.password().is_some())
 }
 
 /// Whether a variable's or a parameter's name says that its value is secret.
@@ -111,6 +116,8 @@ mod tests {
         assert!(secret("mcp.servers.x.url", "https://h/mcp?token=hunter2#x"));
         assert!(!secret("mcp.servers.x.url", "https://h/mcp?api_key=${KEY}&max_tokens=7&key="));
         assert!(!secret("github.api_url", "https://api.github.com:443/@me"));
+        assert!(!secret("cluster.urls.[]", "tls://user:hunter2hunter2@nats1.example.org:4222"));
+        assert!(secret("cluster.urls.[]", "ghp_0123456789abcdef0123456789abcdef0123"));
     }
 
     #[test]

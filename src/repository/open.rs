@@ -72,14 +72,7 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
         (&github, &remote, of_remote.filter(|other| *other != repo))
         && github.endpoint().hosts(url)
     {
-        let (remote, root) = (&repository.remote, checkout.root());
-        let message = format!("The remote \"{remote}\" of {root} is {other}, not {repo}.");
-        return Err(Refusal::new(StopDetail::ConfigInvalid, message)
-            .hint(format!("go to a checkout of {repo}, or name its `path` under [[repositories]]"))
-            .hint(format!(
-                "was it renamed? {}",
-                shell_words::line(&["git", "remote", "set-url", remote, "URL"])
-            )));
+        return Err(another_repository(&repository.remote, checkout.root(), &other, &repo));
     }
     Ok(RepositoryContext {
         config,
@@ -95,6 +88,14 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
         last_known_good: None,
         managed: false,
     })
+}
+
+/// What is told where a checkout's remote names another repository than the one that is meant.
+pub fn another_repository(remote: &str, root: &AbsPath, found: &RepoName, meant: &RepoName) -> Refusal {
+    let message = format!("The remote \"{remote}\" of {root} is {found}, not {meant}.");
+    Refusal::new(StopDetail::ConfigInvalid, message)
+        .hint(format!("go to a checkout of {meant}, or name its `path` under [[repositories]]"))
+        .hint(format!("was it renamed? {}", shell_words::line(&["git", "remote", "set-url", remote, "URL"])))
 }
 
 fn own_client(config: &Config, is_needed: bool) -> Result<Option<github::Client>, Refusal> {

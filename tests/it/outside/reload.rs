@@ -228,3 +228,17 @@ async fn d1_a_clone_serves_as_it_is_while_github_does_not_answer_and_after_a_git
     assert_in_the_clone(&world);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_a_dry_run_shows_the_plan_of_a_managed_repository_and_makes_no_clone() {
+    let world = managed(1).await;
+    let planned = elsewhere(&world, &["run", "--issue", "7", "--dry-run"]).await;
+    assert_eq!(planned["origin"]["branch"], "develop", "{planned:#}");
+    assert_eq!(planned["worktree"], ".worktrees/issue-7", "{planned:#}");
+    let repos = world.dir.path().join("state/repos");
+    assert!(!repos.exists(), "{:?}", std::fs::read_dir(&repos).unwrap().collect::<Vec<_>>());
+    let output = elsewhere(&world, &["run", "--issue", "7"]).await;
+    assert_eq!(output["stop_detail"], "completed", "{output:#}");
+    assert_in_the_clone(&world);
+    world.finish().await;
+}

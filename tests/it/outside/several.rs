@@ -170,3 +170,49 @@ async fn d85_of_several_checkouts_agents_asks_which_and_doctor_and_config_check_
     }
     world.sim.shutdown().await;
 }
+
+/// What an entry says of its checkout, and what is told of it by each command that would work there.
+async fn wrong_entry(world: &World, entry: &str, commands: &[&[&str]], told: &str) {
+    let file = std::fs::read_to_string(world.dir.path().join("desk/agentd.toml")).unwrap();
+    let (_, rest) = file.split_once("[github]").unwrap();
+    world.write("desk/agentd.toml", &format!("{entry}[github]{rest}"));
+    for command in commands {
+        let done = at_the_desk(world, command).await;
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(4), "{entry} {command:?}: {said}{}", text(&done.stdout));
+        assert!(said.contains(told), "{entry} {command:?}: `{told}` is not in {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_whose_checkout_is_not_there_or_is_another_ones_is_told_by_every_command() {
+    let world = desk(0).await;
+    let check: &[&str] = &["config", "check"];
+    let all: [&[&str]; 3] = [check, &["run", "--issue", "7", "--dry-run"], &["daemon", "--once"]];
+    // What is around the place is a checkout of its own, and not the one that is meant.
+    let absent =
+        "[[repositories]]\nname = \"demo/shop\"\npath = \"../shop/nothing\"\norigin_branch = \"develop\"\n";
+    wrong_entry(&world, absent, &all, "shop/nothing (`path` of a [[repositories]] entry) is no folder").await;
+    let other = "[[repositories]]\nname = \"demo/other\"\npath = \"../shop\"\norigin_branch = \"develop\"\n";
+    wrong_entry(&world, other, &[check], "is demo/shop, not demo/other").await;
+    let remote = "[[repositories]]\nname = \"demo/shop\"\npath = \"../shop\"\nremote = \"upstream\"\norigin_branch = \"develop\"\n";
+    wrong_entry(&world, remote, &[check], "has no remote \"upstream\", but origin").await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_an_app_that_is_none_is_told_before_anything_is_asked_of_github() {
+    let world = desk(0).await;
+    let file = std::fs::read_to_string(world.dir.path().join("desk/agentd.toml")).unwrap();
+    let app = "[github.app]\nid = 1\ninstallation_id = 2\nprivate_key = \"${APP_KEY}\"\n";
+    let file = file.replace("token = \"${GITHUB_TOKEN}\"\n", app);
+    world.write("desk/agentd.toml", &file);
+    world.write("desk/.agentd.env", "APP_KEY=not-a-key\n");
+    for command in [&["config", "check"][..], &["daemon", "--once"]] {
+        let done = at_the_desk(&world, command).await;
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(4), "{command:?}: {said}");
+        assert!(said.contains("github.app.private_key is not an RSA private key"), "{command:?}: {said}");
+    }
+    world.finish().await;
+}

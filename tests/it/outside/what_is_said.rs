@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::cases::served;
 use super::daemons::until;
+use super::kinds;
 use super::solo::{calls, newest, reports, solo};
-use super::world::{World, text};
+use super::world::{GREEN, World, text};
 
 /// What `agentd --config overlay … ARGS` prints, and how it ends.
 async fn said(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
@@ -254,4 +255,26 @@ async fn a_run_without_a_change_says_nothing_that_its_agent_did_not_say() {
         assert!(told.contains(says), "{told}");
         world.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_agent_itself_calls_open_stands_wherever_its_work_is_told() {
+    const OPEN: &str = "Windows was not tried.";
+    let world = World::of(1, |scenario| {
+        scenario.model.replies = kinds::replies();
+        let closing = scenario.model.replies.last_mut().unwrap();
+        let content = closing.final_report.as_mut().unwrap();
+        content["content_json"]["limitations"] = json!([OPEN, " "]);
+    })
+    .await;
+    world.verify(GREEN);
+    let (code, output) = world.json(&["run", "7"]).await;
+    assert_eq!((code, &output["limitations"]), (Some(0), &json!([OPEN])), "{output:#}");
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
+    let comment = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+    for (place, told) in [("report", &report), ("pull request", &body), ("comment", &comment)] {
+        assert!(told.contains(OPEN), "the {place} does not have it: {told}");
+    }
+    world.finish().await;
 }
