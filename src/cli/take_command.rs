@@ -164,7 +164,7 @@ fn tell(
         return match ends || goes_on {
             true => out.document(&serde_json::json!({
                 "issue": key, "run_id": back.run_id, "commit": back.commit, "head": back.head,
-                "changed": back.changed, "kept_out": back.kept_out, "goes_on": goes_on,
+                "changed": back.changed, "kept_out": back.kept_out, "stays_on": back.stays_on, "goes_on": goes_on,
             })),
             false => Ok(()),
         };

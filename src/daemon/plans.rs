@@ -16,6 +16,7 @@ use crate::domain::command::Command;
 use crate::domain::issue::IssueKey;
 use crate::domain::plan::{PlanVerdict, ProposedPlan};
 use crate::domain::remark::Standing;
+use crate::domain::taken::is_local;
 use crate::github::{Comment, Fetched, Reaction};
 use crate::record::rendering;
 
@@ -279,11 +280,6 @@ pub(super) enum Decides<'a> {
     Approves,
     /// It is to be made again, for this reason.
     Rejects(&'a str),
-}
-
-/// GitHub has no login with a colon.
-fn is_local(login: &str) -> bool {
-    login.starts_with("local:")
 }
 
 /// An approval by the user of this machine, which an edit may still make void.

@@ -182,7 +182,7 @@ impl Daemon {
                 }
             }
         } else if !parked.is_posted {
-            let again = TakenOver { by: taken.by.clone(), pushes: false };
+            let again = TakenOver { by: taken.by.clone(), pushes: !taken.is_in_worktree() };
             if let Err(refusal) = (self.deps.take)(issue.clone(), again).await {
                 tracing::warn!(%issue, %refusal, "the issue does not say yet who has its work");
             }

@@ -16,6 +16,11 @@ pub struct TakenOver {
     pub pushes: bool,
 }
 
+/// Whether somebody was a user of a machine of agentd's: GitHub has no login with a colon.
+pub fn is_local(by: &str) -> bool {
+    by.starts_with("local:")
+}
+
 /// Work that a person gave back: what the agent that goes on is told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenBack {

@@ -291,7 +291,10 @@ impl Session<'_> {
         };
         let work = async {
             match tokio::time::timeout(longest, work).await {
-                Err(_) => Err(failed(ModelErrorClass::Timeout, "no reply within the limit")),
+                Err(_) => Err(ModelError {
+                    spent: Spent::Reply { usage: None, cost: None, written: None },
+                    ..failed(ModelErrorClass::Timeout, "no reply within the limit")
+                }),
                 Ok(Err(_)) => Err(failed(ModelErrorClass::InvalidReply, "the provider's adapter panicked")),
                 Ok(Ok(result)) => result,
             }
@@ -301,7 +304,7 @@ impl Session<'_> {
         match ended {
             Err(interrupt) => {
                 // It was sent, and whoever answers it bills what nobody waited for.
-                let spent = Spent::Reply { usage: None, cost: None };
+                let spent = Spent::Reply { usage: None, cost: None, written: Some(0) };
                 let error = Some("cancelled".to_owned());
                 self.account(&line, Outcome { spent, error, ..Outcome::default() })?;
                 match interrupt {
@@ -363,16 +366,22 @@ impl Session<'_> {
     fn account(&mut self, line: &Line<'_>, outcome: Outcome<'_>) -> Result<Option<Money>, Abort> {
         let Outcome { reply, spent, error, http_status } = outcome;
         let target = &line.request.target;
-        let (tokens, reported) = match (reply, spent) {
-            (Some(reply), _) => (reply.usage, reply.cost),
-            (None, Spent::Reply { usage, cost }) => (usage.map(believable), cost),
-            (None, Spent::Nothing) => (None, None),
+        let (tokens, reported, written) = match (reply, spent) {
+            (Some(reply), _) => (reply.usage, reply.cost, None),
+            (None, Spent::Reply { usage, cost, written }) => {
+                let written = written.unwrap_or(target.max_output_tokens);
+                // Counted before it broke off, such as at its beginning, is not what was written by then.
+                let is_counted =
+                    |usage: &TokenUsage| cost.is_some() || usage.output_tokens.saturating_mul(2) >= written;
+                (usage.map(believable).filter(is_counted), cost, Some(written))
+            }
+            (None, Spent::Nothing) => (None, None, None),
         };
         let broke_off = reply.is_none() && spent != Spent::Nothing;
         let is_billed = reply.is_some() || broke_off;
         let estimated = (is_billed && tokens.is_none()).then(|| {
-            let said = reply.map_or(0, |reply| self.guard.estimate().message(&assistant(reply)));
-            TokenUsage::new(line.expected, said, 0, 0)
+            let said = reply.map(|reply| self.guard.estimate().message(&assistant(reply)));
+            TokenUsage::new(line.expected, said.or(written).unwrap_or_default(), 0, 0)
         });
         let table = tokens.and_then(|tokens| target.price.as_ref().map(|price| price.cost(&tokens)));
         let (cost_usd, cost_source) = match (reported, table) {

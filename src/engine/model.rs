@@ -122,6 +122,8 @@ pub enum Spent {
         usage: Option<TokenUsage>,
         /// US dollars, where it had said them.
         cost: Option<Money>,
+        /// Tokens of what had come of its text, by an estimate; `None` = nobody saw what was written.
+        written: Option<u64>,
     },
 }
 

@@ -62,6 +62,11 @@ impl TokenEstimate {
     }
 }
 
+/// Tokens of so many bytes that a model wrote, as a rule of thumb.
+pub fn tokens_of_bytes(len: usize) -> u64 {
+    bytes(len)
+}
+
 fn bytes(len: usize) -> u64 {
     (len as u64).div_ceil(BYTES_PER_TOKEN)
 }

@@ -8,7 +8,7 @@ use super::error::GitError;
 use super::merge_base_in::Forward;
 use super::prepare::{WorktreeError, check_on_branch};
 use super::program::Identity;
-use super::worktree::Worktree;
+use super::worktree::{ChangedFile, Worktree};
 use super::worktree_state::{entries, resolved};
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::paths::AbsPath;
@@ -118,20 +118,19 @@ impl Worktree {
 
     /// What differs between a commit and the last one of the branch, a line a file.
     pub async fn changed_lines(&self, from: &CommitId, most: usize) -> Result<Vec<String>, GitError> {
-        let files = self.changes(from).await?;
-        let mut lines: Vec<String> = files
-            .iter()
-            .take(most)
-            .map(|file| match file.binary {
-                true => format!("{} {} (binary)", file.kind.letter(), file.path),
-                false => {
-                    format!("{} {} +{} \u{2212}{}", file.kind.letter(), file.path, file.added, file.removed)
-                }
-            })
-            .collect();
-        if files.len() > most {
-            lines.push(format!("and {} more", files.len() - most));
-        }
-        Ok(lines)
+        Ok(lines(&self.changes(from).await?, most))
     }
+}
+
+/// Changed files, a line each, and how many more than `most` there are.
+pub fn lines(files: &[ChangedFile], most: usize) -> Vec<String> {
+    let line = |file: &ChangedFile| match file.binary {
+        true => format!("{} {} (binary)", file.kind.letter(), file.path),
+        false => format!("{} {} +{} \u{2212}{}", file.kind.letter(), file.path, file.added, file.removed),
+    };
+    let mut lines: Vec<String> = files.iter().take(most).map(line).collect();
+    if files.len() > most {
+        lines.push(format!("and {} more", files.len() - most));
+    }
+    lines
 }

@@ -458,6 +458,16 @@ impl Checkout {
         self.library(move |repository| Ok(repository.find_commit(oid(&commit)?)?.tree_id().to_string())).await
     }
 
+    /// The files that differ between two commits.
+    pub async fn changed_between(
+        &self,
+        base: &CommitId,
+        head: &CommitId,
+    ) -> Result<Vec<ChangedFile>, GitError> {
+        let (base, tree) = (base.clone(), self.tree_of_commit(head).await?);
+        self.library(move |repository| changes(repository, Some(&base), &tree)).await
+    }
+
     /// What differs between two commits, as a unified diff of at most `cap` bytes.
     pub async fn diff(&self, base: &CommitId, head: &CommitId, cap: usize) -> Result<PatchText, GitError> {
         let (base, head) = (base.clone(), head.clone());

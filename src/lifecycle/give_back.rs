@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use super::commit::new_files;
 use super::lease::recovery;
 use super::shared_work;
-use super::taken::{LASTS, cell, is_here, unreadable, write};
+use super::taken::{LASTS, cell, not_here, unreadable, write};
 use crate::config::config_file::Auto;
 use crate::conversation::parked::parked_format::{
     GivenBack, GivingBack, Over, ParkedAnswer, ParkedIssue, Taken,
@@ -22,12 +22,13 @@ use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
 use crate::domain::shell_words;
 use crate::domain::stop::StopDetail;
-use crate::git::by_hand::Brought;
+use crate::git::by_hand::{self, Brought};
 use crate::git::commit::CommitMessage;
 use crate::git::prepare::WorktreeError;
 use crate::git::worktree::Worktree;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
+use crate::repository::resources::blocking;
 use crate::store::port::{HeldLease, LeaseNotTaken};
 
 /// Most files of a person's that are kept although the list leaves them out of commits, and most of them that are named.
@@ -51,11 +52,16 @@ pub struct GaveBack {
     pub changed: Vec<String>,
     /// Files of the person's that the list of excluded files keeps out of commits.
     pub kept_out: Vec<String>,
+    /// The node that has the worktree they worked in, where that is none that lives.
+    pub stays_on: Option<String>,
 }
 
 impl GaveBack {
-    /// What is to be said of files that are in no commit.
+    /// What is to be said of files that are in no commit, or in none that can be had.
     pub fn left_out(&self, branch: &BranchName) -> Option<String> {
+        if let Some(node) = &self.stays_on {
+            return Some(format!("What was not pushed stays on the node {node}, which does not answer."));
+        }
         let shown: Vec<&str> = self.kept_out.iter().take(MOST_SHOWN).map(String::as_str).collect();
         let more = self.kept_out.len().saturating_sub(MOST_SHOWN);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -133,7 +139,14 @@ async fn under_lease(
     held: Box<dyn HeldLease>,
 ) -> (Option<Box<dyn HeldLease>>, Result<GaveBack, Refusal>) {
     let mapping = held.record().and_then(mapping_of);
-    let (taken, worktree, back) = match brought_in(context, (key, giving), mapping.as_ref()).await {
+    if let Some(node) = recovery::node_elsewhere(context, mapping.as_ref()).await {
+        let given = match from_elsewhere(context, (key, giving), node).await {
+            Ok((taken, back)) => go_on(context, (key, giving), &taken, back).await,
+            Err(refusal) => Err(refusal),
+        };
+        return (Some(held), given);
+    }
+    let (taken, worktree, back) = match brought_in(context, (key, giving)).await {
         Ok(brought) => brought,
         Err(refusal) => return (Some(held), Err(refusal)),
     };
@@ -175,10 +188,8 @@ async fn keep_for_others(
 async fn brought_in(
     context: &RepositoryContext,
     (key, giving): (&IssueKey, &GivingBack),
-    mapping: Option<&MappingRecord>,
 ) -> Result<(Taken, Worktree, GaveBack), Refusal> {
     let (run_id, at, taken) = taken(context, key).await?;
-    is_here(context, key, mapping).await?;
     let is_done = taken.is_done || (!giving.ends && !can_go_on(context, run_id).await?);
     let lfs = context.config.worktree.lfs == Auto::Auto;
     let (root, name) = (context.worktree_root(), worktree_of(key));
@@ -197,8 +208,43 @@ async fn brought_in(
     bring_in(context, &worktree).await?;
     let head = worktree.head().await?.unwrap_or_else(|| taken.head.clone());
     let changed = worktree.changed_lines(&taken.head, MOST_FILES).await?;
-    let back = GaveBack { run_id, is_done, head, commit, changed, kept_out };
+    let back = GaveBack { run_id, is_done, head, commit, changed, kept_out, stays_on: None };
     Ok((taken, worktree, back))
+}
+
+/// Work whose worktree is another node's: what its person pushed is gone on with. Who works in that worktree gives it back there, as long
+/// as the node lives.
+async fn from_elsewhere(
+    context: &RepositoryContext,
+    (key, giving): (&IssueKey, &GivingBack),
+    node: String,
+) -> Result<(Taken, GaveBack), Refusal> {
+    let (run_id, _, taken) = taken(context, key).await?;
+    if taken.is_in_worktree() && lives(context, &node).await? {
+        return Err(not_here(key, &node));
+    }
+    let is_done = taken.is_done || (!giving.ends && !can_go_on(context, run_id).await?);
+    let pushed = match context.authorised_remote().await? {
+        Some(remote) => context.remote_tip(&remote, &taken.branch, true).await?,
+        None => None,
+    };
+    let head = pushed.unwrap_or_else(|| taken.head.clone());
+    let checkout = &context.checkout;
+    let is_known = checkout.has_commit(&taken.head).await? && checkout.has_commit(&head).await?;
+    let changed = match is_known {
+        true => by_hand::lines(&checkout.changed_between(&taken.head, &head).await?, MOST_FILES),
+        false => Vec::new(),
+    };
+    let stays_on = taken.is_in_worktree().then_some(node);
+    let back = GaveBack { run_id, is_done, head, commit: None, changed, kept_out: Vec::new(), stays_on };
+    Ok((taken, back))
+}
+
+/// Whether a daemon of this node answers.
+async fn lives(context: &RepositoryContext, node: &str) -> Result<bool, Refusal> {
+    let Some(assignments) = context.state.store().assignments() else { return Ok(false) };
+    let nodes = blocking(move || assignments.nodes()).await?.map_err(unreadable)?;
+    Ok(nodes.iter().any(|one| one.node == node))
 }
 
 /// Whether the run that the work was taken from can be gone on with. Where its record is damaged the next run begins on the

@@ -12,7 +12,7 @@ use crate::conversation::parked::parked_format::{HandOverRequest, Parked, Parked
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::worktree_of;
-use crate::domain::name::BranchName;
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
@@ -120,18 +120,20 @@ async fn ask(
     holder: &Holder,
     over: &TakenOver,
 ) -> Result<Took, Refusal> {
+    // What is asked reaches a run of the cluster wherever it works; who asks by a comment goes on with what it pushes.
+    let reaches = over.pushes && context.state.shared().is_some();
     let busy = |what: &str| {
         let message = format!("Issue {key} is being worked on by {holder}, {what}.");
         Err(Refusal::new(StopDetail::BranchBusy, message).hint("take it over where that one works"))
     };
-    if holder.host != Host::current().name {
+    if !reaches && holder.host != Host::current().name {
         return busy("on another machine");
     }
     let Some(mapping) = mapping.filter(|mapping| mapping.instance.as_str() == holder.instance) else {
         return Ok(Took::Busy);
     };
     let dir = context.state.run(&context.repo, mapping.run_id);
-    if !dir.path.exists() {
+    if !reaches && !dir.path.exists() {
         return busy("with another state directory");
     }
     let asked = HandOverRequest { run_id: mapping.run_id, over: over.clone() };
@@ -161,9 +163,25 @@ pub(super) async fn is_here(
     mapping: Option<&MappingRecord>,
 ) -> Result<(), Refusal> {
     let Some(node) = recovery::node_elsewhere(context, mapping).await else { return Ok(()) };
+    Err(not_here(key, &node))
+}
+
+pub(super) fn not_here(key: &IssueKey, node: &str) -> Refusal {
     let message =
         format!("What was last made of the work on issue {key} is on the node {node}, and not here.");
-    Err(invalid(message).hint(format!("do it on {node}, or have the next run work here: agentd run {key}")))
+    invalid(message).hint(format!("do it on {node}, or have the next run work here: agentd run {key}"))
+}
+
+/// The branch as the remote has it, where that is all of the work although it was made on another node.
+async fn pushed_elsewhere(
+    context: &RepositoryContext,
+    mapping: Option<&MappingRecord>,
+) -> Result<Option<CommitId>, Refusal> {
+    let Some(mapping) = mapping.filter(|mapping| mapping.unpushed.is_none()) else { return Ok(None) };
+    match context.authorised_remote().await? {
+        Some(remote) => context.remote_tip(&remote, &mapping.branch, true).await,
+        None => Ok(None),
+    }
 }
 
 /// The issue is the person's. The lease is held.
@@ -173,10 +191,18 @@ async fn park(
     mapping: Option<MappingRecord>,
     over: &TakenOver,
 ) -> Result<HasWork, Refusal> {
-    is_here(context, key, mapping.as_ref()).await?;
     let known = cell(context, key).read().await.map_err(unreadable)?;
     let worktree = context.worktree_root().join(worktree_of(key));
-    let Some(mapping) = mapping.filter(|_| worktree.as_path().is_dir()) else {
+    // Who asks by a comment needs no worktree, where the remote has all of the branch.
+    let pushed = match is_here(context, key, mapping.as_ref()).await {
+        Ok(()) => None,
+        Err(refusal) if over.pushes => match known.taken() {
+            Some((_, taken)) => Some(taken.head.clone()),
+            None => Some(pushed_elsewhere(context, mapping.as_ref()).await?.ok_or(refusal)?),
+        },
+        Err(refusal) => return Err(refusal),
+    };
+    let Some(mapping) = mapping.filter(|_| pushed.is_some() || worktree.as_path().is_dir()) else {
         let message = format!("Issue {key} has no worktree here: there is nothing to take over.");
         return Err(invalid(message).hint(format!(
             "`/agentd run` in a comment, or agentd run {key} on agentd's machine, begins the work"
@@ -206,11 +232,17 @@ async fn park(
         };
         return Err(invalid(message).hint(hint));
     }
-    let Some(head) = context.checkout.local_branch(&mapping.branch).await? else {
+    let head = match &pushed {
+        Some(head) => Some(head.clone()),
+        None => context.checkout.local_branch(&mapping.branch).await?,
+    };
+    let Some(head) = head else {
         return Err(invalid(format!("The branch {} of issue {key} is gone.", mapping.branch)));
     };
     // The run may have been killed before it did so itself, and whoever takes its work runs git there.
-    if let Some(worktree) = context.checkout.find_worktree(&context.worktree_root(), &worktree_of(key))? {
+    if pushed.is_none()
+        && let Some(worktree) = context.checkout.find_worktree(&context.worktree_root(), &worktree_of(key))?
+    {
         worktree.end_cut_off_set_up().await?;
         for folder in worktree.own_submodule_links().await? {
             tracing::warn!(folder = %folder.display(), "a program had put a repository of its own there; its .git was moved away");

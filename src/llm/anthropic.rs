@@ -239,6 +239,10 @@ impl wire::Fold for Fold {
         wire::spent(!self.blocks.is_empty(), self.usage.map(tokens), None)
     }
 
+    fn written(&self) -> usize {
+        self.blocks.iter().map(|one| wire::bytes_of(&one.block) + one.json.len()).sum()
+    }
+
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         if !self.stopped && self.stop_reason.is_none() {
             return Err(cut_off());

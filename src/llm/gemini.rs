@@ -189,6 +189,11 @@ impl wire::Fold for Fold {
         wire::spent(self.began, self.usage.map(tokens), None)
     }
 
+    fn written(&self) -> usize {
+        let calls = self.calls.iter().map(|call| call.name.len() + call.arguments.len());
+        self.text.len() + calls.chain(self.blocks.iter().map(wire::bytes_of)).sum::<usize>()
+    }
+
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         if !self.ended && self.finish_reason.is_none() {
             return Err(cut_off());

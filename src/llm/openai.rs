@@ -155,6 +155,12 @@ impl wire::Fold for Fold {
         wire::spent(self.began, usage.and_then(tokens), usage.and_then(cost))
     }
 
+    fn written(&self) -> usize {
+        let calls = self.calls.iter().map(|(_, call)| call.name.len() + call.arguments.len());
+        let thoughts = self.reasoning.values().map(wire::bytes_of);
+        self.text.len() + calls.chain(thoughts).sum::<usize>()
+    }
+
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         if !self.done && self.finish_reason.is_none() {
             return Err(cut_off());

@@ -136,6 +136,7 @@ struct Fold {
     began: bool,
     items: Vec<Value>,
     response: Option<Value>,
+    written: usize,
 }
 
 impl wire::Fold for Fold {
@@ -145,6 +146,7 @@ impl wire::Fold for Fold {
         }
         let mut value: Value = json::parse(event.data.as_bytes(), "an event is not JSON")?;
         self.began |= value["type"].as_str().is_some_and(|kind| kind.starts_with("response.output_"));
+        self.written += value["delta"].as_str().map_or(0, str::len);
         match value["type"].as_str() {
             Some("response.output_item.done") => self.items.push(value["item"].take()),
             Some("response.completed" | "response.incomplete" | "response.failed") => {
@@ -164,6 +166,11 @@ impl wire::Fold for Fold {
     fn spent(&self) -> Spent {
         let usage = self.response.as_ref().and_then(|response| Usage::deserialize(&response["usage"]).ok());
         wire::spent(self.began, usage.map(tokens), None)
+    }
+
+    fn written(&self) -> usize {
+        // Some servers tell items whole, without their pieces.
+        self.written.max(self.items.iter().map(wire::bytes_of).sum())
     }
 
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {

@@ -14,7 +14,8 @@ use super::transport::{Answer, Endpoint, EventStream, KEPT_ALIVE, timed_out};
 use super::{json, wire};
 use crate::config::{self, ProviderKind};
 use crate::domain::sse::{Event, Events};
-use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
+use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest, Spent};
+use crate::engine::token_estimate::tokens_of_bytes;
 use crate::sys::clock::Clock;
 use crate::sys::tls;
 
@@ -155,7 +156,11 @@ impl Model for Providers {
                 let whole = provider.exchange(request, body.clone());
                 match tokio::time::timeout(request.timeout, whole).await {
                     Ok(outcome) => outcome,
-                    Err(_) => Err(timed_out(request.timeout)),
+                    // It was sent, and is billed with what nobody saw of its reply.
+                    Err(_) => Err(ModelError {
+                        spent: Spent::Reply { usage: None, cost: None, written: None },
+                        ..timed_out(request.timeout)
+                    }),
                 }
             };
             outcome.map_err(|error| provider.endpoint.clean(error, &body))
@@ -183,7 +188,12 @@ fn ended(
     followed: Result<(), ModelError>,
     request: &ModelRequest,
 ) -> Result<ModelReply, ModelError> {
-    let spent = fold.spent();
+    let spent = match fold.spent() {
+        Spent::Reply { usage, cost, .. } => {
+            Spent::Reply { usage, cost, written: Some(tokens_of_bytes(fold.written())) }
+        }
+        Spent::Nothing => Spent::Nothing,
+    };
     followed.and_then(|()| fold.finish(request)).map_err(|error| ModelError { spent, ..error })
 }
 

@@ -36,6 +36,9 @@ pub(super) trait Fold: Send {
     /// What the reply has cost so far, as far as it has said so.
     fn spent(&self) -> Spent;
 
+    /// Bytes of what the model wrote so far: text, thoughts, arguments of calls.
+    fn written(&self) -> usize;
+
     /// The reply, once the stream is over.
     fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError>;
 }
@@ -44,8 +47,18 @@ pub(super) trait Fold: Send {
 pub(super) fn spent(began: bool, usage: Option<TokenUsage>, cost: Option<Money>) -> Spent {
     let usage = usage.filter(|usage| usage.total_tokens > 0);
     match began || usage.is_some() || cost.is_some() {
-        true => Spent::Reply { usage, cost },
+        true => Spent::Reply { usage, cost, written: Some(0) },
         false => Spent::Nothing,
+    }
+}
+
+/// Bytes of the texts in a value, with their names where it has several.
+pub(super) fn bytes_of(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(bytes_of).sum(),
+        Value::Object(fields) => fields.values().map(bytes_of).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
 

@@ -104,7 +104,14 @@ pub(super) fn answers(
     let mut answers = VecDeque::new();
     for entry in facts.ledger.iter().filter(|entry| entry.txn_id == of_session) {
         let AccountingKind::Llm {
-            tokens, cost_usd, cost_source, stop_reason, http_status, broke_off, ..
+            tokens,
+            estimated,
+            cost_usd,
+            cost_source,
+            stop_reason,
+            http_status,
+            broke_off,
+            ..
         } = &entry.what
         else {
             continue;
@@ -117,7 +124,11 @@ pub(super) fn answers(
             (None, AccountingStatus::Ok) => accepted.pop_front().unwrap_or_else(silence),
             (None, AccountingStatus::Failed) => {
                 let spent = match broke_off {
-                    true => Spent::Reply { usage: *tokens, cost: reported },
+                    true => Spent::Reply {
+                        usage: *tokens,
+                        cost: reported,
+                        written: Some(estimated.map_or(0, |tokens| tokens.output_tokens)),
+                    },
                     false => Spent::Nothing,
                 };
                 let failed = failure(entry).map(|error| ModelError { status: *http_status, spent, ..error });

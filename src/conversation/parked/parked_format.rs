@@ -11,7 +11,7 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::question::Question;
 use crate::domain::remark::RemarkId;
 use crate::domain::run::RunId;
-use crate::domain::taken::TakenOver;
+use crate::domain::taken::{TakenOver, is_local};
 
 /// Version of the file.
 pub const SCHEMA: &str = "agentd.parked.v1";
@@ -132,6 +132,13 @@ pub struct Taken {
     /// Where the branch stood when it was given back, and what differs, a line a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<GivenBack>,
+}
+
+impl Taken {
+    /// Whether they work in the worktree, on the machine that has it; else with what was pushed.
+    pub fn is_in_worktree(&self) -> bool {
+        is_local(&self.by)
+    }
 }
 
 /// A run that was asked to hand its work over.

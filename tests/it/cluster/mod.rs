@@ -58,6 +58,8 @@ mod roles;
 #[cfg(feature = "nats")]
 mod running;
 #[cfg(feature = "nats")]
+mod taken;
+#[cfg(feature = "nats")]
 pub mod server;
 #[cfg(feature = "nats")]
 mod slots;

@@ -60,7 +60,8 @@ async fn why(world: &World) -> (Value, Vec<String>) {
     (why.clone(), codes.filter(|code| *code != "ok").map(str::to_owned).collect())
 }
 
-fn on_remote(world: &World, path: &str) -> Option<String> {
+/// A file of the issue's branch on the remote.
+pub fn on_remote(world: &World, path: &str) -> Option<String> {
     let git_dir = world.sim.git_dir(REPO).unwrap();
     agentd::sim::bare::file(&git_dir, "feature/issue-7", path).map(|bytes| text(&bytes))
 }

@@ -83,8 +83,12 @@ async fn errors_inside_a_stream_keep_their_class() {
 
 #[tokio::test]
 async fn what_a_reply_that_cannot_be_used_had_cost_is_told_on_every_wire() {
-    let told = |input, output| Spent::Reply { usage: Some(TokenUsage::new(input, output, 0, 0)), cost: None };
-    let unknown = Spent::Reply { usage: None, cost: None };
+    let told = |input, output| Spent::Reply {
+        usage: Some(TokenUsage::new(input, output, 0, 0)),
+        cost: None,
+        written: Some(0),
+    };
+    let unknown = |written| Spent::Reply { usage: None, cost: None, written: Some(written) };
     let error = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
     let start = json!({ "type": "message_start", "message": { "model": "m", "content": [], "usage": { "input_tokens": 9 } } });
     let odd = json!({ "type": "message_delta", "delta": {}, "usage": { "input_tokens": -5, "output_tokens": 2.0 } });
@@ -101,9 +105,9 @@ async fn what_a_reply_that_cannot_be_used_had_cost_is_told_on_every_wire() {
         (ProviderKind::Anthropic, stream(&[start, odd, error.clone()]), true, told(9, 2)),
         (ProviderKind::Anthropic, stream(&[error]), true, Spent::Nothing),
         (ProviderKind::Openai, whole(nameless), false, told(9, 1)),
-        (ProviderKind::Openai, Answer::Cut(chunks(&openai_stream())[..3].to_vec()), true, unknown),
+        (ProviderKind::Openai, Answer::Cut(chunks(&openai_stream())[..3].to_vec()), true, unknown(3)),
         (ProviderKind::OpenaiResponses, stream(&[failed]), true, told(9, 1)),
-        (ProviderKind::OpenaiResponses, begun, true, unknown),
+        (ProviderKind::OpenaiResponses, begun, true, unknown(6)),
         (ProviderKind::Gemini, whole(malformed), false, told(9, 1)),
         (ProviderKind::Gemini, whole(json!({ "candidates": [] })), false, Spent::Nothing),
     ];

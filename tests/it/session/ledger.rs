@@ -177,7 +177,7 @@ async fn d87_a_session_sets_each_requests_worst_case_aside_and_settles_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_072_what_a_reply_that_broke_off_had_cost_is_counted_and_ends_the_run_at_its_cap() {
-    let dear = |tokens| Line::BreaksOff(Some(TokenUsage::new(tokens, 1, 0, 0)));
+    let dear = |tokens| Line::BreaksOff(Some(TokenUsage::new(tokens, 1, 0, 0)), 0);
     let ran = World::new(vec![dear(100_000), report("ok")]).run().await;
     assert_eq!(ran.detail(), "completed");
     let lines = ledger(&ran);
@@ -185,9 +185,24 @@ async fn a_072_what_a_reply_that_broke_off_had_cost_is_counted_and_ends_the_run_
     assert_eq!(lines[0]["tokens"]["inputTokens"], 100_000, "{lines:#?}");
     assert!(ran.outcome.cost > Money::from_micros(100_000), "{:?}", ran.outcome.cost);
     // What nobody has counted is unknown, and counts as estimated.
-    let ran = World::new(vec![Line::BreaksOff(None), report("ok")]).run().await;
+    let ran = World::new(vec![Line::BreaksOff(None, 0), report("ok")]).run().await;
     assert!(ran.outcome.cost_unknown);
     assert!(ledger(&ran)[0]["estimated"].is_object(), "{:#?}", ledger(&ran));
     let ran = World::new(vec![dear(40_000_000)]).run().await;
     assert_eq!((ran.detail(), ran.requests.len()), ("max_cost", 1));
+    // What was counted at its beginning is not what was written by the time it broke off.
+    let begun = Line::BreaksOff(Some(TokenUsage::new(2_000, 1, 0, 0)), 16_000);
+    let ran = World::new(vec![begun.clone(), report("ok")]).run().await;
+    let line = &ledger(&ran)[0];
+    assert_eq!(
+        (&line["tokens"], &line["estimated"]["outputTokens"]),
+        (&json!(null), &json!(16_000)),
+        "{line:#}"
+    );
+    assert!(ran.outcome.cost_unknown);
+    let folder = tempfile::tempdir().unwrap();
+    let cap = day_cap(folder.path(), Money::from_micros(100_000));
+    let ran = World::new(vec![begun]).settings(|settings| settings.max_retries = 5);
+    let ran = ran.with(|world| world.caps = [cap].into_iter().collect()).run().await;
+    assert_eq!((ran.detail(), ran.requests.len() < 5), ("max_cost", true), "{}", ran.requests.len());
 }

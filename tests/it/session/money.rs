@@ -26,7 +26,7 @@ fn script(requests: &[Asked]) -> Vec<Line> {
         // No provider gives longer replies than it is asked for.
         let usage = Some(TokenUsage::new(*input, (*output).min(1024), 0, 0));
         if *fails {
-            return if number % 2 == 0 { super::world::server_error() } else { Line::BreaksOff(usage) };
+            return if number % 2 == 0 { super::world::server_error() } else { Line::BreaksOff(usage, 0) };
         }
         Line::Reply(ModelReply { usage, ..reply("", &[("echo", json!({ "n": number }))]) })
     };

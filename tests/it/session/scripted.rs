@@ -19,7 +19,7 @@ pub enum Line {
     Reply(ModelReply),
     Fail(ModelErrorClass, Option<u16>),
     /// A reply that breaks off, after the provider had said this of it.
-    BreaksOff(Option<TokenUsage>),
+    BreaksOff(Option<TokenUsage>, u64),
     /// Never answers.
     Hang,
     /// Answers after a while.
@@ -122,8 +122,8 @@ impl Model for ScriptedModel {
                 Line::Fail(class, status) => {
                     Err(ModelError { status, ..ModelError::new(class, format!("scripted, key {SECRET}")) })
                 }
-                Line::BreaksOff(usage) => {
-                    let spent = Spent::Reply { usage, cost: None };
+                Line::BreaksOff(usage, written) => {
+                    let spent = Spent::Reply { usage, cost: None, written: Some(written) };
                     Err(ModelError { spent, ..ModelError::new(ModelErrorClass::Server, "overloaded") })
                 }
                 Line::Hang => std::future::pending().await,
