@@ -20,6 +20,7 @@ use crate::daemon::cluster::status::{NodeWord, of_all};
 use crate::daemon::status_format::{IssueStatus, RunningStatus, Status};
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::issue::IssueKey;
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
@@ -27,6 +28,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::http::{OtherNodes, word};
 use crate::record::mirror::mirror_format::{KnownRow, KnownStatus};
 use crate::record::mirror::{Mirror, NotShown, Shown};
+use crate::record::rendering;
 use crate::store::nats::{Access, Caps, NatsStore};
 use crate::store::run_dir::{RunDir, StateDir};
 
@@ -198,7 +200,7 @@ pub fn list(context: &Context, args: &ListArgs, mirror: &Mirror) -> Result<(), C
                 row.repo.clone(),
                 row.issue.as_ref().map(ToString::to_string).unwrap_or_default(),
                 end,
-                row.cost_usd.to_string(),
+                rendering::amount(row.cost_usd, row.cost_unknown),
                 started.get(..19).unwrap_or(&started).replace('T', " "),
                 row.node.clone(),
                 row.title.clone(),
@@ -223,7 +225,8 @@ fn summary(known: &KnownRow, shown: &Shown<KnownRow>) -> Value {
         "stop_reason": stop.as_ref().map(Stop::reason),
         "stop_detail": stop.as_ref().map(|stop| stop.detail),
         "visits": row.visits,
-        "cost_usd": row.cost_usd,
+        "cost_usd": (!row.cost_unknown || row.cost_usd > Money::ZERO).then_some(row.cost_usd),
+        "cost_unknown": row.cost_unknown,
     });
     if let Value::Object(members) = &mut told {
         members.extend(age(&row.node, known.as_of, shown));

@@ -292,7 +292,7 @@ impl Session<'_> {
         let work = async {
             match tokio::time::timeout(longest, work).await {
                 Err(_) => Err(ModelError {
-                    spent: Spent::Reply { usage: None, cost: None, written: None },
+                    spent: Spent::Unseen,
                     ..failed(ModelErrorClass::Timeout, "no reply within the limit")
                 }),
                 Ok(Err(_)) => Err(failed(ModelErrorClass::InvalidReply, "the provider's adapter panicked")),
@@ -304,7 +304,7 @@ impl Session<'_> {
         match ended {
             Err(interrupt) => {
                 // It was sent, and whoever answers it bills what nobody waited for.
-                let spent = Spent::Reply { usage: None, cost: None, written: Some(0) };
+                let spent = Spent::BrokeOff { usage: None, written: 0 };
                 let error = Some("cancelled".to_owned());
                 self.account(&line, Outcome { spent, error, ..Outcome::default() })?;
                 match interrupt {
@@ -368,13 +368,12 @@ impl Session<'_> {
         let target = &line.request.target;
         let (tokens, reported, written) = match (reply, spent) {
             (Some(reply), _) => (reply.usage, reply.cost, None),
-            (None, Spent::Reply { usage, cost, written }) => {
-                let written = written.unwrap_or(target.max_output_tokens);
-                // Counted before it broke off, such as at its beginning, is not what was written by then.
-                let is_counted =
-                    |usage: &TokenUsage| cost.is_some() || usage.output_tokens.saturating_mul(2) >= written;
-                (usage.map(believable).filter(is_counted), cost, Some(written))
+            (None, Spent::Reply { usage, cost }) => (usage.map(believable), cost, None),
+            (None, Spent::BrokeOff { usage, written }) => {
+                let is_counted = |usage: &TokenUsage| usage.output_tokens.saturating_mul(2) >= written;
+                (usage.map(believable).filter(is_counted), None, Some(written))
             }
+            (None, Spent::Unseen) => (None, None, Some(target.max_output_tokens)),
             (None, Spent::Nothing) => (None, None, None),
         };
         let broke_off = reply.is_none() && spent != Spent::Nothing;

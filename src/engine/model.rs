@@ -116,15 +116,22 @@ pub enum Spent {
     /// Nothing that is known: it was refused, or nothing came of it.
     #[default]
     Nothing,
-    /// A reply had begun, and broke off or cannot be used: providers bill it.
+    /// A reply that cannot be used: providers bill it.
     Reply {
         /// Tokens, as far as the provider had said.
         usage: Option<TokenUsage>,
         /// US dollars, where it had said them.
         cost: Option<Money>,
-        /// Tokens of what had come of its text, by an estimate; `None` = nobody saw what was written.
-        written: Option<u64>,
     },
+    /// A reply had begun, and broke off before the provider had said what it cost.
+    BrokeOff {
+        /// Tokens, as far as the provider had said: some count at the beginning what is sent, and not what is written then.
+        usage: Option<TokenUsage>,
+        /// Tokens of what had come of its text, by an estimate.
+        written: u64,
+    },
+    /// It was sent, and nobody saw what was written.
+    Unseen,
 }
 
 /// Classes of provider errors, one enum over all wires.

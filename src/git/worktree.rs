@@ -452,6 +452,12 @@ impl Checkout {
         .await
     }
 
+    /// The bytes of a blob; `None` = there is none of that id, or it is too long to be read.
+    pub async fn blob_of_id(&self, id: &str) -> Result<Option<Vec<u8>>, GitError> {
+        let Ok(id) = Oid::from_str(id) else { return Ok(None) };
+        self.library(move |repository| bounded_blob(repository, id, "a changed file")).await
+    }
+
     /// The tree of a commit, for comparing with [`Worktree::tree`].
     pub async fn tree_of_commit(&self, commit: &CommitId) -> Result<String, GitError> {
         let commit = commit.clone();

@@ -157,10 +157,7 @@ impl Model for Providers {
                 match tokio::time::timeout(request.timeout, whole).await {
                     Ok(outcome) => outcome,
                     // It was sent, and is billed with what nobody saw of its reply.
-                    Err(_) => Err(ModelError {
-                        spent: Spent::Reply { usage: None, cost: None, written: None },
-                        ..timed_out(request.timeout)
-                    }),
+                    Err(_) => Err(ModelError { spent: Spent::Unseen, ..timed_out(request.timeout) }),
                 }
             };
             outcome.map_err(|error| provider.endpoint.clean(error, &body))
@@ -189,10 +186,10 @@ fn ended(
     request: &ModelRequest,
 ) -> Result<ModelReply, ModelError> {
     let spent = match fold.spent() {
-        Spent::Reply { usage, cost, .. } => {
-            Spent::Reply { usage, cost, written: Some(tokens_of_bytes(fold.written())) }
+        Spent::Reply { usage, cost: None } => {
+            Spent::BrokeOff { usage, written: tokens_of_bytes(fold.written()) }
         }
-        Spent::Nothing => Spent::Nothing,
+        told => told,
     };
     followed.and_then(|()| fold.finish(request)).map_err(|error| ModelError { spent, ..error })
 }

@@ -47,7 +47,7 @@ pub(super) trait Fold: Send {
 pub(super) fn spent(began: bool, usage: Option<TokenUsage>, cost: Option<Money>) -> Spent {
     let usage = usage.filter(|usage| usage.total_tokens > 0);
     match began || usage.is_some() || cost.is_some() {
-        true => Spent::Reply { usage, cost, written: Some(0) },
+        true => Spent::Reply { usage, cost },
         false => Spent::Nothing,
     }
 }

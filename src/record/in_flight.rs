@@ -7,6 +7,7 @@ use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ledger_entry::{
     AccountingEntry, AccountingKind, AccountingStatus, CostSource, INTERRUPTED,
 };
+use crate::domain::message::TokenUsage;
 use crate::domain::run::RunId;
 use crate::domain::trace::SessionOpened;
 
@@ -34,8 +35,10 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
             missing.push(Event::LlmAttempted { entry: Box::new(entry) });
         }
     }
+    let mut expected = None;
     for (at, event) in &facts.other {
         match event {
+            Event::LlmRequestPrepared(request) => expected = Some(request.expected_tokens),
             Event::SessionOpened(session) => sessions.push(session),
             Event::RequestFingerprinted(sent) if !ended(&|entry| answers(entry, sent)) => {
                 let of_step =
@@ -47,7 +50,8 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
                     actual_provider: None,
                     actual_model: None,
                     tokens: None,
-                    estimated: None,
+                    // It was sent; what was written by then, nobody has.
+                    estimated: expected.map(|tokens| TokenUsage::new(tokens, 0, 0, 0)),
                     cost_usd: None,
                     cost_source: CostSource::Unknown,
                     stop_reason: None,

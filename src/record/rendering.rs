@@ -91,6 +91,7 @@ fn render(
     let (headline, sentence) = headline(run, facts);
     let (verified, unverified): (Vec<_>, Vec<_>) = run.claims.iter().partition(|claim| claim.is_verified());
     let totals = facts.totals();
+    let inherited = facts.started.as_ref().map(|started| started.inherited).unwrap_or_default();
     // What a model wrote is made harmless for GitHub (D36). The report on disk has the original words.
     let public = template != "report.md";
     // If merging must not close the issue, the model's words must not either.
@@ -119,7 +120,7 @@ fn render(
             .map(|warning| said(&sentence_of(&warning.text))).next_back(),
         pinned => run.warnings.iter().filter(|warning| warning.code == "pinned_commits").map(|warning| said(&warning.text)).next_back(),
         cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),
-        cost_used => amount(totals.cost, totals.cost_unknown),
+        cost_used => amount(inherited.cost + totals.cost, inherited.cost_unknown || totals.cost_unknown),
         cost_cap => facts.started.as_ref().map_or(Money::ZERO, |started| started.budgets.max_cost).to_string(),
         time_line => duration(run.budgets.wall_time_used_ms),
         wall_used => duration(run.budgets.wall_time_used_ms),
@@ -301,7 +302,8 @@ pub fn cost_line(cost: Money, unknown: bool, tokens_in: u64, tokens_out: u64) ->
     format!("{amount} ({} tokens in, {} out)", thousands(tokens_in), thousands(tokens_out))
 }
 
-fn amount(cost: Money, unknown: bool) -> String {
+/// An amount of which some may not be known.
+pub fn amount(cost: Money, unknown: bool) -> String {
     match (cost, unknown) {
         (Money::ZERO, true) => "unknown cost".to_owned(),
         (cost, true) => format!("at least {cost}"),

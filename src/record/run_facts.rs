@@ -51,7 +51,7 @@ pub async fn with_predecessors(state: &StateDir, repo: &RepoName, facts: RunFact
                 Event::SessionOpened(session) => session.visit as usize <= left,
                 Event::ItemRecorded { visit, .. } => *visit as usize <= left,
                 Event::ReportCaptured(report) => report.visit as usize <= left,
-                Event::ToolFacts { .. } => true,
+                Event::ToolFacts { .. } | Event::PolicyDecided(..) => true,
                 _ => false,
             };
             facts.other.splice(0..0, earlier.other.into_iter().filter(|(_, event)| taken_over(event)));

@@ -124,10 +124,12 @@ pub(super) fn answers(
             (None, AccountingStatus::Ok) => accepted.pop_front().unwrap_or_else(silence),
             (None, AccountingStatus::Failed) => {
                 let spent = match broke_off {
-                    true => Spent::Reply {
-                        usage: *tokens,
-                        cost: reported,
-                        written: Some(estimated.map_or(0, |tokens| tokens.output_tokens)),
+                    true if tokens.is_some() || reported.is_some() => {
+                        Spent::Reply { usage: *tokens, cost: reported }
+                    }
+                    true => Spent::BrokeOff {
+                        usage: None,
+                        written: estimated.map_or(0, |tokens| tokens.output_tokens),
                     },
                     false => Spent::Nothing,
                 };

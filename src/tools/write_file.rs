@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::arguments::{Arguments, invalid};
 use super::{BuiltIn, ToolWorld, blocking, path_error};
+use crate::domain::canonical::sha256_hex;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{ToolError, ToolOutput};
 use crate::sys::worktree_path::WorktreePath;
@@ -67,7 +68,8 @@ async fn write(world: Arc<ToolWorld>, arguments: Value) -> Result<ToolOutput, To
         let new = path.replace(content.as_bytes()).map_err(path_error)?;
         let (name, bytes, lines) = (path.relative(), content.len(), content.lines().count());
         let done = if new { "created" } else { "wrote" };
-        let facts = json!({"path": name, "created": new, "bytes": bytes, "lines": lines});
+        let sha256 = sha256_hex(content.as_bytes());
+        let facts = json!({"path": name, "created": new, "bytes": bytes, "lines": lines, "sha256": sha256});
         Ok(ToolOutput {
             text: format!("{done} {name} ({lines} lines, {bytes} bytes)"),
             exit_code: None,
@@ -100,7 +102,8 @@ async fn edit(world: Arc<ToolWorld>, arguments: Value) -> Result<ToolOutput, Too
         let text = format!("edited {name} at line {line} ({removed} lines replaced by {added})");
         // The model names lines around what it changes, to be understood; they stay.
         let (removed, added) = changed_lines(&content, &changed, at, old.len());
-        let facts = json!({"path": name, "line": line, "lines_removed": removed, "lines_added": added});
+        let sha256 = sha256_hex(&changed);
+        let facts = json!({"path": name, "line": line, "lines_removed": removed, "lines_added": added, "sha256": sha256});
         Ok(ToolOutput { text, exit_code: None, facts: Some(facts) })
     })
     .await

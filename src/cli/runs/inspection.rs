@@ -336,7 +336,7 @@ pub(super) fn stats(context: &Context) -> Result<(), CommandError> {
             sums.median_wall_time_ms.map_or_else(|| "–".to_owned(), |ms| rendering::duration(ms as u64)),
         ),
         ("time of its budget (median)".to_owned(), share(sums.median_wall_time_used_ratio)),
-        ("cost".to_owned(), sums.cost_usd.to_string()),
+        ("cost".to_owned(), rendering::amount(sums.cost_usd, sums.runs_of_unknown_cost > 0)),
         ("verified claims".to_owned(), sums.verified_claims.to_string()),
         (
             "cost by verified claim".to_owned(),

@@ -16,7 +16,7 @@ use crate::cli::output::Tone;
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
 use crate::domain::name::CommitId;
-use crate::domain::run_output::rfc3339_of_ms;
+use crate::domain::run_output::{known_cost, rfc3339_of_ms};
 use crate::domain::stop::StopDetail;
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
@@ -97,7 +97,7 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
             dir.repo.to_string(),
             issue,
             ending(&facts, standing).0,
-            totals.cost.to_string(),
+            rendering::amount(totals.cost, totals.cost_unknown),
             started.get(..19).unwrap_or(&started).replace('T', " "),
             title,
         ]);
@@ -119,6 +119,7 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
 
 /// A run in a few words, whether it has ended or not.
 fn summary(dir: &RunDir, facts: &RunFacts) -> Value {
+    let totals = facts.totals();
     json!({
         "run_id": dir.run_id,
         "repo": dir.repo,
@@ -128,7 +129,8 @@ fn summary(dir: &RunDir, facts: &RunFacts) -> Value {
         "stop_reason": facts.end.as_ref().map(|stop| stop.reason()),
         "stop_detail": facts.end.as_ref().map(|stop| stop.detail),
         "visits": facts.visits.len(),
-        "cost_usd": facts.totals().cost,
+        "cost_usd": known_cost(&totals),
+        "cost_unknown": totals.cost_unknown,
     })
 }
 

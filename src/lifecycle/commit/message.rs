@@ -1,5 +1,6 @@
 //! What a commit of a run says.
 
+use super::approved::RUN_TRAILER;
 use crate::domain::outgoing::{commit_text, plain_line};
 use crate::git::commit::CommitMessage;
 use crate::lifecycle::closure;
@@ -18,7 +19,7 @@ pub fn of(run: &Run<'_>, summary: &str) -> CommitMessage {
     let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
     // GitHub reads commit messages like comments. A merged one closes issues, notifies people and skips checks (D36).
     let subject = commit_text(&plain_line(&told(&run.without_secrets(&issue.title)), room), None);
-    let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
+    let mut trailers = vec![(RUN_TRAILER.to_owned(), run.lease.run_id.to_string())];
     trailers.extend(run.context.config.commit.trailers.iter().filter_map(|line| {
         let (key, value) = line.split_once(':')?;
         Some((key.trim().to_owned(), value.trim().to_owned()))

@@ -3,6 +3,7 @@
 //! Takes a run whose work is over. Leaves its commit on the branch, within the policy, the size caps and the scan
 //! for secrets. After a crash in it the next run finds the commit, or makes it.
 
+pub mod approved;
 pub mod fold;
 pub mod given_up;
 mod left_in_git;

@@ -6,16 +6,13 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::approved::ApprovedFiles;
 use crate::config::config_file::CommitTable;
-use crate::domain::call_text::told_arguments;
-use crate::domain::event::Event;
-use crate::domain::facts::RunFacts;
 use crate::domain::name::CommitId;
 use crate::domain::policy::{Decision, PolicyInput, Proposed, Risk};
 use crate::domain::rules::{Globs, NO_RULE_MATCHED};
 use crate::domain::secret_scan::{Certainty, SecretScan};
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::trace::Item;
 use crate::engine::envelope::POLICY_NOT_CONFIGURED;
 use crate::engine::policy::Policy;
 use crate::git::blob::LARGEST_FILE;
@@ -187,7 +184,7 @@ async fn problems(
     for why in over_the_caps(&bringing.changes, commit) {
         problem("all changes together", None, why);
     }
-    found.extend(denied(run, worktree, &bringing.changes).await?);
+    found.extend(denied(run, worktree, bringing).await?);
     Ok(found)
 }
 
@@ -224,18 +221,17 @@ fn over_the_caps(changes: &[OutgoingChange], caps: &CommitTable) -> Vec<String> 
 }
 
 /// The policy's decision about changed paths, as for `write_file`. A path without a rule is covered by the rule that
-/// let the command run. What a person approved in this run is allowed.
-async fn denied(
-    run: &Run<'_>,
-    worktree: &Worktree,
-    changes: &[OutgoingChange],
-) -> Result<Vec<Problem>, GitError> {
+/// let the command run. What a person approved is allowed, as it was approved.
+async fn denied(run: &Run<'_>, worktree: &Worktree, bringing: &Outgoing) -> Result<Vec<Problem>, GitError> {
     let root = WorktreeRoot::open(worktree.path()).map_err(|error| GitError::Lost(error.to_string()))?;
     let policy = run.plan.policy.clone().in_worktree(root);
-    let approved = approved(&run.facts_with_predecessors().await);
+    let approved = ApprovedFiles::of(run, bringing).await;
     let mut verdicts: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut found = Vec::new();
-    for change in changes.iter().filter(|change| !approved.contains(&change.path)) {
+    for change in &bringing.changes {
+        if approved.allow(run, change).await? {
+            continue;
+        }
         for path in asked_about(change) {
             if !verdicts.contains_key(&path) {
                 let verdict = verdict(run, &policy, &path).await?;
@@ -290,31 +286,6 @@ async fn verdict(run: &Run<'_>, policy: &Policy, path: &str) -> Result<Option<St
     let silent = [NO_RULE_MATCHED, POLICY_NOT_CONFIGURED].contains(&result.reason.as_str());
     Ok((result.decision == Decision::Deny && !silent)
         .then(|| format!("the policy denies it ({})", result.reason)))
-}
-
-/// Paths of calls that a person approved.
-fn approved(facts: &RunFacts) -> BTreeSet<String> {
-    let calls: BTreeSet<&str> = facts
-        .other
-        .iter()
-        .filter_map(|(_, event)| match event {
-            Event::PolicyDecided(made) if made.decision == Decision::Allow && made.reason == "approved" => {
-                Some(made.call_id.as_str())
-            }
-            _ => None,
-        })
-        .collect();
-    let path = |event: &Event| match event {
-        Event::ItemRecorded { item, .. } => match item.as_ref() {
-            Item::ToolCallItem { call_id, arguments, .. } if calls.contains(call_id.as_str()) => {
-                let path = told_arguments(arguments).get("path")?.as_str()?;
-                Some(path.trim_start_matches("./").to_owned())
-            }
-            _ => None,
-        },
-        _ => None,
-    };
-    facts.other.iter().filter_map(|(_, event)| path(event)).collect()
 }
 
 fn is_named(path: &str, name: &str) -> bool {

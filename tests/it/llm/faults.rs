@@ -83,30 +83,28 @@ async fn errors_inside_a_stream_keep_their_class() {
 
 #[tokio::test]
 async fn what_a_reply_that_cannot_be_used_had_cost_is_told_on_every_wire() {
-    let told = |input, output| Spent::Reply {
-        usage: Some(TokenUsage::new(input, output, 0, 0)),
-        cost: None,
-        written: Some(0),
-    };
-    let unknown = |written| Spent::Reply { usage: None, cost: None, written: Some(written) };
+    let usage = |input, output| Some(TokenUsage::new(input, output, 0, 0));
+    let told = |input, output| Spent::Reply { usage: usage(input, output), cost: None };
+    let begun_with = |input, output| Spent::BrokeOff { usage: usage(input, output), written: 0 };
+    let unknown = |written| Spent::BrokeOff { usage: None, written };
     let error = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
     let start = json!({ "type": "message_start", "message": { "model": "m", "content": [], "usage": { "input_tokens": 9 } } });
     let odd = json!({ "type": "message_delta", "delta": {}, "usage": { "input_tokens": -5, "output_tokens": 2.0 } });
     let nameless = json!({ "choices": [{ "message": { "tool_calls": [{ "function": { "arguments": "{}" } }] } }],
         "usage": { "prompt_tokens": 9, "completion_tokens": 1 } });
-    let usage = json!({ "input_tokens": 9, "output_tokens": 1 });
-    let failed = json!({ "type": "response.failed", "response": { "status": "failed", "error": { "message": "no" }, "usage": usage } });
+    let counted = json!({ "input_tokens": 9, "output_tokens": 1 });
+    let failed = json!({ "type": "response.failed", "response": { "status": "failed", "error": { "message": "no" }, "usage": counted } });
     let malformed = json!({ "candidates": [{ "finishReason": "MALFORMED_FUNCTION_CALL" }],
         "usageMetadata": { "promptTokenCount": 9, "candidatesTokenCount": 1 } });
     let stream = |list: &[Value]| Answer::Pieces(events(list));
     let begun = stream(&responses_stream()[..3]);
     let table = [
-        (ProviderKind::Anthropic, stream(&[start.clone(), error.clone()]), true, told(9, 0)),
-        (ProviderKind::Anthropic, stream(&[start, odd, error.clone()]), true, told(9, 2)),
+        (ProviderKind::Anthropic, stream(&[start.clone(), error.clone()]), true, begun_with(9, 0)),
+        (ProviderKind::Anthropic, stream(&[start, odd, error.clone()]), true, begun_with(9, 2)),
         (ProviderKind::Anthropic, stream(&[error]), true, Spent::Nothing),
         (ProviderKind::Openai, whole(nameless), false, told(9, 1)),
         (ProviderKind::Openai, Answer::Cut(chunks(&openai_stream())[..3].to_vec()), true, unknown(3)),
-        (ProviderKind::OpenaiResponses, stream(&[failed]), true, told(9, 1)),
+        (ProviderKind::OpenaiResponses, stream(&[failed]), true, begun_with(9, 1)),
         (ProviderKind::OpenaiResponses, begun, true, unknown(6)),
         (ProviderKind::Gemini, whole(malformed), false, told(9, 1)),
         (ProviderKind::Gemini, whole(json!({ "candidates": [] })), false, Spent::Nothing),

@@ -123,7 +123,7 @@ impl Model for ScriptedModel {
                     Err(ModelError { status, ..ModelError::new(class, format!("scripted, key {SECRET}")) })
                 }
                 Line::BreaksOff(usage, written) => {
-                    let spent = Spent::Reply { usage, cost: None, written: Some(written) };
+                    let spent = Spent::BrokeOff { usage, written };
                     Err(ModelError { spent, ..ModelError::new(ModelErrorClass::Server, "overloaded") })
                 }
                 Line::Hang => std::future::pending().await,
