@@ -22,8 +22,8 @@ use crate::config::cluster_file::StoreKind;
 use crate::daemon::status_format::{IssueStatus, Status};
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, Dependencies, Limits, OpenWith, Progress, Reload, StartRequest,
-    Watched, abandons, approved, approves, clean_ups, denies, ends_calls, extends, finds_left, give_backs,
-    in_one_sentence, runs_of_others, starts, takes, takes_as_asked, unfinished,
+    Watched, abandons, approved, approves, besides, clean_ups, denies, ends_calls, extends, finds_left,
+    give_backs, in_one_sentence, runs_of_others, starts, takes, takes_as_asked, unfinished,
 };
 use crate::domain::cluster::session::renewal;
 use crate::domain::event::{LeaseTaken, RequestOptions};
@@ -420,6 +420,7 @@ pub(super) async fn parts_of(
         questions: config.questions.clone(),
         plan: config.plan.clone(),
         extend: extends(&sites),
+        beside: besides(&sites),
         take: takes(&sites),
         take_as_asked: takes_as_asked(&sites),
         give_back: give_backs(&sites),

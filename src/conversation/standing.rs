@@ -19,6 +19,8 @@ pub struct People<'a> {
     rules: &'a ConversationTable,
     least: ActorPermission,
     issue_author: Option<String>,
+    /// Whether several nodes work, which may have accounts of their own.
+    has_nodes: bool,
     known: BTreeMap<String, Option<ActorPermission>>,
 }
 
@@ -36,7 +38,8 @@ impl<'a> People<'a> {
     pub fn new(github: &'a Client, context: &'a RepositoryContext, issue_author: Option<&str>) -> Self {
         let config = &context.config;
         let least = config.conversation.trusted_from(config.github.min_permission);
-        Self::under(github, &context.repo, (&config.conversation, least), issue_author)
+        let has_nodes = context.state.shared().is_some();
+        Self { has_nodes, ..Self::under(github, &context.repo, (&config.conversation, least), issue_author) }
     }
 
     /// The same for a repository whose rules are known, and the least permission of trusted people.
@@ -52,6 +55,7 @@ impl<'a> People<'a> {
             rules,
             least,
             issue_author: issue_author.map(str::to_ascii_lowercase),
+            has_nodes: false,
             known: BTreeMap::new(),
         }
     }
@@ -127,6 +131,11 @@ impl<'a> People<'a> {
             return Ok(JudgedStanding { standing: Standing::Own, permission: None });
         }
         let author = self.account(remark.login.as_deref(), remark.bot).await?;
+        // Another node's account. Nobody gains a standing by a marker.
+        if self.has_nodes && is_marked(remark) && matches!(author.standing, Standing::Trusted | Standing::Bot)
+        {
+            return Ok(JudgedStanding { standing: Standing::Own, permission: None });
+        }
         let edited_by_other = remark.edited.is_some()
             && !matches!((&remark.editor, &remark.login), (Some(a), Some(b)) if a.eq_ignore_ascii_case(b));
         if !edited_by_other {
@@ -138,7 +147,7 @@ impl<'a> People<'a> {
 
     /// Whether agentd wrote it: its account, which may be the operator's own, and one of its markers at the beginning.
     async fn wrote_itself(&self, remark: &Remark) -> Result<bool, Error> {
-        if !remark.text.trim_start().starts_with(OWN_MARKER) {
+        if !is_marked(remark) {
             return Ok(false);
         }
         match self.github.viewer().await {
@@ -152,6 +161,11 @@ impl<'a> People<'a> {
             Err(_) => Ok(true),
         }
     }
+}
+
+/// Whether a text begins as each of agentd's own does.
+fn is_marked(remark: &Remark) -> bool {
+    remark.text.trim_start().starts_with(OWN_MARKER)
 }
 
 /// Whether something that could not be read may be read later: GitHub is busy or away, or the token is over and will be replaced.

@@ -7,6 +7,7 @@ use super::main_loop::Daemon;
 use super::plans::Decides;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, OwedAnswer};
+use super::taken::told;
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
 use crate::conversation::inbox::{InboxCell, Inboxes};
 use crate::conversation::standing::People;
@@ -20,6 +21,7 @@ use crate::domain::text_revision::AskedHow;
 use crate::github::Error;
 use crate::issue::approval::{self, NewApproval};
 use crate::issue::unwanted;
+use crate::lifecycle::beside::Wish;
 use crate::record::rendering;
 use crate::store::port::StoreError;
 
@@ -352,7 +354,11 @@ impl Daemon {
             None if self.supervisor.get(issue).is_some() => {
                 "Queued for the run that has just begun.".to_owned()
             }
-            None => "It waits for the next run.".to_owned(),
+            None => match (self.deps.beside)(issue.clone(), Wish::Know).await {
+                Ok(Some(run)) => format!("Queued for run {run}."),
+                Ok(None) => "It waits for the next run.".to_owned(),
+                Err(refusal) => format!("It waits for the next run here. {}", refusal.stop.message),
+            },
         }
     }
 
@@ -463,6 +469,14 @@ impl Daemon {
                 "{login} asked the run to stop: an agent at work gives one last report and the run ends; a run whose agent is done \
                  finishes what is left (verify commands, push, pull request)."
             );
+        }
+        // Whoever runs it by hand does not read comments: the daemon does it for them.
+        match (self.deps.beside)(issue.clone(), Wish::Stop).await {
+            Ok(None) => {}
+            Ok(Some(run)) => {
+                return format!("{login} asked run {run} to stop: it gives one last report and ends.");
+            }
+            Err(refusal) => return told(&refusal),
         }
         let trigger = self.deps.labels.trigger.clone();
         let queued = self.deps.labels.queued.clone();

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use super::run_progress::Progress;
 use super::snapshot::Limits;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Deny, EndCalls, Extend, FindLeft, GiveBack, OthersRuns, Start, Take,
-    TakeAsAsked, UnfinishedRun,
+    Abandon, Approve, Approved, Beside, CleanUp, Deny, EndCalls, Extend, FindLeft, GiveBack, OthersRuns,
+    Start, Take, TakeAsAsked, UnfinishedRun,
 };
 use crate::config::checks_file::ChecksTable;
 use crate::config::conversation_file::ConversationTable;
@@ -113,6 +113,8 @@ pub struct Dependencies {
     pub plan: PlanTable,
     /// How an issue is given more money.
     pub extend: Extend,
+    /// Which run of another process works on an issue.
+    pub beside: Beside,
     /// How somebody takes the work on an issue over.
     pub take: Take,
     /// How what was asked of a run that ended otherwise is done.

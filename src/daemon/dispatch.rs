@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use super::outcome::RunSummary;
 use super::snapshot;
 use super::supervise::{
-    Abandon, Approve, Approved, CleanUp, Deny, EndCalls, Extend, FindLeft, Gift, GiveBack, MoneyGiven,
-    OthersRuns, RunHandle, Start, StartRequest, Take, TakeAsAsked, UnfinishedRun,
+    Abandon, Approve, Approved, Beside, CleanUp, Deny, EndCalls, Extend, FindLeft, Gift, GiveBack,
+    MoneyGiven, OthersRuns, RunHandle, Start, StartRequest, Take, TakeAsAsked, UnfinishedRun,
 };
 use crate::domain::event::RequestOptions;
 use crate::domain::issue::IssueKey;
@@ -32,7 +32,7 @@ use crate::lifecycle::lease;
 use crate::lifecycle::pipeline::{self, Finished};
 use crate::lifecycle::request;
 use crate::lifecycle::run_observer::RunObserver;
-use crate::lifecycle::taken;
+use crate::lifecycle::{beside, taken};
 use crate::record::summary_text;
 use crate::repository::clean_up;
 use crate::repository::context::RepositoryContext;
@@ -197,6 +197,19 @@ fn of(
 
 fn by_name(repositories: &[RepositoryContext]) -> Arc<BTreeMap<RepoName, Arc<RepositoryContext>>> {
     Arc::new(repositories.iter().map(|one| (one.repo.clone(), Arc::new(one.clone()))).collect())
+}
+
+/// Finds runs of other processes in these repositories.
+pub fn besides(repositories: &[RepositoryContext]) -> Beside {
+    let repositories = by_name(repositories);
+    Arc::new(move |issue, wish| {
+        let found = of(&repositories, &issue);
+        async move {
+            let (context, key) = found?;
+            beside::look(&context, &key, wish).await
+        }
+        .boxed()
+    })
 }
 
 /// Takes work in these repositories over.

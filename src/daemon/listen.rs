@@ -34,6 +34,8 @@ pub(super) struct Ears<'a> {
     /// Issues of this repository whose runs work.
     pub busy: &'a BTreeMap<u64, BegunBy>,
     pub now: DateTime<Utc>,
+    /// In a cluster nodes may have accounts of their own: what is marked as agentd's is, whoever of them wrote it.
+    pub has_nodes: bool,
 }
 
 impl Watch {
@@ -315,7 +317,11 @@ async fn never_counts(ears: Ears<'_>, one: &Listed) -> Result<bool, Error> {
     // A reply in a thread comes in a review of its own, which says nothing.
     let says_nothing = remark.kind == RemarkKind::Review && remark.text.trim().is_empty();
     let holds_a_reply = says_nothing && remark.state == Some(ReviewState::Commented);
-    if holds_a_reply || remark.text.trim_start().starts_with(OWN_MARKER) {
+    let is_marked = remark.text.trim_start().starts_with(OWN_MARKER);
+    if is_marked && ears.has_nodes {
+        return Ok(true);
+    }
+    if holds_a_reply || is_marked {
         let own = &ears.client.viewer().await?.actor.login;
         if own.eq_ignore_ascii_case(login) || (own.is_empty() && !holds_a_reply) {
             return Ok(true);

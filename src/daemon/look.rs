@@ -114,6 +114,7 @@ impl Daemon {
         let few = are_few(self.watches.len() + self.cluster.resting.len());
         let (busy, nobody) = (self.busy(), BTreeMap::new());
         let (state, table) = (&self.deps.state, &self.deps.conversation);
+        let has_nodes = self.cluster.assignments.is_some();
         let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
             let hinted = std::mem::take(&mut watch.hinted);
             if hinted {
@@ -131,7 +132,7 @@ impl Daemon {
             watch.read_pulls(&client).await;
             let inboxes = Inboxes::new(state, &watch.watched.name);
             let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
-            watch.hear(Ears { client: &client, table, inboxes: &inboxes, busy, now }).await;
+            watch.hear(Ears { client: &client, table, inboxes: &inboxes, busy, now, has_nodes }).await;
             watch.activity.seen_at = Some(Instant::now());
         });
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;

@@ -63,8 +63,8 @@ pub use cron::{CronError, due, next};
 pub use dependencies::{Dependencies, Reload, Watched};
 pub use disk_room::DiskRoom;
 pub use dispatch::{
-    OpenWith, abandons, approved, approves, clean_ups, denies, ends_calls, extends, finds_left, give_backs,
-    runs_of_others, starts, takes, takes_as_asked, unfinished,
+    OpenWith, abandons, approved, approves, besides, clean_ups, denies, ends_calls, extends, finds_left,
+    give_backs, runs_of_others, starts, takes, takes_as_asked, unfinished,
 };
 pub use hints::Hints;
 pub use loading::{DaemonError, DaemonFiles, StateError};

@@ -228,7 +228,7 @@ impl Daemon {
 }
 
 /// What stands in the way, and what to do.
-fn told(refusal: &Refusal) -> String {
+pub(super) fn told(refusal: &Refusal) -> String {
     let mut text = refusal.stop.message.clone();
     for hint in &refusal.hints {
         text.push_str(&format!("\n- {hint}"));

@@ -38,4 +38,5 @@ pub mod decisions;
 pub mod carry_out;
 pub mod parked;
 pub mod taken;
+pub mod beside;
 pub mod give_back;

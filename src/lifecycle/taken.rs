@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::beside;
 use super::lease::recovery;
 use super::stop_request::{self, StopRequest};
 use crate::conversation::parked::ParkedCell;
@@ -24,7 +25,6 @@ use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::repository::refused::no_nodes_key;
 use crate::store::port::{LeaseNotTaken, StoreError};
 use crate::sys::holder_format::Holder;
-use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
 
 /// How long the lease is taken for at most while an issue is parked, or given back.
@@ -122,21 +122,10 @@ async fn ask(
 ) -> Result<Took, Refusal> {
     // What is asked reaches a run of the cluster wherever it works; who asks by a comment goes on with what it pushes.
     let reaches = over.pushes && context.state.shared().is_some();
-    let busy = |what: &str| {
-        let message = format!("Issue {key} is being worked on by {holder}, {what}.");
-        Err(Refusal::new(StopDetail::BranchBusy, message).hint("take it over where that one works"))
-    };
-    if !reaches && holder.host != Host::current().name {
-        return busy("on another machine");
-    }
-    let Some(mapping) = mapping.filter(|mapping| mapping.instance.as_str() == holder.instance) else {
+    let Some(dir) = beside::run_of(context, (key, mapping), holder, reaches)? else {
         return Ok(Took::Busy);
     };
-    let dir = context.state.run(&context.repo, mapping.run_id);
-    if !reaches && !dir.path.exists() {
-        return busy("with another state directory");
-    }
-    let asked = HandOverRequest { run_id: mapping.run_id, over: over.clone() };
+    let asked = HandOverRequest { run_id: dir.run_id, over: over.clone() };
     let keep = move |issue: &mut ParkedIssue| {
         // A run that has handed it over is only still on its way out.
         if issue.taken().is_none() {
@@ -144,7 +133,7 @@ async fn ask(
         }
     };
     cell(context, key).update(keep).await.map_err(unreadable)?;
-    let (run_id, request) = (mapping.run_id, StopRequest::Take(over.clone()));
+    let (run_id, request) = (dir.run_id, StopRequest::Take(over.clone()));
     let asked = tokio::task::spawn_blocking(move || stop_request::ask(&dir, &request)).await;
     match asked {
         Ok(Ok(())) => Ok(Took::Asked(run_id)),

@@ -147,6 +147,7 @@ impl Yard {
             questions: Default::default(),
             plan: Default::default(),
             extend: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
+            beside: Arc::new(|_, _| std::future::ready(Ok(None)).boxed()),
             take: Arc::new(|_, _| std::future::ready(Ok(agentd::lifecycle::taken::Took::Busy)).boxed()),
             take_as_asked: Arc::new(|_, _| std::future::ready(Ok(None)).boxed()),
             give_back: Arc::new(|_, _| {

@@ -1,4 +1,5 @@
-//! Work that people take over and give back where it was made on another node than the one that reads their comments.
+//! What people write where several nodes work: work that they take over and give back on another node than the one that reads their
+//! comments, a run by hand that is to stop, and words of another node's account, which are nobody's.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::daemons::{Daemon, all_runs};
 use super::moving::clustered;
 use super::server::{Server, is_there, make_streams};
 use super::taking_over::Node;
-use crate::conversation::pull_request::{admin, asked, comment, said};
+use crate::conversation::pull_request::{REPO, admin, asked, comment, replies, review, said};
 use crate::conversation::steering::{AT_ONCE, on_remote, run, until_labels, writes};
 use crate::outside::daemons::{until, until_or};
 use crate::outside::solo::{reports, solo_of};
@@ -94,5 +95,67 @@ async fn c_065_what_somebody_has_on_a_node_that_is_gone_is_given_back_on_another
     let prompt = world.told(1);
     assert!(prompt.contains("Go on."), "{prompt}");
     first.stop().await;
+    world.sim.shutdown().await;
+}
+
+/// A world whose agent reports after each change, and its one node.
+async fn alone(runs: usize, model: &[agentd::sim::ReplyFile]) -> (World, Server, Node) {
+    let all = [model.to_vec(), replies(runs)].concat();
+    let world = solo_of(all, None, AT_ONCE, |_| ()).await;
+    world.configure(&["agent = \"solo\""]);
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    clustered(&world, &server.url());
+    let a = node(&world, "a", 4).await;
+    (world, server, a)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_026_what_another_nodes_account_wrote_for_agentd_starts_no_round() {
+    if !is_there("c_026_accounts") {
+        return;
+    }
+    let (world, _server, a) = alone(2, &[]).await;
+    admin(&world, "PUT", "collaborators/bee", &json!({ "role": "write" }));
+    let daemon = Daemon::start(&world, &a);
+    label(&world, 7);
+    until_labels(&world, &["agentd:done"]).await;
+    let pull = world.sim.pulls(REPO)[0].number;
+    let words = "<!-- agentd:issue-7:thread-1 -->\nDeclined, says another node.";
+    review(&world, pull, "bee", "CHANGES_REQUESTED", words, &[]);
+    // It was read by the time that this one is.
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &[]);
+    let ended = || {
+        let dirs = super::moving::runs(&a.state).read_dir().unwrap().flatten();
+        dirs.filter(|dir| dir.path().join("result.json").exists()).count()
+    };
+    until_or("a second run", || ended() == 2, || a.said()).await;
+    let told: Vec<String> =
+        world.sim.model_requests().iter().map(|request| request.body.to_string()).collect();
+    assert!(told.iter().any(|told| told.contains("Please mend this.")), "{told:?}");
+    assert!(!told.iter().any(|told| told.contains("says another node")), "{told:?}");
+    assert_eq!(a.began(), 2, "{}", a.said());
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_022_a_comment_stops_a_run_of_agentd_run_and_what_is_said_is_queued_for_it() {
+    if !is_there("c_022_stop") {
+        return;
+    }
+    let (world, _server, a) = alone(0, &[writes(6_000), reports("Stopped.", json!([]))]).await;
+    let daemon = Daemon::start(&world, &a);
+    until_or("it polls", || a.said().contains("this node polls the repository now"), || a.said()).await;
+    let c = Node::of(&world, "c").await;
+    let by_hand = c.start(&world);
+    until_or("it works", || asked(&world) == 1 && c.began() == 1, || a.said()).await;
+    comment(&world, 7, "ada", "/agentd say Mind the gap.");
+    until_or("it is queued", || !said(&world, 7, "Queued for run ").is_empty(), || a.said()).await;
+    comment(&world, 7, "ada", "/agentd stop");
+    until_or("it is told", || !said(&world, 7, "ada asked run ").is_empty(), || a.said()).await;
+    let (code, output, told) = by_hand.ended().await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("user_stop")), "{output:#} {told}");
+    daemon.stop().await;
     world.sim.shutdown().await;
 }

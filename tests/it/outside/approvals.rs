@@ -499,3 +499,48 @@ async fn what_was_denied_on_the_daemons_machine_is_said_and_an_approval_after_al
     daemon.stop().await;
     world.finish().await;
 }
+
+/// The world in which somebody approved a run's write, with the replies of the runs that come after.
+async fn with_an_approved_write(more: Vec<ReplyFile>) -> World {
+    let first = vec![calls(&[write("release/notes.md")])];
+    let world = solo([first, more].concat(), Some(ASK), "").await;
+    let (_, output) = run(&world).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    approve(&world).await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d86_what_leaves_is_what_was_approved_and_nothing_else_at_its_path() {
+    for other in ["echo other > release/notes.md", "ln -sf ../lib/cart.sh release/notes.md"] {
+        let changed = ("run_command", json!({ "argv": ["sh", "-c", other] }));
+        let more = vec![calls(&[write("release/notes.md")]), calls(&[changed]), reports("Done.", json!([]))];
+        let world = with_an_approved_write(more).await;
+        let (code, output) = run(&world).await;
+        assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("policy_denied")), "{other}: {output:#}");
+        assert!(output.to_string().contains("release/notes.md"), "{output:#}");
+        assert!(world.sim.pulls("demo/shop").is_empty(), "{other}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d86_an_approved_write_whose_commit_is_only_here_leaves_with_a_later_run_of_the_issue() {
+    let more = vec![
+        calls(&[write("release/notes.md")]),
+        reports("Done.", json!([])),
+        calls(&[write("lib/more.txt")]),
+        reports("More.", json!([])),
+    ];
+    let world = with_an_approved_write(more).await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo", "--publish", "none"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    for path in ["release/notes.md", "lib/more.txt"] {
+        let there = agentd::sim::bare::file(&git_dir, "feature/issue-7", path);
+        assert_eq!(there.as_deref(), Some(&b"made\n"[..]), "{path}");
+    }
+    world.finish().await;
+}
