@@ -202,9 +202,9 @@ fn blank(statement: &str) -> bool {
 /// Ids of the records that back a claim, or why none do.
 fn backing(cited: &CitedClaim, case: &Case) -> Result<Vec<String>, String> {
     let acceptable: &[EvidenceKind] = match cited.claim.kind {
-        // What agentd knows itself decides. Citations do not matter here.
+        // What agentd knows itself decides.
         ClaimKind::TestsPass => return tests_pass(case),
-        ClaimKind::ChangeMade => return change_made(case),
+        ClaimKind::ChangeMade => return change_cited(cited, case),
         ClaimKind::DefectLocation | ClaimKind::BehaviorObserved => {
             &[EvidenceKind::FileSpan, EvidenceKind::Command]
         }
@@ -286,6 +286,24 @@ fn change_made(case: &Case) -> Result<Vec<String>, String> {
     match &case.change {
         Some(record) if record.holds() => Ok(vec![record.evidence_id.clone()]),
         _ => Err("the branch has no change against its origin".to_owned()),
+    }
+}
+
+/// The change, where it is one of a file that the claim cites, if it cites any.
+fn change_cited(cited: &CitedClaim, case: &Case) -> Result<Vec<String>, String> {
+    let ids = change_made(case)?;
+    let Some(Provenance::Git(git)) = case.change.as_ref().map(|change| &change.provenance) else {
+        return Ok(ids);
+    };
+    let files = cited.cites.iter().flatten().filter_map(|record| match &record.provenance {
+        Provenance::FileSpan(span) => Some(span.path.as_str()),
+        _ => None,
+    });
+    let files: Vec<&str> = files.collect();
+    let is_changed = |path: &&str| git.files.iter().any(|file| file.path == **path);
+    match files.is_empty() || files.iter().any(is_changed) {
+        true => Ok(ids),
+        false => Err("the branch changes none of the files that it cites".to_owned()),
     }
 }
 
@@ -550,6 +568,26 @@ mod tests {
             let said = claim(statement, ClaimKind::Other, vec![Ok(span("e"))]);
             assert_eq!(judge(case(vec![said])).claims[0].is_verified(), verified, "{statement:?}");
         }
+    }
+
+    #[test]
+    fn a_change_is_no_proof_of_one_in_another_file() {
+        let cites = |cites| {
+            let mut case = case(vec![claim("I changed it.", ClaimKind::ChangeMade, cites)]);
+            case.change = Some(change("g"));
+            judge(case).claims[0].clone()
+        };
+        let of = |path: &str| {
+            let mut record = span("e");
+            if let Provenance::FileSpan(file) = &mut record.provenance {
+                file.path = path.into();
+            }
+            Ok(record)
+        };
+        assert!(cites(vec![]).is_verified() && cites(vec![of("a")]).is_verified());
+        assert!(cites(vec![of("src/x.rs"), of("a")]).is_verified(), "what is beside it may be named as well");
+        let judged = cites(vec![of("src/x.rs")]);
+        assert!(!judged.is_verified() && judged.reason.unwrap().contains("none of the files"));
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //! them as ignored files, in agentd's worktrees only.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::time::SystemTime;
 
-use git2::{Repository, TreeWalkMode, TreeWalkResult};
+use git2::Repository;
 
 use super::blob::LARGEST_FILE;
 use super::checkout::oid;
 use super::error::GitError;
+use super::tree_walk::walk;
 use super::worktree::Worktree;
 use crate::domain::exclude::{BUILT_IN, is_built_in_folder};
 use crate::domain::name::CommitId;
@@ -228,12 +230,15 @@ fn open_index(place: &AbsPath) -> Result<git2::Index, GitError> {
 fn own_folders(repository: &Repository, commit: &CommitId) -> Result<Vec<String>, GitError> {
     let mut found = Vec::new();
     let tree = repository.find_commit(oid(commit)?)?.tree()?;
-    tree.walk(TreeWalkMode::PreOrder, |parent, entry| {
-        let name = String::from_utf8_lossy(entry.name_bytes());
-        if entry.kind() == Some(git2::ObjectType::Tree) && is_built_in_folder(&name) {
+    walk(repository, tree, |parent, entry| {
+        let is_folder = entry.kind() == Some(git2::ObjectType::Tree);
+        // No pattern names what is not text.
+        if let (true, Ok(parent), Ok(name)) = (is_folder, std::str::from_utf8(parent), entry.name())
+            && is_built_in_folder(name)
+        {
             found.push(format!("{parent}{name}"));
         }
-        TreeWalkResult::Ok
+        ControlFlow::Continue(())
     })?;
     Ok(found)
 }

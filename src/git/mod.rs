@@ -11,6 +11,7 @@ pub mod remote;
 pub mod push;
 mod bundle;
 pub mod worktree_state;
+mod tree_walk;
 pub mod requirements;
 pub mod submodules;
 mod submodule_links;

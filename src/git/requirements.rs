@@ -1,13 +1,15 @@
 //! What a checkout needs besides the files of commits: submodules, Git LFS, the operator's filters.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
-use git2::{ObjectType, Oid, TreeWalkMode, TreeWalkResult};
+use git2::{ObjectType, Oid};
 
 use super::blob::bounded_blob;
 use super::checkout::{Checkout, oid};
 use super::error::GitError;
 use super::remote::Remote;
+use super::tree_walk::walk;
 use super::uncarried::{LARGEST_POINTER, POINTER};
 use super::worktree::{Worktree, lfs_driver};
 use crate::domain::name::CommitId;
@@ -72,17 +74,14 @@ impl Checkout {
         self.library(move |repository| {
             let tree = repository.find_commit(oid(&commit)?)?.tree()?;
             let mut found = false;
-            let walked = tree.walk(TreeWalkMode::PreOrder, |_, entry| {
+            walk(repository, tree, |_, entry| {
                 let named = entry.name().is_ok_and(|name| name == ".gitattributes");
                 let file = named.then(|| bounded_blob(repository, entry.id(), ".gitattributes"));
                 let file = file.and_then(Result::ok).flatten();
                 found |= file.is_some_and(|file| String::from_utf8_lossy(&file).contains("filter=lfs"));
-                if found { TreeWalkResult::Abort } else { TreeWalkResult::Ok }
-            });
-            match walked {
-                Err(error) if !found => Err(error.into()),
-                _ => Ok(found),
-            }
+                if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            Ok(found)
         })
         .await
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::solo::{calls, newest, reports, run, solo};
-use super::world::{World, text};
+use super::world::{World, basic, text};
 
 const ALLOW: &str =
     "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
@@ -271,5 +271,35 @@ async fn files_of_a_repository_within_the_work_are_not_committed_and_people_are_
     assert!(report.contains("`nested/`"), "{report}");
     let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
     assert!(body.contains("nested/"), "{body}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_are_no_text_hold_nothing_up_on_the_origin_branch_or_in_the_work() {
+    let makes = "d=$(printf 'caf\\351'); mkdir \"$d\" && echo soup > \"$d/menu.txt\"";
+    let replies = vec![calls(&[command(makes)]), reports("Done.", json!([]))];
+    let world = solo(replies, Some(ALLOW), "").await;
+    let (shop, header) = (world.shop(), format!("http.extraHeader=Authorization: Basic {}", basic()));
+    // A folder of that kind is on the origin branch, too.
+    let made = std::process::Command::new("sh")
+        .args([
+            "-c",
+            "d=$(printf 'na\\357ve'); mkdir \"$d\" && echo old > \"$d/list.txt\" && git add -A \"$d\"",
+        ])
+        .current_dir(&shop)
+        .status();
+    assert!(made.unwrap().success());
+    world.git(&shop, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "names"]).await;
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "develop"]).await;
+    let (code, output) = run(&world).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(0), &json!("completed")), "{output:#}");
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    let listed = std::process::Command::new("git")
+        .args(["ls-tree", "-r", "--name-only", "feature/issue-7"])
+        .current_dir(git_dir)
+        .output()
+        .unwrap();
+    let names = text(&listed.stdout);
+    assert!(names.contains("caf\\351/menu.txt") && names.contains("na\\357ve/list.txt"), "{names}");
     world.finish().await;
 }
