@@ -366,7 +366,8 @@ pub enum RunsCommand {
     Stats,
     /// Measure runs against expectations.
     Eval {
-        /// The expectations.
+        /// The expectations, TOML or JSON: `[[runs]]` with `run` (id, prefix, instance or `latest`), `evidence` (ids that must be there)
+        /// and `abstains` (it must end for want of evidence).
         #[arg(long, value_name = "FILE")]
         golden: PathBuf,
     },

@@ -27,6 +27,12 @@ const LONGEST: usize = 32 << 20;
 const MOST_MODELS: usize = 32;
 /// Bytes of a token, for what reports no tokens.
 const BYTES_PER_TOKEN: u64 = 4;
+/// Bytes of an event around its text.
+const OF_AN_EVENT: usize = 300;
+/// Tokens of what may follow a reply's last count.
+const OF_A_TAIL: u64 = 16;
+/// Tokens of a reply that nobody saw and of which the request does not say how long it may be.
+const USUAL_REPLY: u64 = 4_096;
 /// The model of a reply that does not say.
 const UNNAMED: &str = "unknown";
 
@@ -86,23 +92,71 @@ impl Meter {
         self.traffic.send_modify(|traffic| add(&mut traffic.by_model, model, more));
     }
 
-    /// The same response, its tokens counted before its reader sees them. `asked`: bytes of the request, if known.
-    pub(super) fn watch(
-        &self,
-        response: Response<Body>,
-        path: &str,
-        asked: u64,
-        set_aside: SetAside,
-    ) -> Response<Body> {
+    /// A request that is on its way now, with the money that is set aside for it.
+    pub(super) fn sent(&self, path: &str, body: &[u8], set_aside: SetAside) -> Sent {
+        self.traffic.send_modify(|traffic| traffic.under_way += 1);
+        let question = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let model = question["model"].as_str().or(model_of_path(path)).map(str::to_owned);
+        Sent {
+            meter: self.clone(),
+            asked: body.len() as u64,
+            unseen: unseen(path, &question),
+            model,
+            is_answered: false,
+            set_aside: Some(set_aside),
+        }
+    }
+}
+
+/// A request under way; left before its answer, it counts by an estimate.
+pub(super) struct Sent {
+    meter: Meter,
+    /// Bytes.
+    asked: u64,
+    /// Tokens that are taken for the reply where nobody sees how long it is.
+    unseen: u64,
+    model: Option<String>,
+    is_answered: bool,
+    set_aside: Option<SetAside>,
+}
+
+impl Sent {
+    /// The answer, its tokens counted before its reader sees them. A refusal costs nothing.
+    pub(super) fn answered(mut self, response: Response<Body>) -> Response<Body> {
+        self.is_answered = true;
         if !response.status().is_success() {
             return response;
         }
         let (parts, inner) = response.into_parts();
-        let reply = Reply { asked, ..Reply::of(&parts.headers, model_of_path(path)) };
-        self.traffic.send_modify(|traffic| traffic.under_way += 1);
-        let metered = Metered { inner, reply, meter: self.clone(), _set_aside: set_aside };
+        let told = Reply::of(&parts.headers, self.model.as_deref());
+        let reply = Reply { asked: self.asked, unseen: self.unseen, ..told };
+        self.meter.traffic.send_modify(|traffic| traffic.under_way += 1);
+        let metered = Metered { inner, reply, meter: self.meter.clone(), _set_aside: self.set_aside.take() };
         Response::from_parts(parts, metered.boxed())
     }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        let left =
+            (!self.is_answered).then(|| TokenUsage::new(self.asked / BYTES_PER_TOKEN, self.unseen, 0, 0));
+        self.meter.traffic.send_modify(|traffic| {
+            traffic.under_way = traffic.under_way.saturating_sub(1);
+            if let Some(left) = left {
+                add(&mut traffic.untold, self.model.as_deref().unwrap_or(UNNAMED), left);
+            }
+        });
+    }
+}
+
+/// What a reply is taken for that nobody waits for: as long as its request lets it be. Of a stream only what came is made.
+fn unseen(path: &str, question: &Value) -> u64 {
+    if question["stream"] == true || path.ends_with(":streamGenerateContent") {
+        return 0;
+    }
+    let keys = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+    let said = keys.iter().find_map(|key| question[*key].as_u64());
+    said.or(question["generationConfig"]["maxOutputTokens"].as_u64()).unwrap_or(USUAL_REPLY)
 }
 
 fn add(models: &mut BTreeMap<String, TokenUsage>, model: &str, more: TokenUsage) {
@@ -116,7 +170,7 @@ struct Metered {
     inner: Body,
     reply: Reply,
     meter: Meter,
-    _set_aside: SetAside,
+    _set_aside: Option<SetAside>,
 }
 
 impl hyper::body::Body for Metered {
@@ -136,7 +190,10 @@ impl hyper::body::Body for Metered {
                 }
             }
             Some(Err(_)) => {}
-            None => this.reply.close(&this.meter),
+            None => {
+                this.reply.whole = true;
+                this.reply.close(&this.meter);
+            }
         }
         Poll::Ready(frame)
     }
@@ -172,8 +229,12 @@ struct Reply {
     counted: TokenUsage,
     /// Bytes of its request.
     asked: u64,
-    /// What came of it: bytes of a text, events of a stream.
+    /// Tokens that are taken for it where it is left before its end.
+    unseen: u64,
+    /// What came of it since its last count: bytes of a text, tokens of a stream by an estimate.
     came: u64,
+    /// All of it came.
+    whole: bool,
     /// Its end is known.
     closed: bool,
 }
@@ -193,7 +254,9 @@ impl Reply {
     fn take(&mut self, data: &[u8], meter: &Meter) {
         if let Some(events) = &mut self.events {
             for event in events.push(data) {
-                self.came += 1;
+                // Services send about one event for each token; longer ones have more.
+                let more = event.data.len().saturating_sub(OF_AN_EVENT) as u64 / BYTES_PER_TOKEN;
+                self.came += more.max(1);
                 self.event(&event.data, meter);
             }
             return;
@@ -207,6 +270,7 @@ impl Reply {
         self.buffer.extend_from_slice(data);
         // Who knows the length does not wait for the end.
         if self.length.is_some_and(|length| self.buffer.len() >= length) {
+            self.whole = true;
             self.end(meter);
         }
     }
@@ -229,11 +293,17 @@ impl Reply {
             return;
         }
         self.end(meter);
-        let estimate = (self.counted.total_tokens == 0).then(|| {
-            // Services send about one event for each token.
-            let said = if self.events.is_some() { self.came } else { self.came / BYTES_PER_TOKEN };
-            TokenUsage::new(self.asked / BYTES_PER_TOKEN, said, 0, 0)
-        });
+        let said = match (self.events.is_some(), self.whole) {
+            (true, _) => self.came,
+            (false, true) => self.came / BYTES_PER_TOKEN,
+            (false, false) => self.unseen.max(self.came / BYTES_PER_TOKEN),
+        };
+        let estimate = match self.counted.total_tokens {
+            0 => Some(TokenUsage::new(self.asked / BYTES_PER_TOKEN, said, 0, 0)),
+            // Left before its end: some services count at the beginning, and what was written since is in no count.
+            _ if !self.whole && self.came > OF_A_TAIL => Some(TokenUsage::new(0, self.came, 0, 0)),
+            _ => None,
+        };
         meter.traffic.send_modify(|traffic| {
             traffic.under_way = traffic.under_way.saturating_sub(1);
             if let Some(estimate) = estimate {
@@ -265,6 +335,7 @@ impl Reply {
         );
         if more.total_tokens > 0 {
             self.counted = counted.plus(more);
+            self.came = 0;
             meter.add(self.model.as_deref().unwrap_or(UNNAMED), more);
         }
     }
@@ -356,6 +427,45 @@ mod tests {
         assert!(!uncounted(Method::POST, "/v1/messages/count_tokens"));
         assert_eq!(model_of_path("/v1beta/models/gemini-2.5-pro:generateContent"), Some("gemini-2.5-pro"));
         assert_eq!(model_of_path("/v1/messages"), None);
+    }
+
+    fn untold(meter: &Meter) -> Vec<(String, u64, u64)> {
+        let models = meter.traffic.borrow().untold.clone().into_iter();
+        models.map(|(model, used)| (model, used.input_tokens, used.output_tokens)).collect()
+    }
+
+    #[test]
+    fn what_is_left_before_its_end_counts_by_an_estimate() {
+        let question =
+            json!({"model": "m", "max_tokens": 9_000, "messages": ["x".repeat(4_000)]}).to_string();
+        let leaves = |question: &str| {
+            let meter = Meter::default();
+            drop(meter.sent("/v1/messages", question.as_bytes(), Box::new(())));
+            assert_eq!(meter.traffic.borrow().under_way, 0);
+            untold(&meter)
+        };
+        let input = question.len() as u64 / 4;
+        assert_eq!(leaves(&question), [("m".to_owned(), input, 9_000)], "the whole reply may be made");
+        let streamed = question.replacen('{', "{\"stream\":true,", 1);
+        assert_eq!(leaves(&streamed)[0].2, 0, "of a stream only what came is made");
+        // A stream of which the beginning was counted.
+        let (meter, mut reply) = (Meter::default(), reply(true));
+        reply.take(
+            b"data: {\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":10,\"output_tokens\":1}}}\n\n",
+            &meter,
+        );
+        let long = format!("data: {{\"delta\":\"{}\"}}\n\n", "word ".repeat(1_000));
+        reply.take(long.as_bytes(), &meter);
+        reply.close(&meter);
+        assert_eq!(counted(&meter), [("m".to_owned(), 10, 1)]);
+        assert!((1_000..1_300).contains(&untold(&meter)[0].2), "{:?}", untold(&meter));
+        // A refusal costs nothing.
+        let meter = Meter::default();
+        let mut refused =
+            Response::new(super::super::forward::answer_text(http::StatusCode::OK, "").into_body());
+        *refused.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+        drop(meter.sent("/v1/messages", question.as_bytes(), Box::new(())).answered(refused));
+        assert!(untold(&meter).is_empty() && meter.traffic.borrow().under_way == 0);
     }
 
     #[test]

@@ -4,8 +4,10 @@ use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use hyper::body::{Body as _, Incoming};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt as _;
@@ -17,7 +19,7 @@ use super::ProxyError;
 use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, answer_text, send};
 use super::hello;
 use super::kept_keys::KeptKeys;
-use super::meter::{Meter, SetAside, asks_a_model, is_uncounted};
+use super::meter::{Meter, asks_a_model, is_uncounted};
 use super::rules::{Rules, resolve};
 use crate::domain::egress::split;
 use crate::sys::descriptors;
@@ -35,6 +37,8 @@ const MOST_OF_ALL: usize = 8192;
 const HEADERS_WITHIN: Duration = Duration::from_secs(60);
 /// What is held of a request's line and headers, in bytes.
 const LARGEST_HEAD: usize = 128 * 1024;
+/// The longest request to a model that is passed on, in bytes: it is held until it is whole.
+const LONGEST_QUESTION: usize = 64 << 20;
 /// What an endpoint is asked by.
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
@@ -77,12 +81,16 @@ impl Sender {
     }
 
     /// Sends a request on. The error is a cause, in words.
-    async fn send(
+    async fn send<B>(
         &self,
         url: reqwest::Url,
-        request: Request<Incoming>,
+        request: Request<B>,
         added: Option<&HeaderMap>,
-    ) -> Result<Response<Body>, String> {
+    ) -> Result<Response<Body>, String>
+    where
+        B: BodyExt<Data = Bytes> + Send + Sync + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let made = self.made.get_or_try_init(|| async {
             let make = Arc::clone(&self.make);
             let built = tokio::task::spawn_blocking(move || make().build()).await;
@@ -380,28 +388,38 @@ impl Shared {
             self.asked.note(host, port, Some(name), Some("no budget would count it"));
             return answer_text(StatusCode::FORBIDDEN, text);
         }
-        let asks = asks_a_model(request.method(), path);
-        if asks && !self.meter.admit(self.rules.max_requests) {
+        let keys = KeptKeys::of(&endpoint.headers);
+        if !asks_a_model(request.method(), path) {
+            return match self.trusted.send(url, request, Some(&endpoint.headers)).await {
+                Ok(response) => {
+                    self.asked.note(host, port, Some(name), None);
+                    keys.keep(response)
+                }
+                Err(why) => self.unreached(host, port, Some(&endpoint.name), &why),
+            };
+        }
+        if !self.meter.admit(self.rules.max_requests) {
             let text =
                 "agentd: this visit has made all the requests to models that program.maxRequests lets it\n";
             return answer_text(StatusCode::FORBIDDEN, text);
         }
-        let length = request.body().size_hint().exact();
-        let set_aside =
-            if asks { self.meter.set_aside(length).await } else { Some(Box::new(()) as SetAside) };
-        let Some(set_aside) = set_aside else {
+        let (parts, body) = request.into_parts();
+        let Ok(body) = Limited::new(body, LONGEST_QUESTION).collect().await else {
+            let text = "agentd: this request to a model did not come whole, or is longer than any that is passed on\n";
+            return answer_text(StatusCode::PAYLOAD_TOO_LARGE, text);
+        };
+        let body = body.to_bytes();
+        let Some(set_aside) = self.meter.set_aside(Some(body.len() as u64)).await else {
             let text = "agentd: the budget does not cover another request to a model\n";
             return answer_text(StatusCode::FORBIDDEN, text);
         };
+        // From here on it counts, also where the program does not wait for what comes.
+        let sent = self.meter.sent(path, &body, set_aside);
+        let request = Request::from_parts(parts, Full::new(body));
         match self.trusted.send(url, request, Some(&endpoint.headers)).await {
             Ok(response) => {
                 self.asked.note(host, port, Some(name), None);
-                let response = KeptKeys::of(&endpoint.headers).keep(response);
-                if asks {
-                    self.meter.watch(response, path, length.unwrap_or_default(), set_aside)
-                } else {
-                    response
-                }
+                sent.answered(keys.keep(response))
             }
             Err(why) => self.unreached(host, port, Some(&endpoint.name), &why),
         }

@@ -41,11 +41,14 @@ pub fn run(context: &Context, args: &AccountArgs) -> Result<(), CommandError> {
         return Err(CommandError::invalid(what)
             .hint("pass --keys DIR to make keys, or name the public part of one: --node NAME=U…"));
     }
-    let mut made = Vec::new();
+    let (mut made, mut there) = (Vec::new(), Vec::new());
     for user in users.iter_mut().filter(|user| user.key.is_empty()) {
         let Some(folder) = &keys else { continue };
-        let (key, file) = make(folder, &user.name)?;
+        let (key, file, is_new) = make(folder, &user.name)?;
         user.key = key;
+        if !is_new {
+            there.push(file.clone());
+        }
         made.push(file);
     }
     let text = account(&names(&config)?, &users);
@@ -61,7 +64,16 @@ pub fn run(context: &Context, args: &AccountArgs) -> Result<(), CommandError> {
             .output
             .note(format!("a seed is in {file}: on its host it is the value of cluster.nkey's variable"));
     }
-    context.output.note("the servers' configuration takes it by: include \"FILE\"");
+    if !there.is_empty() {
+        context.output.note(format!(
+            "these were there and are used again, which is right for the same cluster alone: {}; give each cluster a folder of its own",
+            there.join(", ")
+        ));
+    }
+    context.output.note(
+        "the servers' configuration takes it by: include \"FILE\"; where it has a block `accounts` already, put the account into that, \
+         since only the last one counts",
+    );
     context.output.result(&text)
 }
 
@@ -95,18 +107,18 @@ fn public(name: &str, key: &str) -> Result<(), CommandError> {
     }
 }
 
-/// A new key: its public part, and the file with its seed. A seed that is there already is used.
-fn make(folder: &Path, name: &str) -> Result<(String, String), CommandError> {
+/// A key: its public part, the file with its seed, and whether it is new. A seed that is there already is used.
+fn make(folder: &Path, name: &str) -> Result<(String, String, bool), CommandError> {
     let path = folder.join(format!("{name}.nkey"));
     let told = |what: &str| CommandError::failed(format!("{}: {what}", path.display()));
     if let Some(seed) = files::read_plain(&path, 1024) {
         let seed = String::from_utf8_lossy(&seed).trim().to_owned();
         let pair = KeyPair::from_seed(&seed).map_err(|error| told(&format!("is no seed: {error}")))?;
-        return Ok((pair.public_key(), path.display().to_string()));
+        return Ok((pair.public_key(), path.display().to_string(), false));
     }
     files::create_private_dir(folder).map_err(|error| told(&error.words()))?;
     let pair = KeyPair::new_user();
     let seed = pair.seed().map_err(|error| told(&error.to_string()))?;
     files::write_private(&path, format!("{seed}\n").as_bytes()).map_err(|error| told(&error.words()))?;
-    Ok((pair.public_key(), path.display().to_string()))
+    Ok((pair.public_key(), path.display().to_string(), true))
 }

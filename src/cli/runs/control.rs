@@ -21,6 +21,7 @@ use crate::domain::issue::IssueKey;
 use crate::domain::other_definition::OtherDefinition;
 use crate::domain::run::{Principal, RunId};
 use crate::domain::run_output::RunOutput;
+use crate::domain::shell_words;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SuspendedProposal;
 use crate::issue::approval::{self, NotApproved};
@@ -104,8 +105,12 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
             ))
         }
         None if dir.state().only_reads() => context.output.advice(format!(
-            "Run {} was told to stop; its node has not ended it yet. At once: agentd runs stop {} --abort",
-            dir.run_id, dir.run_id
+            "Run {} was told to stop; its node has not ended it yet. At once: agentd runs stop {} --abort{}",
+            dir.run_id,
+            dir.run_id,
+            goes_on_by(dir, &facts)
+                .map(|command| format!(". Where its process is gone: {command}"))
+                .unwrap_or_default()
         )),
         None => context.output.advice(format!(
             "Run {} was told to stop and is finishing. At once: agentd runs stop {} --abort",
@@ -136,8 +141,12 @@ fn stop_document(
 pub(in crate::cli) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
     let (facts, standing) = finished(dir)?;
     if standing == RunState::Running {
-        return Err(CommandError::invalid(format!("run {} has not ended", dir.run_id))
-            .hint(format!("stop it: agentd runs stop {}", dir.run_id)));
+        let error = CommandError::invalid(format!("run {} has not ended", dir.run_id))
+            .hint(format!("stop it: agentd runs stop {}", dir.run_id));
+        return Err(match goes_on_by(dir, &facts) {
+            Some(command) => error.hint(format!("where its process is gone: {command}")),
+            None => error,
+        });
     }
     let output = written_output(dir)?;
     if output.success {
@@ -162,6 +171,12 @@ pub(in crate::cli) fn resume(context: &Context, dir: &RunDir) -> Result<u8, Comm
     };
     let request = request(&facts, &output, asked, dir);
     run_command::resume(context, flags, &dir.repo, base.as_ref(), request)
+}
+
+/// In a cluster: the command that goes on with a run whose process is gone, once its lease is over.
+fn goes_on_by(dir: &RunDir, facts: &RunFacts) -> Option<String> {
+    let number = facts.lease.as_ref().filter(|_| dir.state().only_reads())?.issue.key.number()?;
+    Some(shell_words::line(&["agentd", "--repo", &dir.repo.to_string(), "run", &number.to_string()]))
 }
 
 fn ran_out(facts: &RunFacts, key: &str) -> bool {

@@ -250,7 +250,7 @@ const GATES: [(&str, f64); 4] =
 pub(super) fn eval(context: &Context, golden: &Path) -> Result<u8, CommandError> {
     let wrong = |error: String| {
         CommandError::invalid(format!("{}: {error}", golden.display()))
-            .hint("--golden names a TOML or JSON file: which runs, and what is expected of each")
+            .hint("--golden names a TOML or JSON file, such as: [[runs]] run = \"latest\", evidence = [\"ev_…\"], abstains = false")
     };
     let text = std::fs::read_to_string(golden).map_err(|error| wrong(error.to_string()))?;
     let golden: GoldenFile = if golden.extension().is_some_and(|extension| extension == "json") {
@@ -258,6 +258,9 @@ pub(super) fn eval(context: &Context, golden: &Path) -> Result<u8, CommandError>
     } else {
         toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
     };
+    if golden.runs.is_empty() {
+        return Err(wrong("it names no run, so that nothing would be measured".to_owned()));
+    }
     // Reached and asked, by gate.
     let mut counts = [(0_usize, 0_usize); 4];
     let mut count = |gate: usize, reached: bool| {

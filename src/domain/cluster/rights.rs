@@ -140,6 +140,7 @@ pub fn account(names: &Names, users: &[User]) -> String {
     };
     let mut text = format!(
         "# The account of the agentd cluster \"{}\". Nothing is imported or exported: another account sees none of it.\n\
+         # A server's configuration has one block `accounts`: where there is one already, put what is in this one's braces there.\n\
          accounts {{\n  AGENTD_{} {{\n    jetstream: enabled\n    users: [\n",
         names.cluster(),
         names.cluster().to_ascii_uppercase()

@@ -297,3 +297,27 @@ async fn what_a_program_costs_that_says_nothing_is_unknown_where_agentd_does_not
     }
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_018_requests_that_a_program_leaves_count_against_its_caps() {
+    if skipped() {
+        return;
+    }
+    let world = world().await;
+    let slow = json!({ "path": "/**/messages", "kind": "delay", "delay_ms": 20_000, "times": 50 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    let text = "#!/bin/bash\ncat >/dev/null\n\
+        ask() { curl -sS -m 0.5 -H 'anthropic-version: 2023-06-01' -H 'content-type: application/json' \
+        -d '{\"model\":\"recorded-model\",\"max_tokens\":100000,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}' \
+        $ANTHROPIC_BASE_URL/v1/messages; }\n\
+        for count in 1 2 3 4 5 6; do ask; sleep 0.5; done\nsleep 600\n";
+    let program =
+        json!({"argv": [script(&world, "leaving.sh", text)], "endpoints": ["anthropic"], "timeLimit": "60s"});
+    fixer(&world, "command", &program);
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "2.5"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    assert_eq!(output["totals"]["cost_usd"], Value::Null, "nobody knows it: {output:#}");
+    let told = output["warnings"].to_string();
+    assert!(told.contains("cost_unknown"), "{told}");
+    world.sim.shutdown().await;
+}
