@@ -21,7 +21,7 @@ use crate::domain::text_revision::AskedHow;
 use crate::github::Error;
 use crate::issue::approval::{self, NewApproval};
 use crate::issue::unwanted;
-use crate::lifecycle::beside::Wish;
+use crate::lifecycle::beside::BesideRequest;
 use crate::record::rendering;
 use crate::store::port::StoreError;
 
@@ -354,7 +354,7 @@ impl Daemon {
             None if self.supervisor.get(issue).is_some() => {
                 "Queued for the run that has just begun.".to_owned()
             }
-            None => match (self.deps.beside)(issue.clone(), Wish::Know).await {
+            None => match (self.deps.beside)(issue.clone(), BesideRequest::Know).await {
                 Ok(Some(run)) => format!("Queued for run {run}."),
                 Ok(None) => "It waits for the next run.".to_owned(),
                 Err(refusal) => format!("It waits for the next run here. {}", refusal.stop.message),
@@ -471,7 +471,7 @@ impl Daemon {
             );
         }
         // Whoever runs it by hand does not read comments: the daemon does it for them.
-        match (self.deps.beside)(issue.clone(), Wish::Stop).await {
+        match (self.deps.beside)(issue.clone(), BesideRequest::Stop).await {
             Ok(None) => {}
             Ok(Some(run)) => {
                 return format!("{login} asked run {run} to stop: it gives one last report and ends.");

@@ -202,11 +202,11 @@ fn by_name(repositories: &[RepositoryContext]) -> Arc<BTreeMap<RepoName, Arc<Rep
 /// Finds runs of other processes in these repositories.
 pub fn besides(repositories: &[RepositoryContext]) -> Beside {
     let repositories = by_name(repositories);
-    Arc::new(move |issue, wish| {
+    Arc::new(move |issue, request| {
         let found = of(&repositories, &issue);
         async move {
             let (context, key) = found?;
-            beside::look(&context, &key, wish).await
+            beside::look(&context, &key, request).await
         }
         .boxed()
     })

@@ -29,7 +29,7 @@ use crate::issue::approval::NewApproval;
 use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::reference::Asked;
 use crate::issue::unwanted;
-use crate::lifecycle::beside::Wish;
+use crate::lifecycle::beside::BesideRequest;
 use crate::lifecycle::extender::Extender;
 use crate::lifecycle::give_back::GaveBack;
 use crate::lifecycle::taken::Took;
@@ -61,7 +61,7 @@ pub type Extend = Arc<dyn Fn(IssueRef, Gift) -> BoxFuture<'static, Result<MoneyG
 
 /// The run of another process that works on an issue, which may be asked to end. The command line provides it.
 pub type Beside =
-    Arc<dyn Fn(IssueRef, Wish) -> BoxFuture<'static, Result<Option<RunId>, Refusal>> + Send + Sync>;
+    Arc<dyn Fn(IssueRef, BesideRequest) -> BoxFuture<'static, Result<Option<RunId>, Refusal>> + Send + Sync>;
 
 /// Takes the work on an issue over for somebody, or asks its run. The command line provides it.
 pub type Take = Arc<dyn Fn(IssueRef, TakenOver) -> BoxFuture<'static, Result<Took, Refusal>> + Send + Sync>;

@@ -15,7 +15,7 @@ use crate::sys::host::Host;
 
 /// What is to be done with that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum BesideRequest {
     /// Only to know it.
     Know,
     /// One last report, then the end.
@@ -26,7 +26,11 @@ pub enum Wish {
 ///
 /// # Errors
 /// What is asked of it does not reach it from here: it is on another machine, or has another state directory.
-pub async fn look(context: &RepositoryContext, key: &IssueKey, wish: Wish) -> Result<Option<RunId>, Refusal> {
+pub async fn look(
+    context: &RepositoryContext,
+    key: &IssueKey,
+    request: BesideRequest,
+) -> Result<Option<RunId>, Refusal> {
     let lease = context.look(context.lease(key)).await?;
     let mapping = lease.as_ref().and_then(|lease| mapping_of(lease.record.as_ref()?));
     let holder = lease.and_then(|lease| lease.holder).filter(|holder| !is_own(holder));
@@ -34,7 +38,7 @@ pub async fn look(context: &RepositoryContext, key: &IssueKey, wish: Wish) -> Re
     let is_shared = context.state.shared().is_some();
     let Some(dir) = run_of(context, (key, mapping.as_ref()), &holder, is_shared)? else { return Ok(None) };
     let run_id = dir.run_id;
-    if wish == Wish::Stop {
+    if request == BesideRequest::Stop {
         blocking(move || stop_request::ask(&dir, &StopRequest::LastReport)).await?.map_err(unreadable)?;
     }
     Ok(Some(run_id))

@@ -39,8 +39,8 @@ async fn command(world: &World, node: &Node, args: &[&str]) -> (Option<i32>, Val
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_065_a_comment_takes_the_work_of_another_node_and_it_goes_on_from_what_was_pushed() {
-    if !is_there("c_065_take") {
+async fn a_comment_takes_the_work_of_another_node_and_it_goes_on_from_what_was_pushed() {
+    if !is_there("taken_by_comment") {
         return;
     }
     let (world, _server, [a, b], [first, second]) = working().await;
@@ -67,8 +67,8 @@ async fn c_065_a_comment_takes_the_work_of_another_node_and_it_goes_on_from_what
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_065_what_somebody_has_on_a_node_that_is_gone_is_given_back_on_another_one() {
-    if !is_there("c_065_gone") {
+async fn what_somebody_has_on_a_node_that_is_gone_is_given_back_on_another_one() {
+    if !is_there("taken_and_gone") {
         return;
     }
     let (world, _server, [a, b], [first, second]) = working().await;
@@ -111,8 +111,8 @@ async fn alone(runs: usize, model: &[agentd::sim::ReplyFile]) -> (World, Server,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_026_what_another_nodes_account_wrote_for_agentd_starts_no_round() {
-    if !is_there("c_026_accounts") {
+async fn what_another_nodes_account_wrote_for_agentd_starts_no_round() {
+    if !is_there("two_accounts") {
         return;
     }
     let (world, _server, a) = alone(2, &[]).await;
@@ -140,8 +140,8 @@ async fn c_026_what_another_nodes_account_wrote_for_agentd_starts_no_round() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_022_a_comment_stops_a_run_of_agentd_run_and_what_is_said_is_queued_for_it() {
-    if !is_there("c_022_stop") {
+async fn a_comment_stops_a_run_of_agentd_run_and_what_is_said_is_queued_for_it() {
+    if !is_there("stopped_by_comment") {
         return;
     }
     let (world, _server, a) = alone(0, &[writes(6_000), reports("Stopped.", json!([]))]).await;
