@@ -121,6 +121,9 @@ pub enum Command {
         /// Nothing goes on: the work ends here.
         #[arg(long)]
         end: bool,
+        /// In a cluster: although the worktree is on a node that is gone. The work goes on from what was pushed; the rest stays there.
+        #[arg(long)]
+        elsewhere: bool,
     },
     /// Open your shell in an issue's worktree: in the sandbox, without any token; read-only while a run works.
     Shell {

@@ -193,8 +193,8 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Attach { issue } => return steering::attach(&context, issue),
         Command::Say { issue, text, more } => steering::say(&context, issue, &words(text, more)),
         Command::Take { issue } => take_command::take(&context, issue),
-        Command::GiveBack { issue, message, end } => {
-            return take_command::give_back(&context, issue, message.as_deref(), *end);
+        Command::GiveBack { issue, message, end, elsewhere } => {
+            return take_command::give_back(&context, issue, message.as_deref(), (*end, *elsewhere));
         }
         Command::Shell { issue } => return shell_command::shell(&context, issue),
         Command::Worktrees(WorktreesCommand::List) => worktrees_command::list(&context),

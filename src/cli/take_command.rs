@@ -87,7 +87,7 @@ pub fn give_back(
     context: &Context,
     issue: &IssueArg,
     message: Option<&str>,
-    ends: bool,
+    (ends, elsewhere): (bool, bool),
 ) -> Result<u8, CommandError> {
     let context = &context.for_issue(issue)?;
     let key = issue.key.clone();
@@ -104,7 +104,7 @@ pub fn give_back(
             remark: None,
         };
         let goes_on = !ends && daemon_goes_on(context, &site, &key).await;
-        let back = give_back::give_back(&site, &key, &giving).await?;
+        let back = give_back::give_back(&site, &key, &giving, elsewhere).await?;
         Ok::<_, CommandError>((site, back, goes_on))
     })?;
     let (site, back, goes_on) = done?;

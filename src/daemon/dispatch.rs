@@ -245,7 +245,7 @@ pub fn give_backs(repositories: &[RepositoryContext]) -> GiveBack {
         let found = of(&repositories, &issue);
         async move {
             let (context, key) = found?;
-            give_back::give_back(&context, &key, &giving).await
+            give_back::give_back(&context, &key, &giving, false).await
         }
         .boxed()
     })

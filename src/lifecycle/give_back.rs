@@ -91,11 +91,13 @@ fn conflict(message: String) -> Refusal {
     Refusal::new(StopDetail::MappingConflict, message)
 }
 
-/// Gives the work on an issue back. What stands in the way is the error, and then nothing but commits was made.
+/// Gives the work on an issue back. What stands in the way is the error, and then nothing but commits was made. `elsewhere`: although the
+/// worktree that the person works in is on a node that is gone.
 pub async fn give_back(
     context: &RepositoryContext,
     key: &IssueKey,
     giving: &GivingBack,
+    elsewhere: bool,
 ) -> Result<GaveBack, Refusal> {
     taken(context, key).await?;
     let held = match context.take(context.lease(key), "agentd give-back", LASTS).await {
@@ -110,7 +112,7 @@ pub async fn give_back(
         }
         Err(LeaseNotTaken::Store(error)) => return Err(unreadable(error)),
     };
-    let (held, given) = under_lease(context, (key, giving), held).await;
+    let (held, given) = under_lease(context, (key, giving, elsewhere), held).await;
     if let Some(held) = held
         && let Err(error) = held.release()
     {
@@ -135,12 +137,12 @@ async fn taken(
 /// Gives the lease again, unless that is lost.
 async fn under_lease(
     context: &RepositoryContext,
-    (key, giving): (&IssueKey, &GivingBack),
+    (key, giving, elsewhere): (&IssueKey, &GivingBack, bool),
     held: Box<dyn HeldLease>,
 ) -> (Option<Box<dyn HeldLease>>, Result<GaveBack, Refusal>) {
     let mapping = held.record().and_then(mapping_of);
     if let Some(node) = recovery::node_elsewhere(context, mapping.as_ref()).await {
-        let given = match from_elsewhere(context, (key, giving), node).await {
+        let given = match from_elsewhere(context, (key, giving), (node, elsewhere)).await {
             Ok((taken, back)) => go_on(context, (key, giving), &taken, back).await,
             Err(refusal) => Err(refusal),
         };
@@ -212,16 +214,22 @@ async fn brought_in(
     Ok((taken, worktree, back))
 }
 
-/// Work whose worktree is another node's: what its person pushed is gone on with. Who works in that worktree gives it back there, as long
-/// as the node lives.
+/// Work whose worktree is another node's: what its person pushed is gone on with. Who works in that worktree gives it back there, where
+/// nothing of theirs is left behind; elsewhere only by saying so, and where the node does not live.
 async fn from_elsewhere(
     context: &RepositoryContext,
     (key, giving): (&IssueKey, &GivingBack),
-    node: String,
+    (node, elsewhere): (String, bool),
 ) -> Result<(Taken, GaveBack), Refusal> {
     let (run_id, _, taken) = taken(context, key).await?;
     if taken.is_in_worktree() && lives(context, &node).await? {
         return Err(not_here(key, &node));
+    }
+    if taken.is_in_worktree() && !elsewhere {
+        let command = shell_words::line(&["agentd", "give-back", &key.to_string(), "--elsewhere"]);
+        return Err(not_here(key, &node).hint(format!(
+            "where {node} is gone for good: `{command}` goes on from what was pushed, and the rest stays there"
+        )));
     }
     let is_done = taken.is_done || (!giving.ends && !can_go_on(context, run_id).await?);
     let pushed = match context.authorised_remote().await? {

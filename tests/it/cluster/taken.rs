@@ -81,9 +81,11 @@ async fn what_somebody_has_on_a_node_that_is_gone_is_given_back_on_another_one()
     comment(&world, 7, "ada", "/agentd give-back Go on.");
     until_or("it is refused", || !said(&world, 7, "do it on b").is_empty(), || a.said()).await;
     second.kill();
+    let (code, refused, _) = command(&world, &a, &["give-back", "7", "-m", "Go on."]).await;
+    assert_eq!(code, Some(4), "what stands there is not left behind without a word: {refused:#}");
     let mut back = (None, Value::Null, String::new());
     for _ in 0..60 {
-        back = command(&world, &a, &["give-back", "7", "-m", "Go on."]).await;
+        back = command(&world, &a, &["give-back", "7", "--elsewhere", "-m", "Go on."]).await;
         if back.0 == Some(0) {
             break;
         }
