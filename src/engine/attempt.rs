@@ -383,6 +383,9 @@ impl Session<'_> {
             TokenUsage::new(line.expected, said.or(written).unwrap_or_default(), 0, 0)
         });
         let table = tokens.and_then(|tokens| target.price.as_ref().map(|price| price.cost(&tokens)));
+        // Who asks a router with a key of one's own pays another, of whom it may say nothing: tokens with a price are not free.
+        let reported =
+            reported.filter(|cost| *cost > Money::ZERO || table.is_none_or(|cost| cost == Money::ZERO));
         let (cost_usd, cost_source) = match (reported, table) {
             (Some(cost), _) => (Some(cost), CostSource::Reported),
             (None, Some(cost)) => (Some(cost), CostSource::Table),

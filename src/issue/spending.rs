@@ -26,7 +26,7 @@ const ELSEWHERE: &str = "status-comment";
 
 /// What an issue has cost so far.
 pub async fn of(context: &RepositoryContext, key: &IssueKey) -> Result<Spending, Refusal> {
-    let (store, repo, key) = (context.state.store().clone(), context.repo.clone(), key.clone());
+    let (store, repo, key) = (context.money.store().clone(), context.repo.clone(), key.clone());
     let read = tokio::task::spawn_blocking(move || shared_cap::issue_spending(&store, &repo, &key)).await;
     unreadable(read)
 }

@@ -31,9 +31,9 @@ pub struct IssueExtension {
     pub by: Option<String>,
 }
 
-/// What people have given the issue of a run. A replay has none.
+/// What people have given the issue of a run. A replay from the record has none.
 pub(super) async fn given(run: &Run<'_>) -> Result<IssueExtension, JournalError> {
-    if !counts(run.context) {
+    if !run.context.counts_money() {
         return Ok(IssueExtension::default());
     }
     let unreadable = |refusal: Refusal| JournalError {
@@ -51,19 +51,14 @@ pub(super) async fn given(run: &Run<'_>) -> Result<IssueExtension, JournalError>
 /// A run's share of its issue's budget; `None` = there is no such cap, or nothing is spent.
 pub(super) fn share(run: &Run<'_>, given: Money) -> Option<SharedCap> {
     let config = &run.context.config;
-    let cap = config.budgets.max_cost_per_issue.filter(|_| counts(run.context))?;
+    let cap = config.budgets.max_cost_per_issue.filter(|_| run.context.counts_money())?;
     Some(SharedCap::of_issue(
-        run.context.state.store().clone(),
+        run.context.money.store().clone(),
         (cap, config.budgets.soft_ratio),
         (run.context.repo.clone(), run.plan.issue.key.clone()),
         run.lease.run_id,
         given,
     ))
-}
-
-/// Whether money of the issue is spent at all: a replay costs it nothing.
-fn counts(context: &RepositoryContext) -> bool {
-    context.replay.is_none()
 }
 
 async fn read(plan: &Plan, context: &RepositoryContext) -> Result<Spending, Refusal> {
@@ -73,7 +68,7 @@ async fn read(plan: &Plan, context: &RepositoryContext) -> Result<Spending, Refu
 /// Refuses a run of an issue whose budget is used up. What only has to be finished is finished: a run that died, or whose work
 /// could not be published.
 pub async fn check(plan: &Plan, context: &RepositoryContext) -> Result<(), Refusal> {
-    let Some(cap) = context.config.budgets.max_cost_per_issue.filter(|_| counts(context)) else {
+    let Some(cap) = context.config.budgets.max_cost_per_issue.filter(|_| context.counts_money()) else {
         return Ok(());
     };
     let Some((spent, cap)) = shared_cap::used_up(&read(plan, context).await?, cap) else { return Ok(()) };

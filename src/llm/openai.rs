@@ -333,7 +333,11 @@ fn merge_detail(all: &mut Vec<Value>, detail: Value) {
 }
 
 fn cost(usage: &Usage) -> Option<Money> {
-    Money::from_dollars(usage.cost?)
+    let own = Money::from_dollars(usage.cost?)?;
+    // With a key of one's own the router's cost is its fee alone.
+    let details = usage.cost_details.as_ref().filter(|_| usage.is_byok == Some(true));
+    let upstream = details.and_then(|details| Money::from_dollars(details.upstream_inference_cost?));
+    Some(own + upstream.unwrap_or_default())
 }
 
 /// Prompt tokens include cached ones on this wire; output includes reasoning, also where only the total says so.

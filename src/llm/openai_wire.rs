@@ -166,6 +166,19 @@ pub(super) struct Usage {
     /// US dollars, where a router tells.
     #[serde(deserialize_with = "json::if_readable")]
     pub cost: Option<f64>,
+    /// Whether the router asked with a key of one's own.
+    #[serde(deserialize_with = "json::if_readable")]
+    pub is_byok: Option<bool>,
+    #[serde(deserialize_with = "json::if_readable")]
+    pub cost_details: Option<CostDetails>,
+}
+
+#[derive(Deserialize, Default, Clone)]
+#[serde(default)]
+pub(super) struct CostDetails {
+    /// US dollars that whoever answered the router bills.
+    #[serde(deserialize_with = "json::if_readable")]
+    pub upstream_inference_cost: Option<f64>,
 }
 
 #[derive(Deserialize, Default, Clone)]

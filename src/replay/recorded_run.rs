@@ -356,6 +356,11 @@ impl RecordedRun {
         real.iter().map(recorded).collect()
     }
 
+    /// Whether it takes no reply from the record.
+    pub fn asks_anew(&self) -> bool {
+        self.mode == ReplayMode::Live
+    }
+
     pub(super) fn lacks(&self, what: String) -> String {
         lock(&self.missing).get_or_insert(what).clone()
     }

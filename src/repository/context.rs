@@ -47,6 +47,8 @@ pub struct RepositoryContext {
     pub github: Option<github::Client>,
     /// The state directory.
     pub state: StateDir,
+    /// Where the money of days and issues is counted: that state directory; for a replay, which has one of its own, the run's.
+    pub money: StateDir,
     /// Wall time.
     pub clock: Clock,
     /// What children may inherit is taken from here.
@@ -61,6 +63,11 @@ pub struct RepositoryContext {
 }
 
 impl RepositoryContext {
+    /// Whether what models cost here is money of the day and the issue: what a replay takes from the record costs nothing.
+    pub fn counts_money(&self) -> bool {
+        self.replay.as_ref().is_none_or(|recorded_run| recorded_run.asks_anew())
+    }
+
     /// The lease on an issue.
     pub fn lease(&self, key: &IssueKey) -> LeaseKey {
         self.lease_of(&worktree_of(key))

@@ -82,6 +82,7 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
         remote,
         github,
         state: opening.state.clone(),
+        money: opening.state.clone(),
         clock: Clock::system(),
         env: env.clone(),
         replay: None,

@@ -16,6 +16,7 @@ use crate::config::config_file::Publish;
 use crate::domain::comparison;
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
+use crate::domain::money::Money;
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::other_definition::OtherDefinition;
 use crate::domain::run_output::RunOutput;
@@ -108,7 +109,7 @@ pub(super) fn replay(
         Some(dir) => agents_in(&context.env.working_dir().join(dir), agent)?,
         None => site.checkout.root().as_path().join(".agent"),
     };
-    let place = site.checkout.root().to_string();
+    let (place, money) = (site.checkout.root().to_string(), site.state.clone());
     let ended = context.block_on(async {
         let checkout = open_checkout(context, &place).await.map_err(CommandError::failed)?;
         bring_beginning(&site, dir, &begins).await?;
@@ -129,6 +130,8 @@ pub(super) fn replay(
         };
         let mut site = open(opening).await?;
         site.github = None;
+        // Its state is thrown away; what it spends is not.
+        site.money = money;
         site.replay = Some(Arc::clone(&recorded_run));
         let walked = run_command::walked(context, false, request, &site, &shutdown).await;
         match walked.refusal {
@@ -224,11 +227,17 @@ fn tell(
     let equal = found.is_empty() && missing.is_none();
     let end = &replayed.1;
     let why = end.error.as_ref().map(|error| error.message.as_str());
+    // What came from the record cost nothing; beside it nobody counts apart what did.
+    let cost = match models {
+        0 => Some(Money::ZERO),
+        _ => end.totals.cost_usd.filter(|_| recorded_run.asks_anew()),
+    };
     if context.output.json() {
         context.output.document(&json!({
             "equal": equal, "run_id": recorded.1.run_id, "missing": missing,
             "stop_reason": end.stop_reason, "stop_detail": end.stop_detail, "error": why,
-            "tools_run": tools, "programs_run": programs, "model_requests": models, "differences": differences(&found),
+            "tools_run": tools, "programs_run": programs, "model_requests": models,
+            "cost_usd": cost, "differences": differences(&found),
         }))?;
         return Ok(u8::from(!equal));
     }
@@ -247,8 +256,13 @@ fn tell(
     } else {
         String::new()
     };
+    let spent = match (models, cost) {
+        (0, _) => String::new(),
+        (_, Some(cost)) => format!(" for {cost}"),
+        (_, None) => " at an unknown cost".to_owned(),
+    };
     context.output.line(format!(
-        "{} ({} / {}; {tools} tools run{ran}, {models} model requests made)",
+        "{} ({} / {}; {tools} tools run{ran}, {models} model requests made{spent})",
         if equal { "equal" } else { "different" },
         end.stop_reason,
         end.stop_detail

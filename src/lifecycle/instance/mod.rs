@@ -131,8 +131,9 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         policy: Arc::new(policy),
         redactor: Arc::clone(&plan.redactor),
         meter: Arc::new(meter),
-        caps: resources::day_cap(&run.context.config, &run.context.state)
+        caps: resources::day_cap(&run.context.config, &run.context.money)
             .into_iter()
+            .filter(|_| run.context.counts_money())
             .chain(issue_budget::share(run, given.in_all))
             .collect(),
         stop: run.stop(),

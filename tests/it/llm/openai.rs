@@ -63,6 +63,17 @@ async fn a_048_openai_a_malformed_call_is_kept_raw_and_the_others_survive_stream
 }
 
 #[tokio::test]
+async fn a_082_with_a_key_of_ones_own_the_cost_is_the_routers_fee_and_what_is_paid_behind_it() {
+    for (is_byok, cost) in [(true, 0.5123), (false, 0.0123)] {
+        let mut reply = openai_reply();
+        reply["usage"]["is_byok"] = json!(is_byok);
+        reply["usage"]["cost_details"] = json!({ "upstream_inference_cost": 0.5 });
+        let told = ask(ProviderKind::Openai, whole(reply), false).await.unwrap();
+        assert_eq!(told.cost, Money::from_dollars(cost), "{is_byok}");
+    }
+}
+
+#[tokio::test]
 async fn openai_sends_what_every_compatible_server_understands() {
     let server = Server::start([whole(openai_reply()), Answer::Pieces(chunks(&openai_stream()))]).await;
     let providers = providers(ProviderKind::Openai, &format!("{}/v1/", server.base));

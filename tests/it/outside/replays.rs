@@ -161,6 +161,49 @@ async fn p_040_a_live_replay_asks_anew_and_publishes_nothing() {
     world.finish().await;
 }
 
+/// What a file of the state directory says is spent.
+fn spent(world: &World, folder: &str) -> f64 {
+    let folder = world.dir.path().join("state").join(folder);
+    let file = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let file = file.filter(|path| path.extension().is_some_and(|end| end == "json")).max().unwrap();
+    let told: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(told["reserved"], json!({}), "{told}");
+    told["spent"].as_f64().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d87_what_a_live_replay_spends_counts_for_the_day_and_the_issue_and_is_told() {
+    let replies = vec![reports("Done.", json!([])), reports("Done.", json!([]))];
+    let world = solo(replies, None, "").await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let capped = |day: &str, issue: &str| {
+        let budgets = format!("[budgets]\nmax_cost_per_day = {day}\nmax_cost_per_issue = {issue}\n");
+        world.write("overlay.toml", &format!("{overlay}\n{budgets}"));
+    };
+    capped("5.0", "5.0");
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let cost = output["totals"]["cost_usd"].as_f64().unwrap();
+    let both = || (spent(&world, "spend"), spent(&world, "repos/demo/shop/spend"));
+    assert_eq!(both(), (cost, cost));
+    // What comes from the record costs nothing.
+    let (code, strict) = world.json(&["runs", "replay", "latest"]).await;
+    assert_eq!((code, &strict["cost_usd"]), (Some(0), &json!(0.0)), "{strict:#}");
+    assert_eq!(both(), (cost, cost));
+    let (code, live) = world.json(&["runs", "replay", "latest", "--mode", "live"]).await;
+    assert_eq!((code, &live["cost_usd"]), (Some(0), &json!(cost)), "{live:#}");
+    assert_eq!(both(), (2.0 * cost, 2.0 * cost));
+    // Neither cap is passed.
+    let asked = world.sim.model_requests().len();
+    for (day, issue) in [("0.0013", "5.0"), ("5.0", "0.0013")] {
+        capped(day, issue);
+        let live = world.json(&["runs", "replay", "latest", "--mode", "live"]).await.1;
+        assert!(live.to_string().contains("max_cost"), "{live:#}");
+    }
+    assert_eq!(world.sim.model_requests().len(), asked);
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn x_042_the_gates_are_computed_from_what_runs_left() {
     let world = World::new(1).await;

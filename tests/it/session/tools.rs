@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentd::domain::event::Event;
 use agentd::domain::message::Message;
+use agentd::domain::money::Money;
 use agentd::engine::model::{ModelReply, ModelRequest};
 use agentd::engine::tool::BoundParameter;
 use serde_json::{Value, json};
@@ -274,4 +275,15 @@ async fn a_075_a_082_without_usage_the_tokens_are_null_the_estimate_stands_and_t
     let warned =
         ran.events.iter().filter(|e| matches!(e, Event::Warned(w) if w.code == "cost_unknown")).count();
     assert_eq!(warned, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_082_tokens_that_have_a_price_are_not_free_because_a_router_reports_a_cost_of_zero() {
+    for (reported, source, cost) in [(0, "table", 0.000_02), (7, "reported", 0.000_007)] {
+        let mut told = reply("", &[("agent__final_report", json!({ "content": "ok" }))]);
+        told.cost = Some(Money::from_micros(reported));
+        let ran = World::new(vec![Line::Reply(told)]).run().await;
+        let line = serde_json::to_value(ran.llm_lines()[0]).unwrap();
+        assert_eq!((&line["costSource"], &line["costUsd"]), (&json!(source), &json!(cost)), "{line}");
+    }
 }
