@@ -60,6 +60,12 @@ pub struct SealKeys {
     pub keys: BTreeSet<String>,
 }
 
+impl Default for SealKeys {
+    fn default() -> Self {
+        Self { schema_version: SEAL_KEYS_SCHEMA.to_owned(), keys: BTreeSet::new() }
+    }
+}
+
 impl SealKeys {
     /// Those of a text; none where there is no text.
     ///
@@ -67,7 +73,7 @@ impl SealKeys {
     /// It is something else, or of a later version.
     pub fn read(text: Option<&str>) -> Result<Self, String> {
         let Some(text) = text else {
-            return Ok(Self { schema_version: SEAL_KEYS_SCHEMA.to_owned(), keys: BTreeSet::new() });
+            return Ok(Self::default());
         };
         let read: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match read.schema_version.as_str() {

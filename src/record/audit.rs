@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use super::evidence;
 use super::run_facts::lines_missing;
 use super::seal::{self, JOURNAL};
-use super::seal_check;
+use super::seal_check::{self, KnownKeys};
 use crate::domain::artifact::Artifact;
 use crate::domain::facts::RunFacts;
 use crate::domain::ledger_entry::AccountingEntry;
 use crate::domain::name::CommitId;
 use crate::domain::run_output::{OutputTotals, RunOutput};
 use crate::domain::run_record::RunRecord;
-use crate::domain::seal::Proof;
+use crate::domain::seal::{Proof, SealKeys};
 use crate::git::Checkout;
 use crate::store::journal_file;
 use crate::store::journal_format::JournalLine;
@@ -55,14 +55,14 @@ impl Inspection {
 }
 
 /// Inspects a run that has ended. `checkout`: the repository, or why it cannot be read. `seal_key`: the operator's key,
-/// if one is named.
+/// if one is named. `shared`: the keys that count in the cluster's store.
 pub async fn verify(
     dir: &RunDir,
     checkout: Result<&Checkout, String>,
-    seal_key: Option<PathBuf>,
+    (seal_key, shared): (Option<PathBuf>, SealKeys),
 ) -> Inspection {
     let place = dir.clone();
-    let looked = tokio::task::spawn_blocking(move || of_files(&place, seal_key.as_deref())).await;
+    let looked = tokio::task::spawn_blocking(move || of_files(&place, seal_key.as_deref(), shared)).await;
     let (mut inspection, output) = match looked {
         Ok(looked) => looked,
         Err(panic) => {
@@ -79,15 +79,16 @@ pub async fn verify(
 
 /// The same without the evidence, which needs the repository. Blocks.
 pub fn verify_files(dir: &RunDir, seal_key: Option<&Path>) -> Inspection {
-    of_files(dir, seal_key).0
+    of_files(dir, seal_key, SealKeys::default()).0
 }
 
 /// Chain, seal, totals, and the shape of result and record.
-fn of_files(dir: &RunDir, seal_key: Option<&Path>) -> (Inspection, Option<RunOutput>) {
+fn of_files(dir: &RunDir, seal_key: Option<&Path>, shared: SealKeys) -> (Inspection, Option<RunOutput>) {
     let mut inspection = Inspection::default();
     let lines = chain(&mut inspection, dir);
     let facts = lines.as_deref().map(journal_file::facts_of);
-    signed(&mut inspection, dir, lines.as_deref(), seal_key);
+    let known = seal_check::known_keys(dir.state().path(), seal_key).and(shared);
+    signed(&mut inspection, dir, lines.as_deref(), &known);
     match seal::files(&dir.path) {
         Ok(files) => {
             inspection.files = files.len();
@@ -122,9 +123,8 @@ fn of_files(dir: &RunDir, seal_key: Option<&Path>) -> (Inspection, Option<RunOut
 }
 
 /// The signature over journal and files, and the index of seals.
-fn signed(inspection: &mut Inspection, dir: &RunDir, lines: Option<&[JournalLine]>, seal_key: Option<&Path>) {
-    let known = seal_check::known_keys(dir.state().path(), seal_key);
-    let (proof, found) = seal_check::check(dir, lines, &known);
+fn signed(inspection: &mut Inspection, dir: &RunDir, lines: Option<&[JournalLine]>, known: &KnownKeys) {
+    let (proof, found) = seal_check::check(dir, lines, known);
     for (file, problem) in found {
         inspection.found(&file, problem);
     }

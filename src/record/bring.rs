@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::journals::{self, Two, joined};
+use super::seal;
 use super::seal_check;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
@@ -113,12 +114,28 @@ pub fn bring(from: &StateDir, repo: &RepoName, run_id: RunId, to: &StateDir) -> 
         files::write_private(&dir.accounting(), &journal_file::ledger_of(&read.lines))?;
     }
     target.sync()?;
+    if let Some(sealed) = sealed.filter(|_| to.only_reads()) {
+        only_sealed(&dir, sealed)?;
+    }
     // What a line names is there before the line is.
     let log = to.store().log(&dir)?;
     let (here, end) = log.read(0)?;
     journals::append(&*log, end, missing_here(&bytes, &here)?)?;
     log.sync()?;
     Ok(Brought { dir, facts, missing })
+}
+
+/// Removes from a copy what the run did not leave. A look at it while it worked brought what its lines name, and of a run before it
+/// they name files that are not its own.
+fn only_sealed(dir: &RunDir, sealed: &[Artifact]) -> Result<(), NotBrought> {
+    if !dir.path.exists() {
+        return Ok(());
+    }
+    let found = seal::files(&dir.path).map_err(|error| NotBrought::Broken(error.to_string()))?;
+    for file in found.iter().filter(|file| !sealed.iter().any(|of| of.path == file.path)) {
+        files::remove_file(&dir.path.join(&file.path))?;
+    }
+    Ok(())
 }
 
 /// What of a journal is not here yet.
@@ -167,6 +184,8 @@ fn bring_over(
     run_id: RunId,
     to: &StateDir,
 ) -> Result<RunFacts, NotBrought> {
+    // Its seal counts here as in the store, also without the store.
+    seal_key::count(&**to.store(), seal_key::that_count(&**from.store())?.keys)?;
     match bring(from, repo, run_id, to) {
         Err(NotBrought::TwoChains { .. }) => {
             set_aside(&from.run(repo, run_id), &to.run(repo, run_id))?;

@@ -41,6 +41,15 @@ pub struct KnownKeys {
     pub unreadable: Option<(PathBuf, String)>,
 }
 
+impl KnownKeys {
+    /// With those of a cluster.
+    #[must_use]
+    pub fn and(mut self, shared: SealKeys) -> Self {
+        self.keys.extend(of_cluster(shared));
+        self
+    }
+}
+
 /// The keys whose seals count here: the operator's, if one is named, the host's, and those that came from the cluster.
 pub fn known_keys(state: &Path, operator: Option<&Path>) -> KnownKeys {
     let mut known = KnownKeys::default();

@@ -15,7 +15,7 @@ use crate::cli::repositories::{self, OpenOptions};
 use crate::domain::comparison::{self, Difference};
 use crate::domain::event::LeaseTaken;
 use crate::domain::run_record::RunRecord;
-use crate::domain::seal::{Proof, SignatureState};
+use crate::domain::seal::{Proof, SealKeys, SignatureState};
 use crate::domain::statistics::Statistics;
 use crate::domain::stop::StopReason;
 use crate::git::{Checkout, GitProgram};
@@ -145,13 +145,27 @@ fn inspected(context: &Context, dir: &RunDir) -> Result<Inspection, CommandError
     let lease = run_facts::read(dir).ok().and_then(|facts| facts.lease);
     // Without a readable configuration, a seal of the operator's key is reported as signed by an unknown key.
     let seal_key = context.config().ok().and_then(|config| config.record.seal_key);
+    let shared = shared_keys(context)?;
     context.block_on(async {
         let checkout = match &lease {
             Some(lease) => inspected_checkout(context, dir, lease).await,
             None => Err("the run's checkout is not known".to_owned()),
         };
-        audit::verify(dir, checkout.as_ref().map_err(Clone::clone), seal_key).await
+        audit::verify(dir, checkout.as_ref().map_err(Clone::clone), (seal_key, shared)).await
     })
+}
+
+/// The keys that count in the cluster's store: another node's run is in this node's directory as well, if it went on with it.
+#[cfg(feature = "nats")]
+fn shared_keys(context: &Context) -> Result<SealKeys, CommandError> {
+    let keys = context.mirror()?.and_then(|mirror| mirror.counted_keys());
+    Ok(keys.unwrap_or_default())
+}
+
+/// Without clusters there are none.
+#[cfg(not(feature = "nats"))]
+fn shared_keys(_context: &Context) -> Result<SealKeys, CommandError> {
+    Ok(SealKeys::default())
 }
 
 /// The repository with what a run committed, for reading. That of another node's run may not have it.

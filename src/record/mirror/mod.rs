@@ -15,10 +15,12 @@ use crate::domain::cluster::cells::NodeState;
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
+use crate::domain::seal::SealKeys;
 use crate::store::journal_file;
 use crate::store::nats::{Access, NatsStore};
 use crate::store::port::{Cell, Cells as _, StoreError};
 use crate::store::run_dir::{RunDir, StateDir};
+use crate::store::seal_key;
 use crate::sys::clock::Clock;
 use crate::sys::files;
 
@@ -297,6 +299,11 @@ impl Mirror {
     pub fn shared(&self) -> Option<StateDir> {
         let store = self.store.as_ref().ok()?;
         Some(StateDir::on_nats(self.own.path().to_owned(), store.clone()))
+    }
+
+    /// The keys whose seals count in the store; `None` = they cannot be read now.
+    pub fn counted_keys(&self) -> Option<SealKeys> {
+        seal_key::that_count(self.store.as_ref().ok()?).ok()
     }
 
     /// The keys whose seals count, beside the copies that they sealed.
