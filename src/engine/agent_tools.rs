@@ -1,7 +1,6 @@
 //! agentd's own tools as an agent program may use them. Every call and every permission request passes the gate of the
 //! run that started the program, and is recorded (C-24).
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -211,18 +210,7 @@ impl<'a> ToolHandler<'a> {
                 // The program may be gone when the answer comes.
                 Some(Request::Permit { request, reply }) => drop(reply.send(self.permit(&request).await?)),
                 Some(Request::Call { tool, arguments, reply, left }) => {
-                    // The launch is over, and its program waits for nothing.
-                    let gone = async {
-                        over.cancelled().await;
-                        left.cancel();
-                        std::future::pending::<Infallible>().await
-                    };
-                    let answer = tokio::select! {
-                        biased;
-                        answer = self.call(tool, arguments, &left) => answer?,
-                        never = gone => match never {},
-                    };
-                    drop(reply.send(answer));
+                    drop(reply.send(self.call(tool, arguments, &left).await?));
                 }
             }
         }
@@ -266,12 +254,7 @@ impl<'a> ToolHandler<'a> {
         left: &CancellationToken,
     ) -> Result<AgentAnswer, Abort> {
         self.calls += 1;
-        let report = match tool == FINAL_REPORT {
-            true => self.report(&arguments).await,
-            // What comes after the report is not in it.
-            false if self.reported => ReportCall::TooLate,
-            false => ReportCall::No,
-        };
+        let report = if tool == FINAL_REPORT { self.report(&arguments).await } else { ReportCall::No };
         let call = ToolCall {
             id: format!("{}.{}", self.launch, self.calls),
             name: tool,

@@ -37,7 +37,7 @@ pub enum ReportCall {
     Captured,
     /// It is a report, but not a valid one.
     Invalid(String),
-    /// It comes after the report was captured, whatever it calls.
+    /// It comes after the report was captured.
     TooLate,
 }
 

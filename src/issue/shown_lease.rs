@@ -91,21 +91,18 @@ pub fn shows_parked(body: &str) -> bool {
     body.lines().any(|line| line.trim().starts_with(PARKED))
 }
 
-/// Whether an agentd with another state directory waits for a person on the issue: it goes on with it, and nobody else. `known`: the
-/// run that this state waits with, as far as it knows. What was imported or exported, and a state directory that was moved, wait for
-/// the same one under another name.
+/// Whether an agentd with another state directory waits for a person on the issue: it goes on with it, and nobody else.
 pub async fn is_parked_elsewhere(
     issue: Tracked<'_>,
     context: &RepositoryContext,
-    known: Option<RunId>,
 ) -> Result<bool, github::Error> {
     let Some((client, number)) = tracked(issue, context) else { return Ok(false) };
     let found = client.find_comment(&context.repo, number, &rendering::marker(issue.key)).await?;
-    let Some(comment) = found else { return Ok(false) };
-    let parked =
-        comment.body.lines().rev().find_map(|line| line.trim().strip_prefix(PARKED)?.strip_suffix(END));
-    let is_known = known.is_some_and(|run| comment.body.contains(&run.to_string()));
-    Ok(parked.is_some_and(|state| state != own_state(context) && !is_known))
+    let parked = found.as_ref().and_then(|comment| {
+        let lines = comment.body.lines().rev();
+        lines.into_iter().find_map(|line| line.trim().strip_prefix(PARKED)?.strip_suffix(END))
+    });
+    Ok(parked.is_some_and(|state| state != own_state(context)))
 }
 
 /// A name of this machine's state directory that tells nobody where it is. The nodes of a cluster have one state.

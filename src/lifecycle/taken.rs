@@ -272,10 +272,9 @@ async fn has(
 async fn show(context: &RepositoryContext, key: &IssueKey, has: &HasWork) {
     let text = format!(
         "**{} has the work on this issue.**\n\nIt is on the branch `{}`. Nothing starts here until it is given back: by the \
-         comment `/agentd give-back TEXT`, or `agentd give-back {key}` on agentd's machine.\n\nrun `{}`\n{}",
+         comment `/agentd give-back TEXT`, or `agentd give-back {key}` on agentd's machine.\n{}",
         has.by,
         has.branch,
-        has.run_id,
         shown_lease::parked_line(context)
     );
     match write(context, key, &text, IssueState::NeedsInput).await {

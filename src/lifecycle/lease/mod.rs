@@ -405,14 +405,7 @@ fn tracked(plan: &Plan) -> Tracked<'_> {
 
 /// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
 async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn HeldLease) -> Option<Refusal> {
-    let known = match ParkedCell::new(&context.state, &context.repo, &plan.issue.key).read().await {
-        Ok(known) => known.parked.map(|parked| parked.run_id),
-        Err(error) => {
-            tracing::warn!(%error, "for what the issue waits could not be read");
-            None
-        }
-    };
-    match shown_lease::is_parked_elsewhere(tracked(plan), context, known).await {
+    match shown_lease::is_parked_elsewhere(tracked(plan), context).await {
         Ok(false) => {}
         Ok(true) => {
             let key = &plan.issue.key;

@@ -213,28 +213,6 @@ async fn c_24_a_call_that_a_program_takes_back_or_leaves_is_given_up_with_its_pr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_24_a_call_that_runs_when_its_program_ends_is_given_up_with_its_processes() {
-    let world = World::new(0).await;
-    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
-    let limits = "[sandbox]\nmode = \"off\"\n[session]\ntool_timeout = \"15s\"\n";
-    world.write("overlay.toml", &format!("{overlay}\n{limits}"));
-    rules(&world, SLOW_RULE);
-    let (running, socket) = waiting(&world).await;
-    let (text, seconds) = slow();
-    world.write("shop/.worktrees/issue-7/slow.sh", &text);
-    let mut talk = Talk::begin(world.dir.path(), &socket).await;
-    talk.say(call(1, "run_command", &json!({"argv": ["sh", "slow.sh", "begun"]})).as_bytes()).await;
-    daemons::until("the command runs", || world.dir.path().join("begun").exists() && sleeps(&seconds)).await;
-    world.write("go", "");
-    running.await.unwrap();
-    assert!(!sleeps(&seconds));
-    let ledger = world.json(&["runs", "accounting", "latest"]).await.1.to_string();
-    assert_eq!(ledger.matches("\"error\":\"cancelled\"").count(), 1, "{ledger}");
-    drop(talk);
-    world.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn c_24_in_the_cage_a_call_that_is_left_is_given_up() {
     if let Some(why) = no_sandbox() {
         eprintln!("skipped, there is no sandbox here: {why}");

@@ -155,56 +155,6 @@ async fn k_057_a_question_that_a_drained_node_asked_is_answered_on_the_next_one(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k_054_a_question_that_waits_is_answered_in_a_state_directory_that_was_exported() {
-    if !is_there("k_054_exported") {
-        return;
-    }
-    let (world, server) = asking().await;
-    let a = node(&world, "a", 2).await;
-    let first = Daemon::start(&world, &a);
-    label(&world, 7);
-    parked(&world, &[&a]).await;
-    first.stop().await;
-    let state = world.dir.path().join("out");
-    let mut export = a.command(&world, &["cluster", "export", state.to_str().unwrap(), "--leases"]);
-    let done = tokio::task::spawn_blocking(move || export.output().unwrap()).await.unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let config = world.dir.path().join("overlay.toml");
-    let out = Node { checkout: a.checkout.clone(), state, config, env: Vec::new() };
-    let second = Daemon::start(&world, &out);
-    answered(&world, &server, &[&out]).await;
-    second.stop().await;
-    world.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn k_063_a_run_that_was_looked_at_while_it_worked_holds_where_it_was_looked_at() {
-    if !is_there("k_063_looked_at") {
-        return;
-    }
-    let (world, server) = world(2).await;
-    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
-    killed(&world, &server, &a).await;
-    slow_model(&world, 0, 8_000);
-    let working = b.start(&world);
-    let goes_on = || b.has("visit_started", 3) && world.sim.model_requests().len() >= 7;
-    until_or("the other goes on", goes_on, || b.said()).await;
-    let run = run_ids(&b.state).pop().unwrap();
-    let started = |line: &Value| line["kind"] == json!("visit_started");
-    until("it is published", || shared(&server, &run).iter().any(started)).await;
-    let bare = world.dir.path().join("bare");
-    let (code, shown) = document(&world, "cluster.toml", &bare, &["runs", "show", &run]).await;
-    assert_eq!((code, &shown["running"]), (Some(0), &json!(true)), "{shown:#}");
-    let copy = bare.join("cluster/test/repos/demo/shop/runs").join(&run);
-    assert!(copy.join("conversation").exists(), "a file of the run before is there");
-    let (code, output, said) = working.ended().await;
-    assert_eq!(code, Some(0), "{output:#} {said}");
-    let (code, verified) = document(&world, "cluster.toml", &bare, &["runs", "verify", &run]).await;
-    assert_eq!((code, &verified["findings"]), (Some(0), &json!([])), "{verified:#}");
-    world.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn k_054_a_question_of_a_run_on_another_node_is_answered_where_it_works_and_after_that_node_died_elsewhere()
  {
     if !is_there("k_054_question") {
