@@ -452,7 +452,7 @@ impl Checkout {
         .await
     }
 
-    /// The bytes of a blob; `None` = there is none of that id, or it is too long to be read.
+    /// The bytes of a blob; `None` = there is none of that id. One that is too long to be read is an error.
     pub async fn blob_of_id(&self, id: &str) -> Result<Option<Vec<u8>>, GitError> {
         let Ok(id) = Oid::from_str(id) else { return Ok(None) };
         self.library(move |repository| bounded_blob(repository, id, "a changed file")).await

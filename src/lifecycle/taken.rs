@@ -152,13 +152,14 @@ pub(super) async fn is_here(
     mapping: Option<&MappingRecord>,
 ) -> Result<(), Refusal> {
     let Some(node) = recovery::node_elsewhere(context, mapping).await else { return Ok(()) };
-    Err(not_here(key, &node))
+    let again = format!("or have the next run work here: agentd run {key}");
+    Err(not_here(key, &node).hint(again))
 }
 
 pub(super) fn not_here(key: &IssueKey, node: &str) -> Refusal {
     let message =
         format!("What was last made of the work on issue {key} is on the node {node}, and not here.");
-    invalid(message).hint(format!("do it on {node}, or have the next run work here: agentd run {key}"))
+    invalid(message).hint(format!("do it on {node}"))
 }
 
 /// The branch as the remote has it, where that is all of the work although it was made on another node.
