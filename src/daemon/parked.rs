@@ -136,6 +136,7 @@ impl Daemon {
     async fn look_after(&mut self, issue: &IssueRef) -> Result<(), NotHeeded> {
         let cell = self.parked_cell(issue);
         let known = cell.read().await?;
+        self.show_moved(issue, &known, &cell).await?;
         if self.heed_taken(issue, &known).await? {
             return Ok(());
         }
@@ -179,6 +180,34 @@ impl Daemon {
             memory.back_off = None;
         } else if parked.over.is_none() {
             watch.parked.insert(issue.number, parked);
+        }
+        Ok(())
+    }
+
+    /// What was moved here with its state is waited for here, and its issue says so.
+    async fn show_moved(
+        &mut self,
+        issue: &IssueRef,
+        known: &ParkedIssue,
+        cell: &ParkedCell,
+    ) -> Result<(), NotHeeded> {
+        let own = self.deps.state.state_name();
+        if !known.now().is_some_and(|parked| parked.is_posted) || known.shown_by() == Some(own.as_str()) {
+            return Ok(());
+        }
+        let client = self.quick_client();
+        let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
+        if watch.shown_elsewhere.contains(&issue.number) {
+            return Ok(());
+        }
+        let (state, of) = (self.deps.state.clone(), (&issue.repo, issue.number));
+        if shown_lease::show_moved(&client, &state, of, known.shown_by()).await? {
+            cell.update(move |issue| {
+                issue.parked.iter_mut().for_each(|parked| parked.shown_by = Some(own.clone()));
+            })
+            .await?;
+        } else if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.shown_elsewhere.insert(issue.number);
         }
         Ok(())
     }

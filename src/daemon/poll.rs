@@ -63,6 +63,8 @@ pub(super) struct Watch {
     pub looked_at: Option<Instant>,
     /// Issues that wait for a person.
     pub parked: BTreeMap<u64, ParkedNow>,
+    /// Issues that wait for a person in somebody else's state, as far as was looked.
+    pub shown_elsewhere: BTreeSet<u64>,
     /// The reactions to plans that wait for approval.
     pub plan_reactions: KnownReactions,
     /// Tags of parked issues that no list has.
@@ -166,6 +168,7 @@ impl Watch {
             plan_reactions: KnownReactions::new(),
             unlisted: BTreeMap::new(),
             looked_for_parked: None,
+            shown_elsewhere: BTreeSet::new(),
             money_used_up: BTreeMap::new(),
             activity: Activity::default(),
             polling: None,

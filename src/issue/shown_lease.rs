@@ -5,17 +5,19 @@
 //! lease.
 
 use super::{refusal_comment, spending, status_comment};
-use crate::domain::canonical::sha256_hex;
+use crate::conversation::parked::ParkedCell;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::{InstanceId, branch_of};
+use crate::domain::name::RepoName;
+use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::github::{self, Client, Comment, Ensured};
 use crate::record::rendering;
 use crate::repository::context::RepositoryContext;
+use crate::store::run_dir::StateDir;
 use crate::sys::holder_format::Holder;
-use crate::sys::host::Host;
 
 const BEGIN: &str = "<!-- agentd:lease ";
 const END: &str = " -->";
@@ -82,36 +84,67 @@ async fn adopt_spending(key: &IssueKey, context: &RepositoryContext, comment: &C
 }
 
 /// The line of a status comment that says that this state directory waits for a person on the issue.
-pub fn parked_line(context: &RepositoryContext) -> String {
-    format!("\n{PARKED}{}{END}\n", own_state(context))
+pub fn parked_line(state: &StateDir) -> String {
+    format!("\n{}\n", parked_mark(&state.state_name()))
+}
+
+fn parked_mark(state: &str) -> String {
+    format!("{PARKED}{state}{END}")
 }
 
 /// Whether a status comment says that a person is waited for.
 pub fn shows_parked(body: &str) -> bool {
-    body.lines().any(|line| line.trim().starts_with(PARKED))
+    parked_by(body).is_some()
 }
 
-/// Whether an agentd with another state directory waits for a person on the issue: it goes on with it, and nobody else.
-pub async fn is_parked_elsewhere(
-    issue: Tracked<'_>,
-    context: &RepositoryContext,
-) -> Result<bool, github::Error> {
+/// The name of the state directory that waits for a person, if a status comment says that one does.
+fn parked_by(body: &str) -> Option<&str> {
+    let mut lines = body.lines().rev();
+    lines.find_map(|line| line.trim().strip_prefix(PARKED)?.strip_suffix(END))
+}
+
+/// Whether an agentd with another state directory waits for a person on the issue: it goes on with it, and nobody else. What was
+/// moved here from there waits here.
+pub async fn is_parked_elsewhere(issue: Tracked<'_>, context: &RepositoryContext) -> Result<bool, Refusal> {
     let Some((client, number)) = tracked(issue, context) else { return Ok(false) };
     let found = client.find_comment(&context.repo, number, &rendering::marker(issue.key)).await?;
-    let parked = found.as_ref().and_then(|comment| {
-        let lines = comment.body.lines().rev();
-        lines.into_iter().find_map(|line| line.trim().strip_prefix(PARKED)?.strip_suffix(END))
-    });
-    Ok(parked.is_some_and(|state| state != own_state(context)))
+    let Some(by) = found.as_ref().and_then(|comment| parked_by(&comment.body)) else { return Ok(false) };
+    if by == context.state.state_name() {
+        return Ok(false);
+    }
+    let known = ParkedCell::new(&context.state, &context.repo, issue.key).read().await;
+    let known = known.map_err(|error| {
+        let message = format!("Whether the issue waits for a person here is not known: {error}.");
+        Refusal::new(StopDetail::OutputWriteFailed, message)
+    })?;
+    Ok(known.shown_by() != Some(by))
 }
 
-/// A name of this machine's state directory that tells nobody where it is. The nodes of a cluster have one state.
-fn own_state(context: &RepositoryContext) -> String {
-    let place = match context.state.shared() {
-        Some(_) => format!("cluster:{}", context.config.cluster.name),
-        None => format!("{}:{}", Host::current().name, context.state.path().display()),
+/// What waits for a person and was moved here from the state directory or cluster `from` is waited for here from now on: its issue
+/// says so, and nobody who works with the old state goes on with it. Whether the issue says now that it is waited for here.
+pub async fn show_moved(
+    client: &Client,
+    state: &StateDir,
+    (repo, number): (&RepoName, u64),
+    from: Option<&str>,
+) -> Result<bool, github::Error> {
+    let marker = rendering::marker(&IssueKey::Number(number));
+    let found = client.find_comment(repo, number, &marker).await?;
+    let Some((by, body)) = found.as_ref().and_then(|found| Some((parked_by(&found.body)?, &found.body)))
+    else {
+        return Ok(false);
     };
-    sha256_hex(place.as_bytes()).chars().take(16).collect()
+    let own = state.state_name();
+    if by == own {
+        return Ok(true);
+    }
+    if from != Some(by) {
+        return Ok(false);
+    }
+    let text = body.trim_start().strip_prefix(&marker).unwrap_or(body).trim_start();
+    let text = text.replace(&parked_mark(by), &parked_mark(&own));
+    client.ensure_comment(repo, number, &marker, &text).await?;
+    Ok(true)
 }
 
 /// Shows a lease that is held already, with its present time and how far the work is.
@@ -205,6 +238,7 @@ fn holder_of(body: &str) -> Option<Holder> {
 mod tests {
     use super::*;
     use crate::sys::clock::Clock;
+    use crate::sys::host::Host;
 
     #[test]
     fn d75_the_second_line_of_a_status_comment_names_the_holder_and_a_report_names_nobody() {

@@ -236,7 +236,7 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
     let now = run.context.clock.now();
     let asked = run.plan.request.asked.as_ref().and_then(|asked| asked.by.clone());
     let deadline = TimeDelta::from_std(table.timeout.0).ok().and_then(|time| now.checked_add_signed(time));
-    let is_new = before.is_none();
+    let (is_new, state) = (before.is_none(), run.context.state.state_name());
     let trigger = &run.context.config.github.labels.trigger;
     let unlabelled = !run.plan.issue.labels.iter().any(|label| label.eq_ignore_ascii_case(trigger));
     let note = move |issue: &mut ParkedIssue| {
@@ -283,6 +283,7 @@ pub(super) async fn park(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalErro
             asked: asked.clone(),
             comment: None,
             is_posted: false,
+            shown_by: Some(state.clone()),
             unlabelled,
             reminded: false,
             answer,
@@ -330,7 +331,8 @@ async fn hand_over(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalError> {
         return Ok(Stop::new(StopDetail::GitError, message));
     };
     let taken = Taken { by, branch, head, is_done: false, before: None, giving_back: None, given: None };
-    let parked = Parked::taken(run.lease.run_id, taken, run.context.clock.now());
+    let parked =
+        Parked::taken(run.lease.run_id, taken, run.context.clock.now(), run.context.state.state_name());
     let code = parked.waits_for.code().to_owned();
     let keep = move |issue: &mut ParkedIssue| {
         issue.asked = None;

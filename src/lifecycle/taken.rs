@@ -250,7 +250,7 @@ async fn park(
         given: None,
     };
     let has = has(context, &taken, (mapping.run_id, worktree)).await?;
-    let parked = Parked::taken(mapping.run_id, taken, context.clock.now());
+    let parked = Parked::taken(mapping.run_id, taken, context.clock.now(), context.state.state_name());
     let keep = move |issue: &mut ParkedIssue| {
         issue.asked = None;
         issue.parked = Some(parked.clone());
@@ -276,7 +276,7 @@ async fn show(context: &RepositoryContext, key: &IssueKey, has: &HasWork) {
          comment `/agentd give-back TEXT`, or `agentd give-back {key}` on agentd's machine.\n{}",
         has.by,
         has.branch,
-        shown_lease::parked_line(context)
+        shown_lease::parked_line(&context.state)
     );
     match write(context, key, &text, IssueState::NeedsInput).await {
         Err(error) => tracing::warn!(%error, "the issue does not say yet who has its work"),

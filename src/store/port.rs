@@ -60,6 +60,11 @@ pub trait Store: Cells + Holders + Debug + Send + Sync {
         None
     }
 
+    /// The name of the cluster that shares it; `None` = nothing is shared.
+    fn cluster(&self) -> Option<String> {
+        None
+    }
+
     /// How this node's daemon gives runs to those of other nodes, and takes theirs. `None` = there are no others.
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         None

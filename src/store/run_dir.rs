@@ -6,8 +6,10 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::port::Store;
+use crate::domain::canonical::sha256_hex;
 use crate::domain::name::{NameError, RepoName};
 use crate::domain::run::RunId;
+use crate::sys::host::Host;
 
 /// The file of [`RunDir::overtaken`]. It is not of the run: no seal names it.
 pub const OVERTAKEN: &str = "overtaken.jsonl";
@@ -125,6 +127,15 @@ impl StateDir {
     /// The store of what is in it.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// By what issues tell it from other ones, without telling anybody where it is. The nodes of a cluster have one.
+    pub fn state_name(&self) -> String {
+        let place = match self.store.cluster() {
+            Some(cluster) => format!("cluster:{cluster}"),
+            None => format!("{}:{}", Host::current().name, self.root.display()),
+        };
+        sha256_hex(place.as_bytes()).chars().take(16).collect()
     }
 
     /// What it shares with other nodes; `None` = nothing.

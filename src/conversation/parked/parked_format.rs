@@ -72,6 +72,9 @@ pub struct Parked {
     /// Whether people were told, as far as there is a place for that. Before, the run still works at it.
     #[serde(default)]
     pub is_posted: bool,
+    /// The name of the state directory or cluster that the issue's status comment gives; absent = one that was parked before this was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown_by: Option<String>,
     /// Whether no label asked for the run: a follow-up run needs none, and taking it off ends nothing.
     #[serde(default)]
     pub unlabelled: bool,
@@ -277,8 +280,8 @@ pub enum Over {
 }
 
 impl Parked {
-    /// Work of this run that a person has. Nobody was told yet.
-    pub fn taken(run_id: RunId, taken: Taken, since: DateTime<Utc>) -> Self {
+    /// Work of this run that a person has. Nobody was told yet. `state`: the name of the state directory or cluster.
+    pub fn taken(run_id: RunId, taken: Taken, since: DateTime<Utc>, state: String) -> Self {
         Self {
             run_id,
             waits_for: WaitsFor::GiveBack(Box::new(taken)),
@@ -287,6 +290,7 @@ impl Parked {
             asked: None,
             comment: None,
             is_posted: false,
+            shown_by: Some(state),
             // Whoever gives it back asks for the run, whatever the labels are.
             unlabelled: true,
             reminded: false,
@@ -334,6 +338,11 @@ impl ParkedIssue {
             WaitsFor::GiveBack(taken) => Some(taken),
             WaitsFor::Answer { .. } | WaitsFor::Plan { .. } => None,
         }
+    }
+
+    /// Which state directory or cluster the issue's status comment gives, as far as this one knows.
+    pub fn shown_by(&self) -> Option<&str> {
+        self.parked.as_ref()?.shown_by.as_deref()
     }
 
     /// For what the issue waits now.

@@ -416,7 +416,7 @@ async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn Hel
                 "answer there; if that agentd is gone for good, delete its status comment on the issue";
             return Some(Refusal::new(StopDetail::BranchBusy, message).hint(hint));
         }
-        Err(error) => return Some(error.into()),
+        Err(refusal) => return Some(refusal),
     }
     match shown_lease::show(tracked(plan), context, held.holder()?).await {
         Ok(other) => other.map(|holder| busy(LeaseNotTaken::Busy(Some(Box::new(holder))), plan, context)),

@@ -409,7 +409,7 @@ async fn comment(
     let text = rendering::status_comment(output, facts, links).map_err(|error| error.to_string())?;
     let mut text = run.without_secrets(&text);
     if output.stop_detail.parks() {
-        text.push_str(&shown_lease::parked_line(run.context));
+        text.push_str(&shown_lease::parked_line(&run.context.state));
     }
     let of = (&run.context.repo, number);
     let (comment, _) =

@@ -109,6 +109,10 @@ impl Store for NatsStore {
         Some(node_of(&self.shared.node.name).to_owned())
     }
 
+    fn cluster(&self) -> Option<String> {
+        Some(self.names().cluster().to_owned())
+    }
+
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         Some(Arc::new(self.clone()))
     }

@@ -88,6 +88,10 @@ impl Store for PublishedStore {
         self.nats.node()
     }
 
+    fn cluster(&self) -> Option<String> {
+        self.nats.cluster()
+    }
+
     fn assignments(&self) -> Option<Arc<dyn Assignments>> {
         self.nats.assignments()
     }

@@ -154,6 +154,51 @@ async fn k_057_a_question_that_a_drained_node_asked_is_answered_on_the_next_one(
     world.finish().await;
 }
 
+/// Otherwise what waits for people when a state moves is answered, and nobody goes on with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn h_48_a_question_that_waits_goes_along_into_the_cluster_and_back_and_only_who_has_it_now_goes_on() {
+    if !is_there("h_48_question") {
+        return;
+    }
+    let (world, _server) = asking().await;
+    let state = world.dir.path().join("state");
+    label(&world, 7);
+    let (code, output) = document(&world, "overlay.toml", &state, &["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("question_pending")), "{output:#}");
+    let mark = || {
+        let all = world.sim.issue("demo/shop", 7).unwrap().comments;
+        let marks =
+            all.iter().flat_map(|one| one.body.lines()).filter(|line| line.contains("agentd:parked "));
+        marks.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let first = mark();
+    assert_eq!(first.len(), 1);
+    let (code, said) = document(&world, "cluster.toml", &state, &["cluster", "import"]).await;
+    assert_eq!(code, Some(0), "{said:#}");
+    let a = node(&world, "a", 2).await;
+    let daemon = Daemon::start(&world, &a);
+    until_or("it waits in the cluster", || mark().len() == 1 && mark() != first, || a.said()).await;
+    daemon.stop().await;
+    let (code, answered) = document(&world, "overlay.toml", &state, &["answer", "7", "2"]).await;
+    assert_eq!(code, Some(0), "{answered:#}");
+    let (code, refused) = document(&world, "overlay.toml", &state, &["run", "--issue", "7"]).await;
+    assert_eq!((code, &refused["stop_detail"]), (Some(4), &json!("branch_busy")), "{refused:#}");
+    assert!(refused.to_string().contains("agentd elsewhere waits"), "{refused:#}");
+    let back = world.dir.path().join("back");
+    let export = ["cluster", "export", back.to_str().unwrap(), "--leases"];
+    let (code, said) = document(&world, "cluster.toml", &state, &export).await;
+    assert_eq!(code, Some(0), "{said:#}");
+    let (code, answered) = document(&world, "overlay.toml", &back, &["answer", "7", "2"]).await;
+    assert_eq!(code, Some(0), "{answered:#}");
+    let (code, output) = document(&world, "overlay.toml", &back, &["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let requests = asked(&world);
+    assert_eq!(requests.len(), 2, "{requests:#?}");
+    assert!(requests[1].contains("The answer to your question"), "{}", requests[1]);
+    assert_eq!(mark(), Vec::<String>::new());
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn k_054_a_question_of_a_run_on_another_node_is_answered_where_it_works_and_after_that_node_died_elsewhere()
  {
