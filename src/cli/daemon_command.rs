@@ -36,6 +36,7 @@ use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::finish;
 use crate::repository::context::RepositoryContext;
+use crate::repository::resources;
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
 use crate::sys::host::Host;
@@ -388,6 +389,12 @@ pub(super) async fn parts_of(
     for site in &sites {
         repositories.push(watched(site).await);
     }
+    let places: Vec<_> =
+        sites.iter().map(|site| (site.config.clone(), site.checkout.root().clone())).collect();
+    let rules = resources::blocking(move || {
+        resources::policy_hash(places.iter().map(|(config, root)| (&**config, root)))
+    });
+    let rules = rules.await.map_err(CommandError::from)?;
     Ok(Dependencies {
         client,
         repositories,
@@ -397,7 +404,7 @@ pub(super) async fn parts_of(
         min_permission: config.github.min_permission,
         conversation: config.conversation.clone(),
         checks: config.checks.clone(),
-        configuration: config.said(),
+        configuration: config.said(rules),
         limits: Limits::from(&config.daemon),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,

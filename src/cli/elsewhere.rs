@@ -310,7 +310,7 @@ pub fn shared(mirror: &Mirror) -> Result<StateDir, CommandError> {
 
 /// `agentd status`: what the nodes say, as one document.
 pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
-    let here = without_store(context)?;
+    let here = own_daemon(context)?;
     let known =
         mirror.statuses().map_err(refused).and_then(|nodes| Ok((nodes, of_repository(context, mirror)?)));
     let (nodes, runs) = match (known, &here) {
@@ -321,7 +321,7 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
                 "stale": true, "stale_since": null, "store_unavailable": status.store_unavailable,
             }));
         }
-        (Err(_), Some(status)) => return tell_without_store(context, status),
+        (Err(error), Some(status)) => return tell_alone(context, status, &error),
         (Err(error), None) => return Err(error),
     };
     tell_stale(context, &nodes);
@@ -342,7 +342,6 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
     if let Some(status) = &here {
         tell_without_store(context, status)?;
     }
-    let mut rows = Vec::new();
     for (known, word) in nodes.items.iter().zip(&words) {
         let (said, tone) = if known.lives { ("running", Tone::Good) } else { ("not running", Tone::Warn) };
         let ago = (nodes.now - known.as_of).num_seconds().max(0);
@@ -353,21 +352,32 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
             out.line(out.toned(&format!("node {}: {told}", word.node), Tone::Bad))?;
         }
     }
+    let untold_of = if all.is_none() { parked.as_slice() } else { &[] };
+    rows_of(context, all.as_ref(), untold_of, &works)
+}
+
+/// What waits and what runs, as a table: what the daemons say, and what none of them tells of.
+fn rows_of(
+    context: &Context,
+    all: Option<&Status>,
+    untold_of: &[IssueStatus],
+    works: &[&KnownRow],
+) -> Result<(), CommandError> {
+    let (out, mut rows) = (context.output, Vec::new());
     let shows =
         |repo: &RepoName| context.global.repo.as_ref().is_none_or(|only| is_same(only, &repo.to_string()));
-    let untold_of = if all.is_none() { parked.as_slice() } else { &[] };
-    let waits = all.iter().flat_map(|all| all.waiting.iter().chain(&all.parked)).chain(untold_of);
+    let waits = all.into_iter().flat_map(|all| all.waiting.iter().chain(&all.parked)).chain(untold_of);
     for issue in waits.filter(|issue| shows(&issue.repo)) {
         let place = format!("{}#{}", issue.repo, issue.issue);
         let node = issue.node.clone().unwrap_or_default();
         rows.push(vec![place, issue.code.clone(), node, issue.text.clone()]);
     }
-    for run in all.iter().flat_map(|all| &all.running).filter(|run| shows(&run.repo)) {
+    for run in all.into_iter().flat_map(|all| &all.running).filter(|run| shows(&run.repo)) {
         let id = run.progress.as_ref().map(|progress| progress.run_id.as_str());
         let known = works.iter().find(|known| Some(RunId(known.row.run_id).to_string().as_str()) == id);
         rows.push(known.map_or_else(|| without_row(run), |known| shown_run(&known.row)));
     }
-    rows.extend(untold(&works, all.as_ref()).map(|known| shown_run(&known.row)));
+    rows.extend(untold(works, all).map(|known| shown_run(&known.row)));
     if rows.is_empty() {
         return out.line("Nothing runs and nothing waits.");
     }
@@ -404,12 +414,14 @@ fn shown_run(row: &RunRow) -> Vec<String> {
     vec![format!("{}#{issue}", row.repo), "running".to_owned(), row.node.clone(), told]
 }
 
-/// A run that a daemon tells of and that has no row yet.
+/// A run that a daemon tells of and whose row is not there yet, or not known.
 fn without_row(run: &RunningStatus) -> Vec<String> {
     let since = rfc3339(run.since);
-    let (node, told) = match &run.placed_on {
-        Some(node) => (node.clone(), format!("given to {node} at {since}, and not begun there yet")),
-        None => (run.node.clone().unwrap_or_default(), format!("since {since}, and not begun yet")),
+    let own = || run.node.clone().unwrap_or_default();
+    let (node, told) = match (&run.placed_on, &run.progress) {
+        (Some(node), _) => (node.clone(), format!("given to {node} at {since}, and not begun there yet")),
+        (None, None) => (own(), format!("since {since}, and not begun yet")),
+        (None, Some(at)) => (own(), format!("{} since {since} {}", at.run_id, at.step)),
     };
     vec![format!("{}#{}", run.repo, run.issue), "running".to_owned(), node, told]
 }
@@ -427,11 +439,22 @@ fn untold<'r>(works: &'r [&KnownRow], all: Option<&'r Status>) -> impl Iterator<
     })
 }
 
-/// What a living daemon of this state directory says while it cannot use the store; `None` = it can, or there is none.
-fn without_store(context: &Context) -> Result<Option<Status>, CommandError> {
+/// What a living daemon of this state directory says; `None` = there is none.
+fn own_daemon(context: &Context) -> Result<Option<Status>, CommandError> {
     let files = DaemonFiles::of(&context.state()?);
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
-    Ok(status.filter(|status| status.store_unavailable.is_some() && files.daemon_lives()))
+    Ok(status.filter(|_| files.daemon_lives()))
+}
+
+/// Without the store, where nothing was ever read of it: what the daemon here says.
+fn tell_alone(context: &Context, status: &Status, why: &CommandError) -> Result<(), CommandError> {
+    let away = status.store_unavailable.is_some();
+    context.output.note(format!("Of other nodes nothing is known: {}", why.message));
+    match away {
+        true => tell_without_store(context, status)?,
+        false => context.output.line(format!("daemon here (pid {}) runs", status.pid))?,
+    }
+    rows_of(context, Some(status), &[], &[])
 }
 
 fn tell_without_store(context: &Context, status: &Status) -> Result<(), CommandError> {

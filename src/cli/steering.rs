@@ -37,6 +37,7 @@ pub fn attach(context: &Context, issue: &IssueArg) -> Result<u8, CommandError> {
             issue.key
         )));
     };
+    let dir = runs::here_or_brought(context, dir)?;
     runs::follow(context, &dir)?;
     let output = report::read_output(&dir);
     let output = output

@@ -254,7 +254,11 @@ impl<'a> ToolHandler<'a> {
         left: &CancellationToken,
     ) -> Result<AgentAnswer, Abort> {
         self.calls += 1;
-        let report = if tool == FINAL_REPORT { self.report(&arguments).await } else { ReportCall::No };
+        let report = match tool == FINAL_REPORT {
+            _ if self.reported => ReportCall::TooLate,
+            true => self.report(&arguments).await,
+            false => ReportCall::No,
+        };
         let call = ToolCall {
             id: format!("{}.{}", self.launch, self.calls),
             name: tool,
@@ -319,9 +323,6 @@ impl<'a> ToolHandler<'a> {
 
     /// Checks a report. One whose claims do not hold is sent back once, as in a session.
     async fn report(&mut self, arguments: &Map<String, Value>) -> ReportCall {
-        if self.reported {
-            return ReportCall::TooLate;
-        }
         let report = match self.shape.from_call(arguments, false) {
             Ok(report) => report,
             Err(problem) => return ReportCall::Invalid(problem.message),

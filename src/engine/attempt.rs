@@ -520,7 +520,7 @@ fn was_refused(class: ModelErrorClass) -> bool {
         ModelErrorClass::Auth
         | ModelErrorClass::Quota
         | ModelErrorClass::RateLimited { .. }
-        | ModelErrorClass::Server
+        | ModelErrorClass::Server { .. }
         | ModelErrorClass::ContextLength
         | ModelErrorClass::BadRequest => true,
         ModelErrorClass::Network | ModelErrorClass::Timeout | ModelErrorClass::InvalidReply => false,

@@ -152,8 +152,12 @@ pub enum ModelErrorClass {
     Network,
     /// No answer, or no more of a stream, within the limit.
     Timeout,
-    /// 5xx or overloaded.
-    Server,
+    /// 5xx or overloaded; wait as told, if it tells.
+    Server {
+        /// The wait that the provider asks for, if any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        retry_after: Option<Duration>,
+    },
     /// The request does not fit the model's context.
     ContextLength,
     /// The provider refused the request as malformed or unsupported (unknown model, bad parameter): fatal.
@@ -170,7 +174,7 @@ impl std::fmt::Display for ModelErrorClass {
             Self::RateLimited { .. } => "rate_limited",
             Self::Network => "network_error",
             Self::Timeout => "timeout",
-            Self::Server => "server_error",
+            Self::Server { .. } => "server_error",
             Self::ContextLength => "context_length_exceeded",
             Self::BadRequest => "bad_request",
             Self::InvalidReply => "invalid_reply",

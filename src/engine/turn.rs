@@ -254,10 +254,9 @@ impl Session<'_> {
                     self.ceiling = self.turn;
                 }
             }
-            ModelErrorClass::RateLimited { retry_after } => {
+            ModelErrorClass::RateLimited { retry_after } | ModelErrorClass::Server { retry_after } => {
                 state.refusals.note(target, retry_after, &self.world.backoff);
             }
-            ModelErrorClass::Server => state.refusals.note(target, None, &self.world.backoff),
             ModelErrorClass::Network | ModelErrorClass::Timeout | ModelErrorClass::InvalidReply => {}
         }
         // The model does not hear of transport faults, so what it was told before stays.

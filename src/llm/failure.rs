@@ -109,7 +109,7 @@ impl Refusal {
             return ModelErrorClass::BadRequest;
         }
         // 5xx, overloaded, and whatever breaks a stream that had begun.
-        ModelErrorClass::Server
+        ModelErrorClass::Server { retry_after: self.retry_after }
     }
 }
 
@@ -234,11 +234,15 @@ mod tests {
                 Class::BadRequest,
             ),
             (429, r#"{"type":"error","error":{"type":"rate_limit_error","message":"slow"}}"#, rate),
-            (500, r#"{"type":"error","error":{"type":"api_error","message":"oops"}}"#, Class::Server),
+            (
+                500,
+                r#"{"type":"error","error":{"type":"api_error","message":"oops"}}"#,
+                Class::Server { retry_after: None },
+            ),
             (
                 529,
                 r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
-                Class::Server,
+                Class::Server { retry_after: None },
             ),
             // openai and its kin
             (
@@ -287,9 +291,13 @@ mod tests {
                 r#"{"error":{"code":400,"message":"The input token count (2) exceeds the maximum","status":"INVALID_ARGUMENT"}}"#,
                 Class::ContextLength,
             ),
-            (503, r#"[{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}]"#, Class::Server),
+            (
+                503,
+                r#"[{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}]"#,
+                Class::Server { retry_after: None },
+            ),
             // whatever stands in front
-            (502, "<html>Bad Gateway</html>", Class::Server),
+            (502, "<html>Bad Gateway</html>", Class::Server { retry_after: None }),
             (401, "", Class::Auth),
             (301, "", Class::BadRequest),
         ];
@@ -301,11 +309,17 @@ mod tests {
     #[test]
     fn an_error_inside_a_reply_or_a_stream_is_classified_by_its_own_words() {
         let class = |value: Value| Refusal::value(&value).into_error().class;
-        assert_eq!(class(json!({ "error": { "code": 502, "message": "upstream" } })), Class::Server);
+        assert_eq!(
+            class(json!({ "error": { "code": 502, "message": "upstream" } })),
+            Class::Server { retry_after: None }
+        );
         assert_eq!(class(json!({ "error": { "code": 429 } })), Class::RateLimited { retry_after: None });
-        assert_eq!(class(json!({ "error": { "type": "overloaded_error" } })), Class::Server);
+        assert_eq!(
+            class(json!({ "error": { "type": "overloaded_error" } })),
+            Class::Server { retry_after: None }
+        );
         assert_eq!(class(json!({ "error": { "code": "insufficient_quota" } })), Class::Quota);
-        assert_eq!(class(json!({ "error": "broken" })), Class::Server);
+        assert_eq!(class(json!({ "error": "broken" })), Class::Server { retry_after: None });
     }
 
     #[test]

@@ -200,7 +200,7 @@ fn failure(entry: &AccountingEntry) -> Option<ModelError> {
         "rate_limited" => ModelErrorClass::RateLimited { retry_after: None },
         "network_error" => ModelErrorClass::Network,
         "timeout" => ModelErrorClass::Timeout,
-        "server_error" => ModelErrorClass::Server,
+        "server_error" => ModelErrorClass::Server { retry_after: None },
         "context_length_exceeded" => ModelErrorClass::ContextLength,
         "bad_request" => ModelErrorClass::BadRequest,
         "invalid_reply" => ModelErrorClass::InvalidReply,

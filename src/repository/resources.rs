@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::config::settings::Session;
 use crate::config::{Config, Env};
 use crate::definition::policy_file::{PolicyFileError, PolicySource, read_narrowing, read_policies};
+use crate::domain::canonical::sha256_hex;
 use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
@@ -82,6 +83,26 @@ pub async fn policy(
         timeout: crate::engine::policy_program::TIME_LIMIT,
     });
     Ok(Policy::new(rules, program))
+}
+
+/// The policy files of these repositories as a hash, by which nodes see whether they have the same rules; `None` = no file is named.
+/// Blocks.
+pub fn policy_hash<'a>(repositories: impl IntoIterator<Item = (&'a Config, &'a AbsPath)>) -> Option<String> {
+    let mut read = BTreeSet::new();
+    for (config, base) in repositories {
+        let start = config.paths_start("policy.files", base.as_path());
+        let texts: Vec<String> = config
+            .policy
+            .files
+            .iter()
+            .map(|file| {
+                std::fs::read(start.join(file)).map_or_else(|_| String::new(), |text| sha256_hex(&text))
+            })
+            .collect();
+        read.insert(texts);
+    }
+    read.retain(|texts| !texts.is_empty());
+    (!read.is_empty()).then(|| sha256_hex(format!("{read:?}").as_bytes()))
 }
 
 /// Where a program of the operator is started: in the main checkout. For a managed clone it is another folder, because

@@ -1,5 +1,7 @@
 //! `agentd cluster status`: what the servers have, as they say it now.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
@@ -23,6 +25,16 @@ struct Seen {
     nodes: Vec<NodeSeen>,
     pollers: Vec<(RepoName, RepoCell)>,
     issues: Vec<(RepoName, String, IssueCell)>,
+    /// How long a node counts as living without a sign.
+    lease: Duration,
+}
+
+impl Seen {
+    /// Whether a node that says that it lives has given no sign for so long that its process is gone, or cut off.
+    fn is_silent(&self, one: &NodeSeen) -> bool {
+        let age = self.as_of.map(|now| (now - one.written).to_std().unwrap_or_default());
+        one.cell.state.lives() && age.is_some_and(|age| age > self.lease)
+    }
 }
 
 /// Shows it.
@@ -44,6 +56,7 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
         nodes: Vec::new(),
         pollers: Vec::new(),
         issues: Vec::new(),
+        lease: config.cluster.lease.0,
     };
     if has_cells && let Err(error) = read_cells(&store, &mut seen) {
         if !error.is_for_want_of_a_right() {
@@ -100,7 +113,7 @@ fn document(cluster: &str, seen: &Seen) -> serde_json::Value {
     let streams: Vec<_> = streams.collect();
     let nodes = seen.nodes.iter().map(|one| {
         json!({
-            "node": one.node, "state": one.cell.state, "session": one.cell.session, "host": one.cell.host, "pid": one.cell.pid,
+            "node": one.node, "state": one.cell.state, "silent": seen.is_silent(one), "session": one.cell.session, "host": one.cell.host, "pid": one.cell.pid,
             "version": one.cell.version, "schemas": one.cell.schemas, "configuration": one.cell.configuration, "written_at": rfc3339(one.written),
         })
     });
@@ -159,9 +172,10 @@ fn tell(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandErro
             .nodes
             .iter()
             .map(|one| {
+                let says = word(&serde_json::to_value(one.cell.state).unwrap_or_default());
                 vec![
                     one.node.clone(),
-                    word(&serde_json::to_value(one.cell.state).unwrap_or_default()),
+                    if seen.is_silent(one) { format!("{says}, silent") } else { says },
                     one.cell.session.to_string(),
                     format!("{} (pid {})", one.cell.host, one.cell.pid),
                     one.cell.version.clone(),

@@ -396,7 +396,7 @@ async fn silent_model(
                 format!("check the network and providers.{name}.base_url"),
             )
         }
-        ModelErrorClass::RateLimited { .. } | ModelErrorClass::Server => Finding::warning(
+        ModelErrorClass::RateLimited { .. } | ModelErrorClass::Server { .. } => Finding::warning(
             what,
             format!("{model} of {name} could not be tried: {words}"),
             "try again later",

@@ -155,6 +155,14 @@ fn found(context: &Context, asked: &str) -> Result<(RunDir, Seen), CommandError>
     in_files(context, asked).map(|dir| (dir, Seen::new()))
 }
 
+/// The directory of a run that works: this one, or a copy where another node has it.
+pub(super) fn here_or_brought(context: &Context, dir: RunDir) -> Result<RunDir, CommandError> {
+    match dir.events().exists() {
+        true => Ok(dir),
+        false => find_unfinished(context, &dir.run_id.to_string()),
+    }
+}
+
 fn in_files(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
     let runs = all(context)?;
     let none = || {

@@ -31,6 +31,8 @@ const OVER_ALL: [&str; 4] = [
     "daemon.max_follow_ups",
     "daemon.max_runs_per_repository",
 ];
+/// As what the rules in the policy files count, beside the tables.
+const RULES: &str = "policy rules";
 /// Digits of a hash: enough to tell two configurations apart, and few, because a node says them at each sign of life.
 const DIGITS: usize = 8;
 /// How a key is told that is not set.
@@ -57,11 +59,14 @@ struct Alike {
 }
 
 impl ConfigurationSaid {
-    /// Of every effective value with its key, placeholders as placeholders.
-    pub fn of(values: impl IntoIterator<Item = (String, String)>) -> Self {
+    /// Of every effective value with its key, placeholders as placeholders, and of what the policy files say.
+    pub fn of(values: impl IntoIterator<Item = (String, String)>, rules: Option<String>) -> Self {
         let mut texts: BTreeMap<String, String> = BTreeMap::new();
         let mut over_all = BTreeMap::new();
-        for (key, value) in values.into_iter().filter(|(key, _)| !OWN.iter().any(|own| is_at(key, own))) {
+        let rules = rules.map(|rules| (RULES.to_owned(), rules));
+        for (key, value) in
+            values.into_iter().chain(rules).filter(|(key, _)| !OWN.iter().any(|own| is_at(key, own)))
+        {
             let table = key.split(['.', '[']).next().unwrap_or_default().to_owned();
             let text = texts.entry(table).or_default();
             text.push_str(&format!("{key} = {value}\n"));
@@ -90,6 +95,9 @@ impl ConfigurationSaid {
                 .map(|(key, here, there)| format!("{key} is {here}, elsewhere {there}"))
                 .collect();
             match values.is_empty() {
+                true if table == RULES => {
+                    told.push("the rules in the files that [policy] names are other ones".to_owned());
+                }
                 true => told.push(format!("[{table}] is another one")),
                 false => told.extend(values),
             }
@@ -146,7 +154,8 @@ mod tests {
     use super::*;
 
     fn said(values: &[(&str, &str)]) -> ConfigurationSaid {
-        ConfigurationSaid::of(values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())))
+        let values = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        ConfigurationSaid::of(values, None)
     }
 
     #[test]

@@ -96,6 +96,11 @@ impl ApprovedFiles {
         self.0.entry(path.to_owned()).or_default().push(content);
     }
 
+    /// Whether a person approved that something is written at a path.
+    pub fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path)
+    }
+
     /// Whether a change leaves a file as it was approved.
     pub async fn allow(&self, run: &Run<'_>, change: &OutgoingChange) -> Result<bool, GitError> {
         let Some(contents) = self.0.get(&change.path).filter(|_| change.kind == OutgoingKind::File) else {

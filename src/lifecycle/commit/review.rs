@@ -239,7 +239,11 @@ async fn denied(run: &Run<'_>, worktree: &Worktree, bringing: &Outgoing) -> Resu
             }
             if let Some(Some(why)) = verdicts.get(&path) {
                 let of = change.commit.as_ref().map(|commit| commit.short().to_owned());
-                found.push(Problem { path: change.path.clone(), why: why.clone(), of });
+                let why = match approved.has(&change.path) {
+                    true => format!("it is not as a person approved it, and {why}"),
+                    false => why.clone(),
+                };
+                found.push(Problem { path: change.path.clone(), why, of });
                 break;
             }
         }

@@ -16,7 +16,7 @@ use crate::outside::world::World;
 /// A program that tells where its tools are, and waits until somebody says that its work is done.
 pub const WAITS: &str = "#!/bin/sh\ncat >/dev/null; printf %s \"$AGENTD_MCP_SOCKET\" > ../../../said.part; \
                      mv ../../../said.part ../../../said\n\
-                     while [ ! -e ../../../go ]; do sleep 0.05; done; echo 'my own words'\n";
+                     while [ ! -e ../../../go ] && [ -e ../../../said ]; do sleep 0.05; done; echo 'my own words'\n";
 
 /// Calls a tool; gives its text and whether it failed.
 async fn call(
@@ -89,6 +89,10 @@ async fn c_24_calls_of_a_program_pass_the_gate_of_its_run_and_stand_in_its_recor
     let (text, failed) = call(&client, "agent__final_report", report.clone()).await;
     assert!(!failed, "{text}");
     assert!(call(&client, "agent__final_report", report).await.0.contains("already captured"));
+    // What it says it did is what was done: nothing comes after it.
+    let late = json!({"path": "lib/cart.sh", "content": "late"});
+    let (text, failed) = call(&client, "write_file", late).await;
+    assert!(failed && text.contains("already captured"), "{text}");
     world.write("go", "");
     let done = running.await.unwrap();
     let output: Value = serde_json::from_slice(&done.stdout).unwrap();

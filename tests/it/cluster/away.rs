@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::daemons::Daemon;
-use super::moving::{document, run_ids};
+use super::moving::{agentd, document, run_ids};
 use super::running::world;
 use super::server::is_there;
 use super::taking_over::{Node, asked_for, shared};
 use crate::outside::daemons::{slow_model, until, until_or};
+use crate::outside::world::text;
 
 /// What the daemon of a node wrote of itself last.
 fn status(node: &Node) -> Value {
@@ -61,8 +62,18 @@ async fn k_070_a_daemon_whose_store_is_away_says_so_and_works_once_it_answers() 
     let page = answered(&told, "/api/v1/status").await;
     assert!(page.get("store_unavailable").is_none(), "{page:#}");
     assert_eq!(page["repositories"][0]["repo"], json!("demo/shop"), "the address is the same: {page:#}");
-    // Away once more, while it stands by.
+    // Away once more, while it stands by. Before it has missed the store, what it said last is shown.
+    daemon.signal("-STOP");
     server.kill();
+    std::fs::remove_dir_all(a.state.join("cluster")).unwrap();
+    let (code, shown) = document(&world, config, &state, &["status"]).await;
+    assert_eq!((code, &shown["daemon_running"]), (Some(0), &json!(true)), "{shown:#}");
+    assert_eq!((&shown["stale"], &shown["store_unavailable"]), (&json!(true), &json!(null)), "{shown:#}");
+    let shown = agentd(&world, config, &state, &["status"]).await;
+    let (said, noted) = (text(&shown.stdout), text(&shown.stderr));
+    assert!(said.contains("daemon here (pid "), "{said} {noted}");
+    assert!(noted.contains("Of other nodes nothing is known"), "{said} {noted}");
+    daemon.signal("-CONT");
     until_or("it says so once more", || status(&a)["store_unavailable"].is_object(), || a.said()).await;
     server.run();
     server.wait();

@@ -109,6 +109,24 @@ async fn k_006_a_run_that_failed_on_a_node_that_is_gone_is_replayed_and_resumed_
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn k_006_a_run_that_works_on_another_node_is_attached_to_until_its_end() {
+    if !is_there("k_006_attach") {
+        return;
+    }
+    let (world, _server) = world(1).await;
+    let (a, b) = (Node::of(&world, "a").await, Node::of(&world, "b").await);
+    slow_model(&world, 1, 4_000);
+    let works = a.start(&world);
+    until_or("its model is asked", || world.sim.model_requests().len() == 2, || "nothing".to_owned()).await;
+    let (code, out, err) = agentd(&world, &b, false, &["attach", "7"]).await;
+    assert_eq!(code, Some(0), "{out} {err}");
+    assert!(out.contains("initial.issue"), "{out} {err}");
+    let (code, output, told) = works.ended().await;
+    assert_eq!(code, Some(0), "{output:#} {told}");
+    world.finish().await;
+}
+
 /// In a node's checkout git knows in whose name to commit.
 async fn person(world: &World, node: &Node) {
     for (key, value) in [("user.name", "Ada"), ("user.email", "ada@example.com")] {

@@ -23,6 +23,10 @@ async fn a_052_retry_after_is_heard_in_whole_and_streamed_requests() {
         let error = ask(ProviderKind::Anthropic, answer, stream).await.unwrap_err();
         assert_eq!(error.class, Class::RateLimited { retry_after: Some(Duration::from_secs(7)) });
         assert_eq!(error.status, Some(429));
+        // A server that is overloaded tells it just as well.
+        let answer = Answer::Whole(503, "retry-after: 7\r\n", "text/plain", "overloaded".into());
+        let error = ask(ProviderKind::Anthropic, answer, stream).await.unwrap_err();
+        assert_eq!(error.class, Class::Server { retry_after: Some(Duration::from_secs(7)) });
     }
 }
 
@@ -54,7 +58,11 @@ async fn a_054_a_055_transport_faults_and_garbage_have_their_own_class() {
             (Answer::Pieces(vec![]), true, Class::Network),
             (Answer::Cut(vec!["{\"half\":".into()]), false, Class::Network),
             (Answer::Whole(302, "location: /x\r\n", "text/plain", String::new()), false, Class::BadRequest),
-            (Answer::Whole(529, "", "text/plain", "overloaded".into()), true, Class::Server),
+            (
+                Answer::Whole(529, "", "text/plain", "overloaded".into()),
+                true,
+                Class::Server { retry_after: None },
+            ),
         ];
         for (row, (answer, stream, class)) in table.into_iter().enumerate() {
             let error = ask(kind, answer, stream).await.unwrap_err();
@@ -74,7 +82,7 @@ async fn errors_inside_a_stream_keep_their_class() {
     let mut stream = anthropic_stream()[..5].to_vec();
     stream.push(overloaded);
     let error = ask(ProviderKind::Anthropic, Answer::Pieces(events(&stream)), true).await.unwrap_err();
-    assert_eq!(error.class, Class::Server);
+    assert_eq!(error.class, Class::Server { retry_after: None });
     let mut stream = openai_stream()[..5].to_vec();
     stream.push(json!({ "error": { "code": 429, "message": "upstream limit" }, "choices": [] }));
     let error = ask(ProviderKind::Openai, Answer::Pieces(chunks(&stream)), true).await.unwrap_err();

@@ -82,7 +82,7 @@ async fn the_simulators_faults_have_the_class_they_stand_for() {
         ),
         ("error = { status = 401 }", Class::Auth),
         ("error = { status = 402 }", Class::Quota),
-        ("error = { status = 500 }", Class::Server),
+        ("error = { status = 500 }", Class::Server { retry_after: None }),
         ("garbage = \"not json\"", Class::InvalidReply),
         ("text = \"half a reply that never comes to its end\"\ndrop = \"mid_stream\"", Class::Network),
         ("text = \"x\"\nhang = \"before_headers\"", Class::Timeout),

@@ -518,6 +518,8 @@ async fn d86_what_leaves_is_what_was_approved_and_nothing_else_at_its_path() {
         let world = with_an_approved_write(more).await;
         let (code, output) = run(&world).await;
         assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("policy_denied")), "{other}: {output:#}");
+        let told = output.to_string();
+        assert!(told.contains("it is not as a person approved it, and the policy denies it"), "{told}");
         assert!(output.to_string().contains("release/notes.md"), "{output:#}");
         assert!(world.sim.pulls("demo/shop").is_empty(), "{other}");
         world.finish().await;

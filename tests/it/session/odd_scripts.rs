@@ -90,7 +90,8 @@ fn line() -> impl Strategy<Value = Line> {
         ModelErrorClass::RateLimited { retry_after: Some(Duration::MAX) },
         ModelErrorClass::Network,
         ModelErrorClass::Timeout,
-        ModelErrorClass::Server,
+        ModelErrorClass::Server { retry_after: None },
+        ModelErrorClass::Server { retry_after: Some(Duration::from_secs(7)) },
         ModelErrorClass::ContextLength,
         ModelErrorClass::InvalidReply,
     ]);

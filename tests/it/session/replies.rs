@@ -119,6 +119,13 @@ async fn a_052_retry_after_is_honoured_and_another_target_comes_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_052_an_overloaded_server_is_asked_again_when_it_says() {
+    let busy = Line::Fail(ModelErrorClass::Server { retry_after: Some(Duration::from_secs(9)) }, Some(503));
+    let one = World::new(vec![busy, report("ok")]).run().await;
+    assert!(one.gap(1) >= Duration::from_secs(9), "{:?}", one.gap(1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_052_c_13_a_wait_beyond_the_wall_time_is_not_begun() {
     let ran = World::new(vec![limited(Some(3600)), report("ok")])
         .with(|world| world.budgets.max_wall_time = Duration::from_secs(5))

@@ -88,7 +88,7 @@ pub fn limited(retry_after: Option<u64>) -> Line {
 }
 
 pub fn server_error() -> Line {
-    Line::Fail(ModelErrorClass::Server, Some(500))
+    Line::Fail(ModelErrorClass::Server { retry_after: None }, Some(500))
 }
 
 pub fn dropped() -> Line {
@@ -124,7 +124,10 @@ impl Model for ScriptedModel {
                 }
                 Line::BreaksOff(usage, written) => {
                     let spent = Spent::BrokeOff { usage, written };
-                    Err(ModelError { spent, ..ModelError::new(ModelErrorClass::Server, "overloaded") })
+                    Err(ModelError {
+                        spent,
+                        ..ModelError::new(ModelErrorClass::Server { retry_after: None }, "overloaded")
+                    })
                 }
                 Line::Hang => std::future::pending().await,
                 Line::Slow(wait, reply) => {
