@@ -9,8 +9,9 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::{Origin, OriginSource};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
-use crate::domain::stop::StopDetail;
+use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::github::{self, Client, ErrorKind, PageCache};
+use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::MappingRecord;
 
@@ -32,7 +33,7 @@ struct Found {
 
 /// Asks the chain, then the remote for the branch's commit. An issue that is mapped keeps its origin as long as that branch
 /// exists: a changed field is reported, a different `--origin` refused (D75). Its commit follows the remote if the run is to catch up, or if
-/// nothing of the issue's branch is left to merge; then the work starts from the present commit.
+/// nothing of the issue's branch is left to merge, or nothing was ever made; then the work starts from the present commit.
 pub async fn resolve(plan: Plan, context: &RepositoryContext) -> Result<Resolved, Refusal> {
     let Found { origin, warnings } = find(&plan, context).await?;
     Ok(Resolved { plan, origin, warnings })
@@ -104,6 +105,7 @@ async fn of_mapping(
             Merged::Part => {
                 Some("part of the work of earlier runs is merged; what came after that goes onto")
             }
+            Merged::None => Some("the branch has no work yet; this one starts from"),
             Merged::Nothing => None,
         };
         kept.warnings.extend(how.map(|how| Warning {
@@ -198,6 +200,8 @@ enum Merged {
     Part,
     /// All of its commits are in its origin or in a merged pull request.
     All,
+    /// It has none, and the run that made it has ended: the next one begins anew.
+    None,
 }
 
 async fn merged(
@@ -208,7 +212,8 @@ async fn merged(
 ) -> Result<Merged, Refusal> {
     let branch = &mapped.branch;
     let Some(head) = context.branch_commit(branch).await? else { return Ok(Merged::Nothing) };
-    if head == mapped.origin.commit {
+    let has_none = head == mapped.origin.commit;
+    if has_none && !begins_anew(mapped, context).await {
         return Ok(Merged::Nothing);
     }
     let folder = worktree_of(&plan.issue.key);
@@ -216,6 +221,13 @@ async fn merged(
         && !worktree.is_clean().await?
     {
         return Ok(Merged::Nothing);
+    }
+    if has_none {
+        return Ok(if context.checkout.is_ancestor(&head, origin).await? {
+            Merged::None
+        } else {
+            Merged::Nothing
+        });
     }
     if context.checkout.is_ancestor(&head, origin).await? {
         return Ok(Merged::All);
@@ -228,6 +240,18 @@ async fn merged(
     }
     let part = context.squashed((branch, &head), (&mapped.origin.branch, origin), brings).await?;
     Ok(if part.is_some() { Merged::Part } else { Merged::Nothing })
+}
+
+/// Whether the last run of an issue has ended so that nothing of it is gone on with, as far as is known here.
+async fn begins_anew(mapped: &MappingRecord, context: &RepositoryContext) -> bool {
+    let dir = context.state.run(&context.repo, mapped.run_id);
+    let read = tokio::task::spawn_blocking(move || run_facts::read_anywhere(&dir).ok().flatten());
+    let Some(facts) = read.await.ok().flatten() else { return false };
+    let goes_on = |end: &Stop| {
+        matches!(end.reason(), StopReason::HumanRequested | StopReason::BudgetExceeded)
+            || matches!(end.detail, StopDetail::Interrupted | StopDetail::Shutdown)
+    };
+    facts.end.as_ref().is_some_and(|end| !goes_on(end)) && !facts.is_unpublished()
 }
 
 /// A link's text and which one it is.

@@ -196,6 +196,8 @@ mod tests {
         Refusal::answer(status, &HeaderMap::new(), body.as_bytes(), now()).into_error().class
     }
 
+    const SERVER: Class = Class::Server { retry_after: None };
+
     #[test]
     fn a_050_a_051_error_bodies_of_every_provider_map_to_one_class() {
         let rate = Class::RateLimited { retry_after: None };
@@ -234,16 +236,8 @@ mod tests {
                 Class::BadRequest,
             ),
             (429, r#"{"type":"error","error":{"type":"rate_limit_error","message":"slow"}}"#, rate),
-            (
-                500,
-                r#"{"type":"error","error":{"type":"api_error","message":"oops"}}"#,
-                Class::Server { retry_after: None },
-            ),
-            (
-                529,
-                r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
-                Class::Server { retry_after: None },
-            ),
+            (500, r#"{"type":"error","error":{"type":"api_error","message":"oops"}}"#, SERVER),
+            (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, SERVER),
             // openai and its kin
             (
                 401,
@@ -291,13 +285,9 @@ mod tests {
                 r#"{"error":{"code":400,"message":"The input token count (2) exceeds the maximum","status":"INVALID_ARGUMENT"}}"#,
                 Class::ContextLength,
             ),
-            (
-                503,
-                r#"[{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}]"#,
-                Class::Server { retry_after: None },
-            ),
+            (503, r#"[{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}]"#, SERVER),
             // whatever stands in front
-            (502, "<html>Bad Gateway</html>", Class::Server { retry_after: None }),
+            (502, "<html>Bad Gateway</html>", SERVER),
             (401, "", Class::Auth),
             (301, "", Class::BadRequest),
         ];
@@ -309,17 +299,11 @@ mod tests {
     #[test]
     fn an_error_inside_a_reply_or_a_stream_is_classified_by_its_own_words() {
         let class = |value: Value| Refusal::value(&value).into_error().class;
-        assert_eq!(
-            class(json!({ "error": { "code": 502, "message": "upstream" } })),
-            Class::Server { retry_after: None }
-        );
+        assert_eq!(class(json!({ "error": { "code": 502, "message": "upstream" } })), SERVER);
         assert_eq!(class(json!({ "error": { "code": 429 } })), Class::RateLimited { retry_after: None });
-        assert_eq!(
-            class(json!({ "error": { "type": "overloaded_error" } })),
-            Class::Server { retry_after: None }
-        );
+        assert_eq!(class(json!({ "error": { "type": "overloaded_error" } })), SERVER);
         assert_eq!(class(json!({ "error": { "code": "insufficient_quota" } })), Class::Quota);
-        assert_eq!(class(json!({ "error": "broken" })), Class::Server { retry_after: None });
+        assert_eq!(class(json!({ "error": "broken" })), SERVER);
     }
 
     #[test]

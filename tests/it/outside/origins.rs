@@ -256,6 +256,29 @@ async fn an_issue_whose_work_is_not_merged_keeps_the_commit_that_it_started_from
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_issue_of_which_nothing_was_made_starts_from_the_origin_as_it_is_when_it_is_worked_on() {
+    let world = World::new(1).await;
+    let fault = json!({ "path": "/model/**", "kind": "status", "status": 401, "times": 1 });
+    world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
+    let (code, first) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &first["stop_reason"]), (Some(1), &json!("SYSTEM_ERROR")), "{first:#}");
+    let more = json!({ "branch": "develop", "message": "News", "files": { "NEWS.md": "new\n" } });
+    world.sim.admin("POST", &format!("repos/{REPO}/commits"), &more).unwrap();
+    let develop = agentd::sim::bare::head(&world.sim.git_dir(REPO).unwrap(), "develop").unwrap();
+    // Edits of somebody's own keep it where it is.
+    world.write("shop/.worktrees/issue-7/lib/cart.sh", "# mine\n");
+    let (_, plan) = planned(&world, &[]).await;
+    assert_eq!(plan["origin"]["commit"], first["mapping"]["origin"]["commit"], "{plan:#}");
+    world.git(&world.shop().join(".worktrees/issue-7"), &["checkout", "-q", "--", "."]).await;
+    let (code, second) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{second:#}");
+    assert_eq!(second["mapping"]["origin"]["commit"], develop, "{second:#}");
+    assert!(second["warnings"].to_string().contains("the branch has no work yet"), "{second:#}");
+    assert!(world.shop().join(".worktrees/issue-7/NEWS.md").exists());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_branch_that_was_set_back_on_the_remote_and_is_gone_here_is_said_to_lack_what_was_pushed() {
     let world = World::new(2).await;
     world.json(&["run", "--issue", "7"]).await;
