@@ -223,11 +223,10 @@ async fn merged(
         return Ok(Merged::Nothing);
     }
     if has_none {
-        return Ok(if context.checkout.is_ancestor(&head, origin).await? {
-            Merged::None
-        } else {
-            Merged::Nothing
-        });
+        // A look brings nothing here: a commit that is not here is taken to come after what is.
+        let follows = !context.checkout.has_commit(origin).await?
+            || context.checkout.is_ancestor(&head, origin).await?;
+        return Ok(if follows { Merged::None } else { Merged::Nothing });
     }
     if context.checkout.is_ancestor(&head, origin).await? {
         return Ok(Merged::All);
