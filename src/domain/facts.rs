@@ -162,6 +162,8 @@ impl RunFacts {
             Event::VisitStarted { visit, step_id } => self.unfinished = Some((visit, step_id)),
             Event::VisitFinished(visit) => {
                 self.unfinished = None;
+                // Of a process that died right behind it, this is all there is of the flow's end.
+                self.flow_end = visit.failed.clone().map(FlowEnd::failed);
                 self.visits.push(*visit);
                 if let Some((visit, commit, bundle)) = self.unfinished_checkpoint.take() {
                     self.count_checkpoint(visit, commit, bundle);

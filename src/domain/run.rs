@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::artifact::Artifact;
 use super::output_schema::ExtractionStrategy;
+use super::stop::Stop;
 
 /// UUIDv7 of a run; its first milliseconds are the start.
 #[derive(
@@ -73,6 +74,9 @@ pub struct VisitRecord {
     pub verdict: String,
     /// Where it went; `None` = the flow ended here.
     pub next: Option<String>,
+    /// Why the flow ended here, where it did not end well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Stop>,
     /// Accepted turns.
     pub turns: u32,
     /// Model requests.
@@ -119,6 +123,9 @@ pub struct Carried {
     /// How often the checks before closing failed in a row.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_checks: u32,
+    /// The step whose checks those are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_step: Option<String>,
     /// How often the step's own check said no in a row.
     #[serde(skip_serializing_if = "is_zero")]
     pub turned_down: u32,
@@ -161,6 +168,11 @@ pub struct Retry {
 }
 
 impl Carried {
+    /// The checks hold, or their failure does not matter: the next failure is the first one.
+    pub fn checks_are_over(&mut self) {
+        (self.failed_checks, self.failed_step) = (0, None);
+    }
+
     fn is_nothing(&self) -> bool {
         *self == Self::default()
     }

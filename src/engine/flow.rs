@@ -302,18 +302,21 @@ impl<'a> FlowRun<'a> {
         moment: CheckMoment,
         output: Option<&Map<String, Value>>,
     ) -> Result<Option<String>, NotDone<Stop>> {
-        let attempt = self.carried.failed_checks + 1;
+        let is_same = self.carried.failed_step.as_ref().is_none_or(|failed| *failed == step.id);
+        let attempt = if is_same { self.carried.failed_checks + 1 } else { 1 };
         let work = CheckWork { step, visit, validation, moment, attempt, output };
         let Checked::Failed(failed) = Box::pin(self.world.check(self.plan, work)).await? else {
-            self.carried.failed_checks = 0;
+            self.carried.checks_are_over();
             return Ok(None);
         };
         self.carried.failed_checks = attempt;
+        self.carried.failed_step = Some(step.id.clone());
         if let Some(why) = &failed.beyond_repair {
             return Err(validation_abort(why).into());
         }
         match validation.on_failure {
             OnFailure::Skip => {
+                self.carried.checks_are_over();
                 self.world.warn("validation_skipped", &failed.sentences.join(" "))?;
                 Ok(None)
             }
@@ -621,15 +624,20 @@ impl<'a> FlowRun<'a> {
             path: format!("output of {}", step.id),
             message: error.to_string(),
         })?;
-        let next = match &decided.position {
-            Position::At(next) => Some(next.clone()),
-            Position::Held(_) | Position::Ended(_) => None,
+        let (next, failed) = match &decided.position {
+            Position::At(next) => (Some(next.clone()), None),
+            // A handoff that waits for an approval is proposed again.
+            Position::Ended(end) if !end.stop.success() && self.carried.handoff.is_none() => {
+                (None, Some(end.stop.clone()))
+            }
+            Position::Held(_) | Position::Ended(_) => (None, None),
         };
         let record = VisitRecord {
             visit,
             step_id: step.id.clone(),
             verdict: decided.verdict.clone(),
             next,
+            failed,
             turns: result.turns,
             attempts: result.attempts,
             forced_final: result.forced_final,

@@ -23,8 +23,8 @@ impl Position {
         if last.carried.handoff.is_some() {
             return Self::Held(Box::new(last.clone()));
         }
-        match (plan_gate::pending(plan, last), &last.next) {
-            (Some(pending), _) => Self::Ended(FlowEnd::failed(pending)),
+        match (plan_gate::pending(plan, last).or_else(|| last.failed.clone()), &last.next) {
+            (Some(stop), _) => Self::Ended(FlowEnd::failed(stop)),
             (None, Some(next)) => Self::At(next.clone()),
             (None, None) => Self::Ended(FlowEnd::completed("the flow reached its end", forced_final)),
         }

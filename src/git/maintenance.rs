@@ -1,4 +1,4 @@
-//! What lets git find commits, objects and refs faster in a repository that grows with each fetch and run. Nothing is removed.
+//! What lets git find commits, objects and refs faster in a repository that grows with each fetch and run. No object is removed.
 
 use std::fs;
 use std::path::Path;
@@ -13,6 +13,17 @@ const MANY_PACKS: usize = 2;
 /// killed.
 const LOCKS: [&str; 3] =
     ["info/commit-graph.lock", "info/commit-graphs/commit-graph-chain.lock", "pack/multi-pack-index.lock"];
+
+/// More of them are made into few.
+const MOST_PACKS: usize = 50;
+/// The first git that makes few packs of many without reading those that are large.
+const MERGES_PACKS: &str = "2.33.0";
+/// As many objects with a file each has git pack them on its own, where it may (`gc.auto`).
+const MANY_LOOSE: i64 = 6_700;
+/// Their folders, by the first byte of their names.
+const FOLDERS: usize = 256;
+/// The folder in which they are counted for all, as git does.
+const COUNTED: &str = "17";
 
 /// Files of refs that are not yet too many.
 const FEW_REFS: usize = 500;
@@ -33,8 +44,25 @@ impl Checkout {
         Ok(true)
     }
 
-    /// Writes the graph of commits that are new in it, and one index over all packs. For clones that agentd manages; one
-    /// process at a time.
+    /// Has git keep objects in packs instead of a file each, once there are as many as it would do that for on its own: each visit leaves
+    /// some, and agentd's calls do nothing beside what they are for. An object that nothing names stays as it is. Not where `gc.auto` is 0.
+    /// Gives whether it did.
+    pub async fn pack_loose_objects(&self) -> Result<bool, GitError> {
+        let counted = self.common_dir().join("objects").join(COUNTED);
+        let most = self
+            .library(|repository| Ok(repository.config()?.get_i64("gc.auto").unwrap_or(MANY_LOOSE)))
+            .await?;
+        let most = usize::try_from(most).unwrap_or_default().div_ceil(FOLDERS);
+        let many = tokio::task::spawn_blocking(move || files_below(counted.as_path(), most + 1) > most);
+        if most == 0 || !many.await.map_err(|error| GitError::Lost(error.to_string()))? {
+            return Ok(false);
+        }
+        self.call(["repack", "-d", "-l", "-q"]).await?.may_take_long().done().await?;
+        Ok(true)
+    }
+
+    /// Writes the graph of commits that are new in it, and one index over all packs, of which there are few. For clones that agentd
+    /// manages; one process at a time.
     pub async fn maintain(&self) -> Result<(), GitError> {
         let objects = self.common_dir().join("objects");
         for lock in LOCKS {
@@ -44,6 +72,13 @@ impl Checkout {
         self.call(graph).await?.done().await?;
         let packs = fs::read_dir(objects.join("pack").as_path()).into_iter().flatten().flatten();
         let packs = packs.filter(|file| file.path().extension().is_some_and(|kind| kind == "pack")).count();
+        // Of a clone without all contents, the packs from the remote are told from the others by their names.
+        if packs > MOST_PACKS
+            && !self.is_blobless().await?
+            && self.program().is_at_least(MERGES_PACKS).await?
+        {
+            self.call(["repack", "--geometric=2", "-d", "-l", "-q"]).await?.may_take_long().done().await?;
+        }
         if packs >= MANY_PACKS {
             self.call(["multi-pack-index", "write", "--no-progress"]).await?.done().await?;
         }

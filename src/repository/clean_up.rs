@@ -48,6 +48,15 @@ pub async fn pack_refs(context: &RepositoryContext) {
     }
 }
 
+/// The same of objects. It may take a while where a repository is large.
+async fn pack_objects(context: &RepositoryContext) {
+    match context.checkout.pack_loose_objects().await {
+        Ok(true) => tracing::debug!(repo = %context.repo, "objects are packed"),
+        Ok(false) => {}
+        Err(error) => tracing::debug!(repo = %context.repo, %error, "objects could not be packed"),
+    }
+}
+
 /// Removes worktrees that are merged, clean and were last worked on at least `age` ago. The others stay, each with its
 /// reason; `taken` = those that people work in, with who that is.
 pub async fn clean_up(
@@ -87,6 +96,7 @@ pub async fn clean_up(
     drop(leases);
     if !dry_run {
         pack_refs(context).await;
+        pack_objects(context).await;
     }
     Ok(pruned)
 }

@@ -1,4 +1,4 @@
-//! In a cluster a run is gone on with by who has its definition. Others leave it to such a node for one lease, and then do the work
+//! A run is gone on with by its agent; in a cluster by who has its definition. Others leave it to such a node for one lease, and then do the work
 //! anew.
 
 use std::time::Duration;
@@ -32,8 +32,16 @@ pub(super) async fn agreed(
     last: RunId,
     (plan, context): (&Plan, &RepositoryContext),
 ) -> Result<Predecessor, Refusal> {
-    let Some(why) = differs(&before, plan, context).await else { return Ok(before) };
     let run_id = before.run_id;
+    if let Some(agent) = other_agent(&before, plan) {
+        let own = &plan.loaded.definition.name;
+        let told = format!(
+            "Run {run_id} was cut off and was of the agent \"{agent}\"; this one is of \"{own}\", and its work is done anew. What it had used \
+             counts."
+        );
+        return Ok(anew(before, told));
+    }
+    let Some(why) = differs(&before, plan, context).await else { return Ok(before) };
     if plan.request.other_definition != OtherDefinition::BeginsAnew {
         let message =
             format!("Run {run_id} {why}: it is left to a node that can go on with it, for one lease.");
@@ -46,13 +54,25 @@ pub(super) async fn agreed(
         "Run {run_id} {why}, and no node that could go on with it was there within a lease: its work is done anew. What it had \
          used counts."
     );
-    Ok(Predecessor {
+    Ok(anew(before, told))
+}
+
+fn anew(before: Predecessor, told: String) -> Predecessor {
+    Predecessor {
         lost: Some(before.spent()),
         facts: without_work(before.facts),
         elsewhere: true,
         begun_anew: Some(told),
         ..before
-    })
+    }
+}
+
+/// The agent whose visits a run has, where that is another one: its steps and what they put out mean nothing to this one.
+fn other_agent(before: &Predecessor, plan: &Plan) -> Option<String> {
+    let facts = &before.facts;
+    let agent = &facts.started.as_ref()?.agent;
+    let unfinished = !facts.visits.is_empty() && facts.flow_end.is_none();
+    (unfinished && *agent != plan.loaded.definition.name).then(|| agent.clone())
 }
 
 /// Why finished visits of a run mean nothing here, behind the run's name. What only has to be published needs no definition.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::definition::project::Project;
 use crate::definition::refused::NEGATIVE;
+use crate::outside::daemons::until;
 use crate::outside::world::{GREEN, World, text};
 
 /// Everything that the definitions here ask for is allowed.
@@ -67,14 +68,7 @@ async fn e02_e10_e11_f0_differs_where_that_is_better() {
     let abort = reports(json!({"next_action": {"action": "abort"}}));
     let script = vec![says("next"), says("repeat"), limited, says("handoff"), abort];
     let (world, project) = shop(script).await;
-    project.registry(|registry| {
-        let gate = &mut registry["steps"]["closure.a"]["structuredGate"];
-        gate["allowedIntents"] = json!(["closing", "repeat", "abort"]);
-    });
-    project.json("schemas/s.schema.json", |schema| {
-        schema["closure.a"]["properties"]["next_action"]["properties"]["action"]["enum"] =
-            json!(["closing", "repeat", "abort"]);
-    });
+    may_abort(&project);
     let (code, output) = run(&world).await;
     assert_eq!(
         visited(&output),
@@ -87,6 +81,51 @@ async fn e02_e10_e11_f0_differs_where_that_is_better() {
         "an abort is a failure: {output:#}"
     );
     assert_eq!(output["steps"][2]["attempts"], 2, "one 429 does not fail the run");
+    world.finish().await;
+}
+
+/// F0, whose last step may abort.
+fn may_abort(project: &Project) {
+    project.registry(|registry| {
+        let gate = &mut registry["steps"]["closure.a"]["structuredGate"];
+        gate["allowedIntents"] = json!(["closing", "repeat", "abort"]);
+    });
+    project.json("schemas/s.schema.json", |schema| {
+        schema["closure.a"]["properties"]["next_action"]["properties"]["action"]["enum"] =
+            json!(["closing", "repeat", "abort"]);
+    });
+}
+
+/// A process that dies right behind such a visit has written nothing else of the flow's end.
+#[tokio::test(flavor = "multi_thread")]
+async fn e23_killed_right_behind_a_visit_that_failed_the_next_run_ends_as_it_did_and_not_well() {
+    let abort = reports(json!({"next_action": {"action": "abort", "reason": "This must not be merged."}}));
+    let (world, project) = shop(vec![says("next"), says("handoff"), abort]).await;
+    may_abort(&project);
+    let hang = json!({ "method": "PATCH", "path": "/repos/**/comments/*", "kind": "hang", "times": 0 });
+    world.sim.inject(&serde_json::from_value::<FaultFile>(hang).unwrap()).unwrap();
+    let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "f0"]);
+    let quiet = std::process::Stdio::null;
+    let mut child = command.stdout(quiet()).stderr(quiet()).spawn().unwrap();
+    let runs = world.dir.path().join("state/repos/demo/shop/runs");
+    let journal = || {
+        let run = std::fs::read_dir(&runs).ok()?.flatten().next()?;
+        std::fs::read_to_string(run.path().join("events.jsonl")).ok().map(|text| (run.path(), text))
+    };
+    until("its flow is over", || journal().is_some_and(|(_, text)| text.contains("\"flow_ended\""))).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    world.sim.world().faults.clear();
+    let (run_dir, text) = journal().unwrap();
+    let end = text.lines().position(|line| line.contains("\"flow_ended\"")).unwrap();
+    let kept: Vec<&str> = text.lines().take(end).collect();
+    let last = kept.iter().rposition(|line| line.contains("\"visit_finished\"")).unwrap();
+    std::fs::write(run_dir.join("events.jsonl"), kept[..=last].join("\n") + "\n").unwrap();
+    let (code, output) = run(&world).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("agent_aborted")), "{output:#}");
+    assert!(output.to_string().contains("This must not be merged."), "{output:#}");
+    assert_eq!(world.sim.model_requests().len(), 3, "no model was asked again");
+    assert!(world.sim.pulls("demo/shop").is_empty());
     world.finish().await;
 }
 
