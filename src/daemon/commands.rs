@@ -461,22 +461,32 @@ impl Daemon {
         }
     }
 
-    async fn stop_for(&mut self, issue: &IssueRef, by: &AskedBy) -> String {
-        let login = &by.login;
+    /// Tells the run that works on an issue to stop; `None` = none does. Gives the answer for people.
+    async fn stop_live(&mut self, issue: &IssueRef, login: &str) -> Option<String> {
         if let Some(live) = self.supervisor.get(issue) {
             live.control.stop(unwanted::by_person());
-            return format!(
+            if let Err(refusal) = (self.deps.beside)(issue.clone(), BesideRequest::KeepStop).await {
+                tracing::warn!(%issue, %refusal, "a stop could not be kept: it is forgotten if this process dies before the run ends");
+            }
+            return Some(format!(
                 "{login} asked the run to stop: an agent at work gives one last report and the run ends; a run whose agent is done \
                  finishes what is left (verify commands, push, pull request)."
-            );
+            ));
         }
         // Whoever runs it by hand does not read comments: the daemon does it for them.
         match (self.deps.beside)(issue.clone(), BesideRequest::Stop).await {
-            Ok(None) => {}
+            Ok(None) => None,
             Ok(Some(run)) => {
-                return format!("{login} asked run {run} to stop: it gives one last report and ends.");
+                Some(format!("{login} asked run {run} to stop: it gives one last report and ends."))
             }
-            Err(refusal) => return told(&refusal),
+            Err(refusal) => Some(told(&refusal)),
+        }
+    }
+
+    async fn stop_for(&mut self, issue: &IssueRef, by: &AskedBy) -> String {
+        let login = &by.login;
+        if let Some(told) = self.stop_live(issue, login).await {
+            return told;
         }
         let trigger = self.deps.labels.trigger.clone();
         let queued = self.deps.labels.queued.clone();
@@ -531,7 +541,19 @@ impl Daemon {
                  is put on."
             );
         }
-        if !waits {
+        // Labelled since the last look, as by `/agentd run` a moment before.
+        let labelled = match waits {
+            true => false,
+            false => match client.issue(&issue.repo, issue.number).await {
+                Ok(now) => now.issue.labels.iter().any(|label| label.eq_ignore_ascii_case(&trigger)),
+                Err(error) => {
+                    tracing::warn!(%issue, %error, "whether the label is on an issue could not be asked");
+                    return "Whether something is to begin could not be asked now; please write it again."
+                        .to_owned();
+                }
+            },
+        };
+        if !waits && !labelled {
             return denied.unwrap_or_else(|| "Nothing runs and nothing waits for this issue.".to_owned());
         }
         let follows = self.refuse_follow_up(issue);

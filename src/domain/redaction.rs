@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use hmac::{Hmac, Mac as _};
 use regex::{Captures, Regex};
@@ -95,7 +96,7 @@ impl Redactor {
         if text.len() > LONGEST_TEXT {
             return Err(RedactionFailed::TooLong(text.len()));
         }
-        Ok(self.replace(text))
+        Ok(self.replace(text, self.patterns_len()))
     }
 
     /// Whether a JSON text has nothing to replace in its texts, names and numbers, as [`Redactor::redact_json`] sees
@@ -114,17 +115,18 @@ impl Redactor {
         })
     }
 
-    fn replace<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let plain = self.replace_plain(text);
-        match self.replace_disguised(&plain) {
+    /// With this many of the patterns.
+    fn replace<'t>(&self, text: &'t str, patterns: usize) -> Cow<'t, str> {
+        let plain = self.replace_plain(text, patterns);
+        match self.replace_disguised(&plain, patterns) {
             Some(replaced) => Cow::Owned(replaced),
             None => plain,
         }
     }
 
     /// The text without the secrets that only a view of it shows. `None` = it has none.
-    fn replace_disguised(&self, text: &str) -> Option<String> {
-        let mut found = self.disguised(text);
+    fn replace_disguised(&self, text: &str, patterns: usize) -> Option<String> {
+        let mut found = self.disguised(text, patterns);
         if found.is_empty() {
             return None;
         }
@@ -161,7 +163,7 @@ impl Redactor {
     }
 
     /// The places of secrets that only a view of the text shows, unsorted.
-    fn disguised(&self, text: &str) -> Vec<Disguised> {
+    fn disguised(&self, text: &str, patterns: usize) -> Vec<Disguised> {
         let mut all = Vec::new();
         for view in disguise::views(text, disguise::DEEPEST).all {
             let seen = self.scout.look(&view.text);
@@ -173,7 +175,7 @@ impl Redactor {
                 let place = view.original(&found.range());
                 all.push(Disguised { place, rank: 0, mark: self.mark_of(found.as_str()) });
             }
-            for index in (0..self.patterns_len()).filter(|index| seen & bit(*index) != 0) {
+            for index in (0..patterns).filter(|index| seen & bit(*index) != 0) {
                 let (kind, pattern) = self.pattern(index);
                 for found in pattern.captures_iter(&view.text) {
                     let Some(secret) = found.name("s").or_else(|| found.get(0)) else { continue };
@@ -185,7 +187,7 @@ impl Redactor {
         all
     }
 
-    fn replace_plain<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    fn replace_plain<'t>(&self, text: &'t str, patterns: usize) -> Cow<'t, str> {
         let mut out = Cow::Borrowed(text);
         let seen = self.scout.look(text);
         if let Some(exact) = self.exact.as_ref().filter(|_| seen & KNOWN != 0) {
@@ -194,7 +196,7 @@ impl Redactor {
                 out = Cow::Owned(replaced);
             }
         }
-        for place in 0..self.patterns_len() {
+        for place in 0..patterns {
             // A mark may read like the beginning of something.
             if matches!(out, Cow::Borrowed(_)) && seen & bit(place) == 0 {
                 continue;
@@ -261,32 +263,75 @@ impl Redactor {
 
     /// Redacts every text of a JSON value, names of members and numbers that are secrets included.
     pub fn redact_json(&self, value: &Value) -> Result<Value, RedactionFailed> {
-        if self.is_clean(value) { Ok(value.clone()) } else { self.redact_parts(value) }
+        if self.is_clean(value) {
+            Ok(value.clone())
+        } else {
+            self.redact_parts(value, &|_| self.patterns_len())
+        }
     }
 
-    fn redact_parts(&self, value: &Value) -> Result<Value, RedactionFailed> {
+    /// The same of a line of agentd's own record, in which sessions' texts are redacted already: its numbers, and texts that are a hash, an
+    /// id, a time or the name of a file, stay what agentd reads again, whatever the patterns of the configuration fit. Secrets do not.
+    pub fn redact_record(&self, value: &Value) -> Result<Value, RedactionFailed> {
+        let patterns = |text: &str| if is_of_record(text) { SHAPES.len() } else { self.patterns_len() };
+        if self.is_clean(value) { Ok(value.clone()) } else { self.redact_parts(value, &patterns) }
+    }
+
+    /// The same without the patterns of the configuration.
+    pub fn redact_secrets(&self, value: &Value) -> Result<Value, RedactionFailed> {
+        self.redact_parts(value, &|_| SHAPES.len())
+    }
+
+    /// `patterns`: how many of them apply to a text.
+    fn redact_parts(
+        &self,
+        value: &Value,
+        patterns: &dyn Fn(&str) -> usize,
+    ) -> Result<Value, RedactionFailed> {
+        let redact = |text: &str| match text.len() > LONGEST_TEXT {
+            true => Err(RedactionFailed::TooLong(text.len())),
+            false => Ok(self.replace(text, patterns(text)).into_owned()),
+        };
         Ok(match value {
             Value::Null | Value::Bool(_) => value.clone(),
             Value::Number(number) => {
                 let text = number.to_string();
-                match self.redact(&text)? {
-                    Cow::Borrowed(_) => value.clone(),
-                    Cow::Owned(mark) => Value::String(mark),
-                }
+                let redacted = redact(&text)?;
+                if redacted == text { value.clone() } else { Value::String(redacted) }
             }
-            Value::String(text) => Value::String(self.redact(text)?.into_owned()),
+            Value::String(text) => Value::String(redact(text)?),
             Value::Array(items) => {
-                Value::Array(items.iter().map(|item| self.redact_parts(item)).collect::<Result<_, _>>()?)
+                let items = items.iter().map(|item| self.redact_parts(item, patterns));
+                Value::Array(items.collect::<Result<_, _>>()?)
             }
             Value::Object(members) => {
                 let mut redacted = Map::new();
                 for (name, value) in members {
-                    redacted.insert(self.redact(name)?.into_owned(), self.redact_parts(value)?);
+                    redacted.insert(redact(name)?, self.redact_parts(value, patterns)?);
                 }
                 Value::Object(redacted)
             }
         })
     }
+}
+
+/// Whether a text is a number, a hash, an id, a time, or the name of a file that agentd keeps by one.
+fn is_of_record(text: &str) -> bool {
+    static OWN: LazyLock<Regex> = LazyLock::new(|| {
+        let id = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
+        let name = format!("(?:{id}|[0-9a-f]{{7,64}}|[0-9a-z_.-]{{1,40}})");
+        let forms = [
+            r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?".to_owned(),
+            r"(?:ev_|sha256:)?[0-9a-f]{7,64}".to_owned(),
+            id.to_owned(),
+            r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,20}(?:Z|[+-][0-9]{2}:[0-9]{2})".to_owned(),
+            r"agent-issue-[0-9A-Za-z_.-]{1,80}-[0-9]{8}T[0-9]{6}Z(?:-[0-9]+)?".to_owned(),
+            format!("(?:[a-z_-]{{2,20}}/){{1,3}}{name}(?:\\.[a-z]{{1,5}}){{0,2}}"),
+        ];
+        #[expect(clippy::expect_used, reason = "a constant expression, which a test compiles")]
+        Regex::new(&format!("^(?:{})$", forms.join("|"))).expect("the forms are an expression")
+    });
+    text.len() <= 200 && OWN.is_match(text)
 }
 
 /// A secret that only a view of a text shows.

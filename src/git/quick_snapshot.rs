@@ -20,6 +20,8 @@ use crate::sys::paths::AbsPath;
 
 /// New files that are followed at most. With more it is git that should look.
 const MOST_NEW: usize = 2_000;
+/// Folders above a file at most. With more it is git that should look: the library looks at each of them once for each.
+const DEEPEST: usize = 64;
 /// Paths that git is asked about at most.
 const MOST_UNDECIDED: usize = 200;
 /// Files that say how others are treated.
@@ -72,6 +74,9 @@ impl Place {
         let mut new = New::default();
         let mut open = untracked.to_vec();
         while let Some(path) = open.pop() {
+            if path.iter().filter(|byte| **byte == b'/').count() > DEEPEST {
+                return None;
+            }
             match told.get(&path).copied().or_else(|| store.ignores(&path)) {
                 None => new.undecided.push(path),
                 Some(true) => {}
@@ -163,7 +168,8 @@ impl Place {
     /// What becomes of a file that agentd wrote; `Some(None)`: it is in no snapshot.
     fn written(&self, store: &PlainStore, trees: &[Tree<'_>], path: &str) -> Option<Option<Edit>> {
         let name = path.rsplit('/').next()?;
-        if RULES.contains(&name) || !in_real_folders(&self.root, path) {
+        if RULES.contains(&name) || path.matches('/').count() > DEEPEST || !in_real_folders(&self.root, path)
+        {
             return None;
         }
         for (at, _) in path.match_indices('/').chain([(0, "")]) {

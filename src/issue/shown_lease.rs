@@ -5,12 +5,10 @@
 //! lease.
 
 use super::{refusal_comment, spending, status_comment};
-use crate::conversation::parked::ParkedCell;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::{InstanceId, branch_of};
 use crate::domain::name::RepoName;
-use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::github::{self, Client, Comment, Ensured};
@@ -103,21 +101,16 @@ fn parked_by(body: &str) -> Option<&str> {
     lines.find_map(|line| line.trim().strip_prefix(PARKED)?.strip_suffix(END))
 }
 
-/// Whether an agentd with another state directory waits for a person on the issue: it goes on with it, and nobody else. What was
-/// moved here from there waits here.
-pub async fn is_parked_elsewhere(issue: Tracked<'_>, context: &RepositoryContext) -> Result<bool, Refusal> {
-    let Some((client, number)) = tracked(issue, context) else { return Ok(false) };
+/// The name of another state directory or cluster that waits for a person on the issue, as its status comment says. That one goes on with
+/// it, and nobody else, unless what waits was moved from there.
+pub async fn parked_elsewhere(
+    issue: Tracked<'_>,
+    context: &RepositoryContext,
+) -> Result<Option<String>, github::Error> {
+    let Some((client, number)) = tracked(issue, context) else { return Ok(None) };
     let found = client.find_comment(&context.repo, number, &rendering::marker(issue.key)).await?;
-    let Some(by) = found.as_ref().and_then(|comment| parked_by(&comment.body)) else { return Ok(false) };
-    if by == context.state.state_name() {
-        return Ok(false);
-    }
-    let known = ParkedCell::new(&context.state, &context.repo, issue.key).read().await;
-    let known = known.map_err(|error| {
-        let message = format!("Whether the issue waits for a person here is not known: {error}.");
-        Refusal::new(StopDetail::OutputWriteFailed, message)
-    })?;
-    Ok(known.shown_by() != Some(by))
+    let by = found.as_ref().and_then(|comment| parked_by(&comment.body));
+    Ok(by.filter(|by| *by != context.state.state_name()).map(str::to_owned))
 }
 
 /// What waits for a person and was moved here from the state directory or cluster `from` is waited for here from now on: its issue

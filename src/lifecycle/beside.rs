@@ -1,4 +1,4 @@
-//! The run of another process that works on an issue, such as that of `agentd run`: which it is, and asking it to end.
+//! The run that works on an issue beside the daemon's loop, such as that of `agentd run`: which it is, and asking it to end.
 
 use super::stop_request::{self, StopRequest};
 use super::taken::unreadable;
@@ -20,6 +20,8 @@ pub enum BesideRequest {
     Know,
     /// One last report, then the end.
     Stop,
+    /// The same of a run of this process, which was told already: where the process dies before that, whoever goes on with it hears it.
+    KeepStop,
 }
 
 /// The run of whoever else works on an issue; `None` = nobody does, or not yet with a run.
@@ -33,12 +35,13 @@ pub async fn look(
 ) -> Result<Option<RunId>, Refusal> {
     let lease = context.look(context.lease(key)).await?;
     let mapping = lease.as_ref().and_then(|lease| mapping_of(lease.record.as_ref()?));
-    let holder = lease.and_then(|lease| lease.holder).filter(|holder| !is_own(holder));
+    let of_this_process = request == BesideRequest::KeepStop;
+    let holder = lease.and_then(|lease| lease.holder).filter(|holder| is_own(holder) == of_this_process);
     let Some(holder) = holder else { return Ok(None) };
     let is_shared = context.state.shared().is_some();
     let Some(dir) = run_of(context, (key, mapping.as_ref()), &holder, is_shared)? else { return Ok(None) };
     let run_id = dir.run_id;
-    if request == BesideRequest::Stop {
+    if matches!(request, BesideRequest::Stop | BesideRequest::KeepStop) {
         blocking(move || stop_request::ask(&dir, &StopRequest::LastReport)).await?.map_err(unreadable)?;
     }
     Ok(Some(run_id))

@@ -288,7 +288,16 @@ fn redacted(event: Event, redactor: &Redactor) -> Result<Written, Box<dyn std::e
     if redactor.is_clean_json(text.as_bytes()) {
         return Ok(Written { event: Some(event), text, canonical });
     }
-    let redacted = redactor.redact_json(&serde_json::to_value(event)?)?;
+    // A seal has nobody's words.
+    let is_seal = matches!(event, Event::FilesSealed { .. });
+    let whole = serde_json::to_value(event)?;
+    let redacted = redactor.redact_record(&whole)?;
+    if let (false, Ok(event)) = (is_seal, serde_json::from_value(redacted.clone())) {
+        let (text, canonical) = both_texts(&redacted)?;
+        return Ok(Written { event: Some(event), text, canonical });
+    }
+    // A pattern of the configuration fits what agentd has to read again. Secrets are in no line all the same.
+    let redacted = redactor.redact_secrets(&whole)?;
     let (text, canonical) = both_texts(&redacted)?;
     Ok(Written { event: serde_json::from_value(redacted).ok(), text, canonical })
 }

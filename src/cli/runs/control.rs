@@ -112,6 +112,10 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
                 .map(|command| format!(". Where its process is gone: {command}"))
                 .unwrap_or_default()
         )),
+        None if abort => context.output.advice(format!(
+            "Run {} was told to end at once, and has not ended yet. agentd runs show {} says when it has",
+            dir.run_id, dir.run_id
+        )),
         None => context.output.advice(format!(
             "Run {} was told to stop and is finishing. At once: agentd runs stop {} --abort",
             dir.run_id, dir.run_id

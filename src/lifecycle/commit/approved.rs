@@ -131,7 +131,7 @@ fn forms(blob: &[u8]) -> Vec<String> {
 }
 
 /// The run that a commit's message names.
-fn run_of(message: &str) -> Option<RunId> {
+pub(super) fn run_of(message: &str) -> Option<RunId> {
     let value = message.lines().rev().find_map(|line| line.strip_prefix(RUN_TRAILER)?.strip_prefix(": "));
     value.and_then(|value| value.trim().parse().ok()).map(RunId)
 }

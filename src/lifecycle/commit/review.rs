@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::approved::ApprovedFiles;
+use super::approved::{self, ApprovedFiles};
 use crate::config::config_file::CommitTable;
 use crate::domain::name::CommitId;
 use crate::domain::policy::{Decision, PolicyInput, Proposed, Risk};
@@ -176,7 +176,8 @@ async fn problems(
         .map(|change| (change.path.as_str(), change.commit.as_ref(), change.path.as_str()));
     let texts = bringing.messages.iter().map(|(id, text)| ("its message", Some(id), text.as_str()));
     for (path, commit, text) in names.chain(texts) {
-        let lines: Vec<(u32, &str)> = text.lines().zip(1..).map(|(line, number)| (number, line)).collect();
+        let lines = text.lines().zip(1..).filter(|(line, _)| !names_a_run(run, line));
+        let lines: Vec<(u32, &str)> = lines.map(|(line, number)| (number, line)).collect();
         if let Some((_, rule, _)) = scan.lines(&lines).into_iter().next() {
             problem(path, commit, format!("it holds a secret ({rule})"));
         }
@@ -186,6 +187,12 @@ async fn problems(
     }
     found.extend(denied(run, worktree, bringing).await?);
     Ok(found)
+}
+
+/// Whether a line of a message is agentd's own, with the id of a run that there is: nobody's secret, whatever patterns it fits.
+fn names_a_run(run: &Run<'_>, line: &str) -> bool {
+    let named = approved::run_of(line);
+    named.is_some_and(|run_id| run.context.state.run(&run.context.repo, run_id).events().exists())
 }
 
 fn too_large(change: &OutgoingChange, caps: &CommitTable, mentions: &FileMentions) -> Option<String> {

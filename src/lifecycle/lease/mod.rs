@@ -403,9 +403,17 @@ fn tracked(plan: &Plan) -> Tracked<'_> {
     Tracked { key: &plan.issue.key, number: plan.request.issue.tracked() }
 }
 
+/// Whether an agentd with another state waits for a person on the issue. What was moved here from there waits here.
+async fn is_parked_elsewhere(plan: &Plan, context: &RepositoryContext) -> Result<bool, Refusal> {
+    let Some(by) = shown_lease::parked_elsewhere(tracked(plan), context).await? else { return Ok(false) };
+    let known = ParkedCell::new(&context.state, &context.repo, &plan.issue.key).read().await;
+    let known = known.map_err(|error| unusable(context, error.to_string()))?;
+    Ok(known.shown_by() != Some(by.as_str()))
+}
+
 /// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
 async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn HeldLease) -> Option<Refusal> {
-    match shown_lease::is_parked_elsewhere(tracked(plan), context).await {
+    match is_parked_elsewhere(plan, context).await {
         Ok(false) => {}
         Ok(true) => {
             let key = &plan.issue.key;

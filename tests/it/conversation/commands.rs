@@ -115,6 +115,41 @@ async fn each_command_has_an_answer_of_its_own_that_no_later_one_takes_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_asked_for_a_moment_before_is_stopped_also_where_no_list_has_it_yet() {
+    let (world, daemon) = quiet(1).await;
+    daemon.stop().await;
+    comment(&world, 7, "ada", "/agentd run");
+    comment(&world, 7, "ada", "/agentd stop");
+    let daemon = Running::start(&world, &[]);
+    until("an answer", || said(&world, 7, "ada took it out of the queue").len() == 1).await;
+    ticks(&world, 3).await;
+    assert_eq!(runs(&world), 0);
+    let labels = world.sim.issue(REPO, 7).unwrap().labels;
+    assert!(!labels.iter().any(|label| label == "agentd"), "{labels:?}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_that_was_answered_outlives_the_daemon_that_dies_before_the_run_has_ended() {
+    let world = labelled(2, "").await;
+    crate::outside::daemons::slow_model(&world, 1, 600_000);
+    let daemon = Running::start(&world, &[]);
+    until("it asks a model", || world.sim.model_requests().len() == 2).await;
+    comment(&world, 7, "ada", "/agentd stop");
+    until("an answer", || said(&world, 7, "ada asked the run to stop").len() == 1).await;
+    daemon.kill();
+    world.sim.world().faults.clear();
+    let daemon = Running::start(&world, &[]);
+    until("it is over", || super::pull_request::is_settled(&world)).await;
+    daemon.stop().await;
+    let (_, last) = world.json(&["runs", "show", "latest"]).await;
+    assert!(last.to_string().contains("user_stop"), "{last:#}");
+    assert!(world.sim.pulls(REPO).is_empty());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_command_is_told_what_it_takes_also_where_that_is_more_than_a_run_takes() {
     let world = labelled(1, "[conversation]\ntrusted = \"admin\"\n").await;
     world.sim.remove_label(REPO, 7, "agentd", "ada");

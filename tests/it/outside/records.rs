@@ -219,3 +219,39 @@ async fn a_check_that_changed_the_tree_is_told_as_such_and_the_patch_has_its_has
     assert_eq!((hash.as_str().unwrap().len(), hash), (64, &output["artifacts"]["patch_sha256"]));
     world.finish().await;
 }
+
+/// Ordinary patterns, such as of account numbers, fit numbers and hashes as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn p_031_patterns_of_the_configuration_take_nothing_out_of_the_record_that_is_agentds_own() {
+    let told = "account 1234567 since 2026-01-02, key 0123456789abcdef0123456789abcdef";
+    let replies = vec![
+        calls(&[("write_file", json!({ "path": "notes.txt", "content": told }))]),
+        calls(&[("read_file", json!({ "path": "notes.txt" }))]),
+        reports(&format!("Noted: {told}."), json!([])),
+    ];
+    let patterns = [
+        "[0-9]{6,}",
+        "\\b[0-9a-f]{32,}\\b",
+        "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+        "[0-9]{4}-[0-9]{2}-[0-9]{2}",
+        "\\+?[0-9][0-9 -]{7,}[0-9]",
+        "demo|ended|finished",
+    ];
+    let more = format!("[redaction]\npatterns = {}\n", serde_json::to_string(&patterns).unwrap());
+    let world = solo(replies, None, &more).await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let spent = output["budget"]["cost_usd"].as_f64().or_else(|| output["cost_usd"].as_f64());
+    assert!(spent.is_some_and(|usd| usd > 0.0), "{output:#}");
+    let (code, verified) = world.json(&["runs", "verify", "latest"]).await;
+    assert_eq!(code, Some(0), "{verified:#}");
+    let (code, stats) = world.json(&["runs", "stats"]).await;
+    assert_eq!(code, Some(0), "{stats:#}");
+    let journal = std::fs::read_to_string(newest(&world).join("events.jsonl")).unwrap();
+    let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+    assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
+    for part in ["1234567", "0123456789abcdef0123456789abcdef"] {
+        assert!(!journal.contains(part), "{part} is in the journal");
+    }
+    world.finish().await;
+}
