@@ -59,7 +59,7 @@ pub fn json(json: &str) -> Option<Value> {
         return None;
     }
     let value: Option<Value> = serde_json::from_str(json).ok();
-    let clean = redactor.zip(value).and_then(|(redactor, value)| redactor.redact_json(&value).ok());
+    let clean = redactor.zip(value).and_then(|(redactor, value)| redactor.redact_record(&value).ok());
     Some(clean.unwrap_or_else(|| Value::from(UNTOLD.trim_end())))
 }
 

@@ -495,7 +495,7 @@ mod tests {
         }
     }
 
-    static REDACTOR: std::sync::LazyLock<Redactor> = std::sync::LazyLock::new(redactor);
+    static REDACTOR: LazyLock<Redactor> = LazyLock::new(redactor);
 
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig { cases: 60, ..Default::default() })]

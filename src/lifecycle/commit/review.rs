@@ -28,6 +28,8 @@ const WRITE: &str = "write_file";
 /// Marks a rule's name where a secret was found by its value.
 const KNOWN: &str = "\u{1}";
 /// Refused files that people are told.
+/// The kind of what the patterns of the configuration find.
+const OWN_PATTERN: &str = "pattern";
 const LONGEST_LIST: usize = 20;
 
 /// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
@@ -176,9 +178,11 @@ async fn problems(
         .map(|change| (change.path.as_str(), change.commit.as_ref(), change.path.as_str()));
     let texts = bringing.messages.iter().map(|(id, text)| ("its message", Some(id), text.as_str()));
     for (path, commit, text) in names.chain(texts) {
-        let lines = text.lines().zip(1..).filter(|(line, _)| !names_a_run(run, line));
-        let lines: Vec<(u32, &str)> = lines.map(|(line, number)| (number, line)).collect();
-        if let Some((_, rule, _)) = scan.lines(&lines).into_iter().next() {
+        let lines: Vec<(u32, &str)> = text.lines().zip(1..).map(|(line, number)| (number, line)).collect();
+        let rest: Vec<(u32, &str)> = lines.iter().copied().filter(|(_, line)| !is_of_git(line)).collect();
+        let is_own = |number: &u32| !rest.iter().any(|(at, _)| at == number);
+        let mut found = scan.lines(&lines).into_iter().chain(scan.lines(&rest));
+        if let Some((_, rule, _)) = found.find(|(number, rule, _)| rule != OWN_PATTERN || !is_own(number)) {
             problem(path, commit, format!("it holds a secret ({rule})"));
         }
     }
@@ -189,10 +193,13 @@ async fn problems(
     Ok(found)
 }
 
-/// Whether a line of a message is agentd's own, with the id of a run that there is: nobody's secret, whatever patterns it fits.
-fn names_a_run(run: &Run<'_>, line: &str) -> bool {
-    let named = approved::run_of(line);
-    named.is_some_and(|run_id| run.context.state.run(&run.context.repo, run_id).events().exists())
+/// Whether a line of a commit is git's or agentd's own: hashes, times, and the id of a run, which are nobody's secrets, whatever patterns of the
+/// configuration they fit. The names of people are in lines of their own.
+fn is_of_git(line: &str) -> bool {
+    let is_hash = |id: &str| id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    ["tree ", "parent "].iter().any(|name| line.strip_prefix(name).is_some_and(is_hash))
+        || ["author ", "committer "].iter().any(|name| line.starts_with(name))
+        || approved::run_of(line).is_some()
 }
 
 fn too_large(change: &OutgoingChange, caps: &CommitTable, mentions: &FileMentions) -> Option<String> {

@@ -378,6 +378,7 @@ async fn what_has_no_thread_is_answered_in_one_comment_and_that_of_the_round_bef
     let (world, pull) = reviewed(more).await;
     world.configure(&["agent = \"solo\""]);
     world.sim.add_label(REPO, 7, "agentd:done", "ada");
+    let daemon = Running::start(&world, &[]);
     let rounds = || {
         let comments = world.sim.issue(REPO, pull).unwrap().comments;
         let own = comments.into_iter().filter(|one| one.body.contains(":round-"));
@@ -389,16 +390,14 @@ async fn what_has_no_thread_is_answered_in_one_comment_and_that_of_the_round_bef
         let id = admin(&world, "POST", &format!("pulls/{pull}/reviews"), &body)["id"].as_u64().unwrap();
         let name = format!("review-{id}");
         world.sim.push_replies([answers(&[(&name, "answered", "Because it is so.")])]).unwrap();
-        // Only now, for a daemon that saw the review before the reply was there would ask in vain.
-        let daemon = Running::start(&world, &[]);
         until("an answer", || rounds().len() == round && world.labels() == ["agentd:done"]).await;
-        daemon.stop().await;
         let newest = rounds().pop().unwrap();
         assert!(newest.0.contains(&name) && newest.0.contains("Answered; nothing changed."), "{newest:?}");
         assert!(newest.0.contains("Because it is so."), "{newest:?}");
         assert!(!newest.1);
     }
     assert!(rounds()[0].1, "{:?}", rounds());
+    daemon.stop().await;
     world.finish().await;
 }
 

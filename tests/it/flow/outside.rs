@@ -120,7 +120,8 @@ async fn e23_killed_right_behind_a_visit_that_failed_the_next_run_ends_as_it_did
     let end = text.lines().position(|line| line.contains("\"flow_ended\"")).unwrap();
     let kept: Vec<&str> = text.lines().take(end).collect();
     let last = kept.iter().rposition(|line| line.contains("\"visit_finished\"")).unwrap();
-    std::fs::write(run_dir.join("events.jsonl"), kept[..=last].join("\n") + "\n").unwrap();
+    let cut = kept[..=last].join("\n") + "\n";
+    agentd::sys::files::write_private(&run_dir.join("events.jsonl"), cut.as_bytes()).unwrap();
     let (code, output) = run(&world).await;
     assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("agent_aborted")), "{output:#}");
     assert!(output.to_string().contains("This must not be merged."), "{output:#}");

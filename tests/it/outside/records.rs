@@ -225,9 +225,9 @@ async fn a_check_that_changed_the_tree_is_told_as_such_and_the_patch_has_its_has
 async fn p_031_patterns_of_the_configuration_take_nothing_out_of_the_record_that_is_agentds_own() {
     let told = "account 1234567 since 2026-01-02, key 0123456789abcdef0123456789abcdef";
     let replies = vec![
-        calls(&[("write_file", json!({ "path": "notes.txt", "content": told }))]),
-        calls(&[("read_file", json!({ "path": "notes.txt" }))]),
-        reports(&format!("Noted: {told}."), json!([])),
+        calls(&[("write_file", json!({ "path": "notes.txt", "content": "Plain words.\n" }))]),
+        calls(&[("run_command", json!({ "argv": ["echo", told] }))]),
+        reports("Noted.", json!([])),
     ];
     let patterns = [
         "[0-9]{6,}",
@@ -235,14 +235,14 @@ async fn p_031_patterns_of_the_configuration_take_nothing_out_of_the_record_that
         "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
         "[0-9]{4}-[0-9]{2}-[0-9]{2}",
         "\\+?[0-9][0-9 -]{7,}[0-9]",
-        "demo|ended|finished",
+        "ended|finished",
     ];
     let more = format!("[redaction]\npatterns = {}\n", serde_json::to_string(&patterns).unwrap());
     let world = solo(replies, None, &more).await;
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let spent = output["budget"]["cost_usd"].as_f64().or_else(|| output["cost_usd"].as_f64());
-    assert!(spent.is_some_and(|usd| usd > 0.0), "{output:#}");
+    assert!(output["totals"]["cost_usd"].as_f64().is_some_and(|usd| usd > 0.0), "{output:#}");
+    assert!(output["budgets"]["max_wall_time_ms"].is_u64(), "{output:#}");
     let (code, verified) = world.json(&["runs", "verify", "latest"]).await;
     assert_eq!(code, Some(0), "{verified:#}");
     let (code, stats) = world.json(&["runs", "stats"]).await;
