@@ -379,6 +379,10 @@ async fn what_has_no_thread_is_answered_in_one_comment_and_that_of_the_round_bef
     world.configure(&["agent = \"solo\""]);
     world.sim.add_label(REPO, 7, "agentd:done", "ada");
     let daemon = Running::start(&world, &[]);
+    // What was written before anybody listened is not heard.
+    let state = world.dir.path().join("state/daemon/state.json");
+    let listens = || std::fs::read_to_string(&state).unwrap_or_default().contains("listens_since");
+    until("it listens", listens).await;
     let rounds = || {
         let comments = world.sim.issue(REPO, pull).unwrap().comments;
         let own = comments.into_iter().filter(|one| one.body.contains(":round-"));
