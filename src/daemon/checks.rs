@@ -109,12 +109,16 @@ impl Daemon {
             Ok(without_failure(&checks, &mut memory, issue, pull))
         } else {
             let failed_at = *memory.failed_at.get_or_insert(now);
-            if is_at_rest(&checks, failed_at, now, &table) {
+            if memory.is_refused {
+                Ok(Weighed::default())
+            } else if is_at_rest(&checks, failed_at, now, &table) {
                 self.weigh_failed(issue, pull, &table, &mut memory).await
             } else {
                 Ok(Weighed { waits: true, ..Weighed::default() })
             }
         };
+        let failed_at = memory.failed_at.filter(|_| weighed.as_ref().is_ok_and(|weighed| weighed.waits));
+        self.note_settling(issue, failed_at.map(|at| at + table.longest_wait.0));
         self.remember(issue, before.as_ref(), memory);
         weighed
     }
@@ -126,6 +130,28 @@ impl Daemon {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         watch.state.issues.entry(issue.number).or_default().checks = Some(memory);
         self.save();
+    }
+
+    /// How long the checks that still run are waited for; `None` = they are not.
+    fn note_settling(&mut self, issue: &IssueRef, until: Option<DateTime<Utc>>) {
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        match until {
+            Some(until) => drop(watch.pulls.settling.insert(issue.number, until)),
+            None => drop(watch.pulls.settling.remove(&issue.number)),
+        }
+    }
+
+    /// No run begins for what has failed at the present commit, whatever else fails there. False = none was to begin.
+    pub(super) fn refuse_checks(&mut self, issue: &IssueRef) -> bool {
+        let Some(watch) = self.watch_of(&issue.repo) else { return false };
+        if watch.pulls.settling.remove(&issue.number).is_none() {
+            return false;
+        }
+        let memory = watch.state.issues.get_mut(&issue.number).and_then(|memory| memory.checks.as_mut());
+        let Some(memory) = memory else { return false };
+        memory.is_refused = true;
+        self.save();
+        true
     }
 
     /// Failed, and nothing more is waited for.

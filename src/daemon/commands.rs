@@ -7,7 +7,6 @@ use super::main_loop::Daemon;
 use super::plans::Decides;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, OwedAnswer};
-use super::taken::told;
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
 use crate::conversation::inbox::{InboxCell, Inboxes};
 use crate::conversation::standing::People;
@@ -20,7 +19,6 @@ use crate::domain::remark::{RemarkId, Standing};
 use crate::domain::text_revision::AskedHow;
 use crate::github::Error;
 use crate::issue::approval::{self, NewApproval};
-use crate::issue::unwanted;
 use crate::lifecycle::beside::BesideRequest;
 use crate::record::rendering;
 use crate::store::port::StoreError;
@@ -33,6 +31,8 @@ const SIGNS: usize = 5;
 const LONGEST_LINE: usize = 100;
 /// So much of a word that is none is.
 const LONGEST_WORD: usize = 40;
+/// What people do where a command could not be carried out now.
+pub(super) const ASK_AGAIN: &str = "please write it again";
 
 /// What a repository's people have cost in a tick.
 #[derive(Debug, Default)]
@@ -459,118 +459,6 @@ impl Daemon {
                 }
             },
         }
-    }
-
-    /// Tells the run that works on an issue to stop; `None` = none does. Gives the answer for people.
-    async fn stop_live(&mut self, issue: &IssueRef, login: &str) -> Option<String> {
-        if let Some(live) = self.supervisor.get(issue) {
-            live.control.stop(unwanted::by_person());
-            if let Err(refusal) = (self.deps.beside)(issue.clone(), BesideRequest::KeepStop).await {
-                tracing::warn!(%issue, %refusal, "a stop could not be kept: it is forgotten if this process dies before the run ends");
-            }
-            return Some(format!(
-                "{login} asked the run to stop: an agent at work gives one last report and the run ends; a run whose agent is done \
-                 finishes what is left (verify commands, push, pull request)."
-            ));
-        }
-        // Whoever runs it by hand does not read comments: the daemon does it for them.
-        match (self.deps.beside)(issue.clone(), BesideRequest::Stop).await {
-            Ok(None) => None,
-            Ok(Some(run)) => {
-                Some(format!("{login} asked run {run} to stop: it gives one last report and ends."))
-            }
-            Err(refusal) => Some(told(&refusal)),
-        }
-    }
-
-    async fn stop_for(&mut self, issue: &IssueRef, by: &AskedBy) -> String {
-        let login = &by.login;
-        if let Some(told) = self.stop_live(issue, login).await {
-            return told;
-        }
-        let trigger = self.deps.labels.trigger.clone();
-        let queued = self.deps.labels.queued.clone();
-        let client = self.quick_client();
-        let denied = match (self.deps.deny)(issue.clone(), Admission::principal_of(login, by.id)).await {
-            Ok(denied) => denied,
-            Err(why) => return why,
-        };
-        if denied.is_some()
-            && let Err(error) = self.tell_dropped(issue, &format!("{login} decided against it")).await
-        {
-            tracing::warn!(%issue, %error, "that a call was decided against could not be told");
-        }
-        let denied = denied.map(|calls| {
-            if let Some(memory) =
-                self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
-            {
-                memory.wait_no_more();
-            }
-            format!(
-                "{login} decided against what waited for an approval, {calls}; nothing goes on by itself."
-            )
-        });
-        let denied = match self.stop_round_parked(issue, login).await {
-            Ok(false) => denied,
-            Ok(true) => Some(format!(
-                "{login} stopped it: nobody is waited for any more, and nothing goes on by itself."
-            )),
-            Err(error) => {
-                tracing::warn!(%issue, %error, "what a follow-up run waits for could not be ended");
-                return "What is waited for could not be ended now; please write it again.".to_owned();
-            }
-        };
-        // A run that is to be gone on with after a pause waits as well.
-        let goes_on = self.watch_of(&issue.repo).and_then(|watch| {
-            let memory = watch.state.issues.get_mut(&issue.number)?;
-            memory.resume = None;
-            memory.goes_on.take()
-        });
-        let waits = self.watch_of(&issue.repo).is_some_and(|watch| watch.candidate(issue.number).is_some());
-        if !waits && goes_on.is_some() {
-            self.save();
-            let denied = denied.map(|told| format!("{told} ")).unwrap_or_default();
-            return format!(
-                "{denied}{login} stopped it: its last run is not gone on with until the label is put on again."
-            );
-        }
-        if !waits && self.refuse_due(issue).await {
-            let denied = denied.map(|told| format!("{told} ")).unwrap_or_default();
-            return format!(
-                "{denied}{login} stopped what was to begin; nothing will run until somebody writes on the pull request again, or the label \
-                 is put on."
-            );
-        }
-        // Labelled since the last look, as by `/agentd run` a moment before.
-        let labelled = match waits {
-            true => false,
-            false => match client.issue(&issue.repo, issue.number).await {
-                Ok(now) => now.issue.labels.iter().any(|label| label.eq_ignore_ascii_case(&trigger)),
-                Err(error) => {
-                    tracing::warn!(%issue, %error, "whether the label is on an issue could not be asked");
-                    return "Whether something is to begin could not be asked now; please write it again."
-                        .to_owned();
-                }
-            },
-        };
-        if !waits && !labelled {
-            return denied.unwrap_or_else(|| "Nothing runs and nothing waits for this issue.".to_owned());
-        }
-        let follows = self.refuse_follow_up(issue);
-        for label in [&trigger, &queued] {
-            if let Err(error) = client.remove_label(&issue.repo, issue.number, label).await {
-                tracing::warn!(%issue, %error, "a label could not be taken off");
-            }
-        }
-        if let Some(watch) = self.watch_of(&issue.repo) {
-            watch.drop_candidate(issue.number);
-        }
-        let denied = denied.map(|told| format!("{told} ")).unwrap_or_default();
-        let until = match follows {
-            true => "somebody writes on the pull request again, or the label is put on",
-            false => "the label is put on again",
-        };
-        format!("{denied}{login} took it out of the queue; nothing will run until {until}.")
     }
 
     /// One comment for each command: whoever wrote it is told, and no answer takes the place of another one's. While GitHub does not

@@ -38,6 +38,7 @@ mod outbox_writer;
 // People: what they write, answer, approve, pay and take over.
 mod listen;
 mod commands;
+mod stopping;
 mod parked;
 mod plans;
 mod plan_reactions;

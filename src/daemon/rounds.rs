@@ -53,6 +53,9 @@ impl Daemon {
     pub(super) async fn start_rounds(&mut self, looked: &BTreeSet<RepoName>) -> bool {
         let now = self.deps.client.now().unwrap_or_else(|| self.deps.clock.now());
         let mut starts = false;
+        for watch in self.watches.iter_mut().filter(|watch| looked.contains(&watch.watched.name)) {
+            watch.pulls.quiet.clear();
+        }
         for (issue, pull) in self.open_pulls(looked) {
             match self.start_round(&issue, &pull, now).await {
                 Ok(started) => starts |= started,
@@ -103,7 +106,7 @@ impl Daemon {
         }
         let cell = self.inbox(issue);
         let Some(due) = self.rules().due(&cell.read().await?) else { return Ok(false) };
-        if now < due.at || self.is_refused(issue, &TriedRound::of(Some(due.asked.remark.id), pull), now) {
+        if self.is_refused(issue, &TriedRound::of(Some(due.asked.remark.id), pull), now) {
             return Ok(false);
         }
         // Who was told so is not told again, and while the list says the same, nobody has to be asked.
@@ -111,6 +114,12 @@ impl Daemon {
             .why_held_back(issue, pull, due.by)
             .is_some_and(|(code, text)| self.was_held_back(issue, code, &text))
         {
+            return Ok(false);
+        }
+        if now < due.at {
+            if let Some(watch) = self.watch_of(&issue.repo) {
+                watch.pulls.quiet.insert(issue.number, due.at);
+            }
             return Ok(false);
         }
         // What a person did to it since it was listed counts.

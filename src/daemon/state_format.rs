@@ -298,6 +298,9 @@ pub struct ChecksMemory {
     /// Failed checks that a run was started with.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub answered: BTreeSet<String>,
+    /// A person stopped the run that was to begin for what failed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_refused: bool,
     /// The commit that `mended` is about.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mended_head: String,

@@ -1,12 +1,17 @@
 //! What the daemon says of itself.
 
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+
 use super::cron;
 use super::main_loop::Daemon;
 use super::snapshot::IssueRef;
 use super::start_rules::Reason;
 use super::state_format::Pause;
 use super::status_format::{
-    BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
+    BudgetStatus, CHECKS_SETTLING, IssueStatus, LimitsStatus, QUIET_PERIOD, RepositoryStatus, RunningStatus,
+    SCHEMA, Status,
 };
 use super::supervise::RunHandle;
 use crate::github::BreakerState;
@@ -44,6 +49,32 @@ impl Daemon {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
                 let at = later.at.format("%Y-%m-%dT%H:%M:%SZ");
                 Some(row(&issue, code, format!("its last run is gone on with by itself at {at}")))
+            })
+        })
+    }
+
+    /// Issues whose pull requests are to have a follow-up run that is not prepared yet.
+    fn follow_up_later(&self) -> impl Iterator<Item = IssueStatus> + '_ {
+        self.watches.iter().flat_map(move |watch| {
+            watch.pulls.followed().flat_map(move |(number, _)| {
+                let issue = IssueRef { repo: watch.watched.name.clone(), number };
+                let is_known = watch.candidate(number).is_some() || self.supervisor.get(&issue).is_some();
+                let at = |of: &BTreeMap<u64, DateTime<Utc>>| {
+                    of.get(&number).filter(|_| !is_known).map(|at| at.format("%Y-%m-%dT%H:%M:%SZ"))
+                };
+                let quiet = at(&watch.pulls.quiet).map(|at| {
+                    let text = format!(
+                        "a follow-up run for what people wrote is to begin at {at}, later if they write more"
+                    );
+                    row(&issue, QUIET_PERIOD, text)
+                });
+                let settling = at(&watch.pulls.settling).map(|at| {
+                    let text = format!(
+                        "a check of its pull request failed; those that still run are waited for, at most until {at}"
+                    );
+                    row(&issue, CHECKS_SETTLING, text)
+                });
+                [quiet, settling].into_iter().flatten()
             })
         })
     }
@@ -136,7 +167,7 @@ impl Daemon {
             schema_unknown: self.cluster.store_health.schema.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
-            waiting: waiting.chain(self.go_on_later()).collect(),
+            waiting: waiting.chain(self.go_on_later()).chain(self.follow_up_later()).collect(),
             parked: unheard.chain(parked).collect(),
             limits: limits_status(self.deps.client.limits()),
             nodes: Vec::new(),

@@ -12,6 +12,11 @@ use crate::domain::run::RunId;
 /// Version of the file.
 pub const SCHEMA: &str = "agentd.daemon_status.v1";
 
+/// The code of an issue whose pull request is to have a follow-up run once people have written all.
+pub const QUIET_PERIOD: &str = "quiet_period";
+/// The code of one whose checks have failed in part, and run in part.
+pub const CHECKS_SETTLING: &str = "checks_settling";
+
 /// The code of an issue that waits for nobody any more, before a run goes on with it.
 const ANSWERED: &str = "answered";
 
@@ -291,6 +296,11 @@ impl IssueStatus {
             "what it waited for is decided; a daemon that parked it goes on, else agentd runs resume {run_id}"
         );
         Self::new(repo, issue, ANSWERED, text)
+    }
+
+    /// Whether a follow-up run of its pull request is to begin.
+    pub fn is_later_follow_up(&self) -> bool {
+        [QUIET_PERIOD, CHECKS_SETTLING].contains(&self.code.as_str())
     }
 
     /// Whether it says that a person is waited for.

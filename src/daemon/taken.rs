@@ -4,12 +4,14 @@ use super::main_loop::Daemon;
 use super::parked::NotHeeded;
 use super::snapshot::IssueRef;
 use super::state_format::AskedBy;
-use crate::conversation::parked::parked_format::{GivingBack, Parked, ParkedIssue, Taken, WaitsFor};
+use crate::conversation::parked::parked_format::{GivingBack, Over, Parked, ParkedIssue, Taken, WaitsFor};
 use crate::domain::issue::IssueKey;
+use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::branch_of;
 use crate::domain::policy::ActorPermission;
 use crate::domain::refusal::Refusal;
 use crate::domain::remark::RemarkId;
+use crate::domain::stop::StopDetail;
 use crate::domain::taken::TakenOver;
 use crate::domain::text_revision::AskedHow;
 use crate::lifecycle::give_back::GaveBack;
@@ -212,6 +214,35 @@ impl Daemon {
             Some(AskedBy { login: answer.by, id: by_id, at: Some(answer.at), how: AskedHow::Comment });
         watch.recover(fresh);
         Ok(())
+    }
+
+    /// A person stops what was given back, before a run has gone on with it. Gives what people are told; `None` = nothing was.
+    pub(super) async fn stop_given_back(
+        &mut self,
+        issue: &IssueRef,
+        login: &str,
+    ) -> Result<Option<String>, NotHeeded> {
+        let stop = |issue: &mut ParkedIssue| {
+            if let Some(taken) = issue.taken_mut() {
+                return taken.giving_back.take().map(|_| false);
+            }
+            issue.in_hands()?;
+            issue.parked.as_mut()?.over = Some(Over::Ended(StopDetail::UserStop.as_str().to_owned()));
+            Some(true)
+        };
+        let Some(is_given) = self.parked_cell(issue).update(stop).await?.1 else { return Ok(None) };
+        if !is_given {
+            return Ok(Some(format!("{login} stopped it: the work is not given back.")));
+        }
+        self.note_taken(issue, false);
+        let state = IssueState::after(StopDetail::UserStop).unwrap_or(IssueState::Attention);
+        self.plan_outcome(issue, state, StopDetail::UserStop.as_str(), None);
+        let mut watches = self.watches.iter_mut().filter(|watch| watch.watched.name == issue.repo);
+        let memory = watches.find_map(|watch| watch.state.issues.get_mut(&issue.number));
+        if let Some(parked) = memory.and_then(|memory| memory.parked.as_mut()) {
+            parked.text = format!("{login} stopped it after the work was given back");
+        }
+        Ok(Some(format!("{login} stopped it: no run goes on with the work that was given back.")))
     }
 
     fn note_taken(&mut self, issue: &IssueRef, taken: bool) {

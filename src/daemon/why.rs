@@ -193,7 +193,7 @@ impl Explanation {
             let words = format!("its run is offered to the node {}: {}", to.node, to.answer);
             told.hold_back("is_taken", OFFERED, &words);
         }
-        told.with(facts.waits_for.as_ref(), left)
+        told.with(facts.waits_for.as_ref(), left, daemon.says)
     }
 
     /// Of an issue from a file, which is in no tracker: people alone begin its runs.
@@ -209,11 +209,16 @@ impl Explanation {
             None => Outlook::NeedsYou(what.to_owned(), key.run_command()),
         };
         let asked_for = Verdict { rule: "is_asked_for", code: NO_TRIGGER.into(), answer: what.to_owned() };
-        Self { outlook, rules: vec![asked_for] }.with(waits_for, left)
+        Self { outlook, rules: vec![asked_for] }.with(waits_for, left, None)
     }
 
-    /// What becomes of it, where no label asks for a run, because of what a run left to people.
-    fn with(mut self, waits_for: Option<&WaitsForPerson>, left: Left<'_>) -> Self {
+    /// What becomes of it, where no label asks for a run, because of what a run left to people, or of what the daemon is to begin.
+    fn with(
+        mut self,
+        waits_for: Option<&WaitsForPerson>,
+        left: Left<'_>,
+        says: Option<&IssueStatus>,
+    ) -> Self {
         let first = self.rules.iter().find(|verdict| !verdict.passed());
         let is_unasked = first.is_some_and(|verdict| verdict.code == NO_TRIGGER);
         if matches!(self.outlook, Outlook::Runs(_)) || !is_unasked {
@@ -222,7 +227,9 @@ impl Explanation {
         // A run of the foreground parked it, or a follow-up run.
         let waits = waits_for.map(|waits| Outlook::NeedsYou(waits.what.clone(), waits.remedy.clone()));
         let calls = || left.calls.and_then(LeftCalls::outlook);
-        if let Some(outlook) = waits.or(left.decided).or_else(calls) {
+        let later =
+            || says.filter(|says| says.is_later_follow_up()).map(|says| Outlook::Waits(says.text.clone()));
+        if let Some(outlook) = waits.or(left.decided).or_else(calls).or_else(later) {
             self.outlook = outlook;
         }
         self

@@ -305,6 +305,9 @@ pub enum Event {
         /// As it is told while the run works: cleaned, fenced and redacted. Absent = it stands in the briefing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
+        /// The thread of the pull request in which it stands, where it was told while the run worked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        thread: Option<String>,
     },
     /// A remark that was heard is not told.
     RemarkDropped {

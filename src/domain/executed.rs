@@ -9,69 +9,114 @@ const INTERPRETERS: [&str; 17] = [
 /// Programs that run the rest of their arguments.
 const WRAPPERS: [&str; 9] =
     ["env", "exec", "command", "nice", "nohup", "time", "timeout", "setsid", "stdbuf"];
+/// Words of the shell that stand before a command.
+const KEYWORDS: [&str; 9] = ["if", "then", "else", "elif", "while", "until", "do", "!", "{"];
 /// Options of interpreters whose value is run as well.
 const PRELOADS: [&str; 4] = ["-r", "--require", "--import", "--loader"];
 /// Deepest shell within a shell that is looked into.
 const DEEPEST: usize = 4;
 
-/// The files that `argv` executes and that `is_file` knows, without a leading `./`.
+/// The files that `argv` executes and that `is_file` knows, without a leading `./`. Behind a `cd` they are looked for there as well.
 pub fn executed(argv: &[&str], is_file: &dyn Fn(&str) -> bool) -> Vec<String> {
-    let mut found = Vec::new();
-    of_argv(argv, is_file, DEEPEST, &mut found);
-    found
+    let mut search = Search { is_file, folders: vec![String::new()], found: Vec::new() };
+    search.argv(argv, DEEPEST);
+    search.found
 }
 
-fn of_argv(argv: &[&str], is_file: &dyn Fn(&str) -> bool, depth: usize, found: &mut Vec<String>) {
-    let skipped = argv.iter().take_while(|word| is_assignment(word)).count();
-    let Some((program, args)) = argv[skipped..].split_first() else { return };
-    let plain = |word: &str| word.trim_start_matches("./").replace("/./", "/");
-    let mut add = |word: &str| {
-        let path = plain(word);
-        if is_file(&path) && !found.contains(&path) {
-            found.push(path);
-        }
-    };
-    if program.contains('/') {
-        add(program);
+struct Search<'a> {
+    is_file: &'a dyn Fn(&str) -> bool,
+    /// Where a command may stand by now; empty = where the first one does.
+    folders: Vec<String>,
+    found: Vec<String>,
+}
+
+impl Search<'_> {
+    /// A word as the files that it may name.
+    fn files(&self, word: &str) -> Vec<String> {
+        let at = self.folders.iter().map(|folder| joined(folder, word));
+        at.filter(|path| (self.is_file)(path)).collect()
     }
-    let name = program.rsplit('/').next().unwrap_or(program);
-    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    if matches!(*program, "." | "source") {
-        args.iter().take(1).for_each(|script| add(script));
-    } else if WRAPPERS.contains(&name) && depth > 0 {
-        let of_wrapper = |word: &&&str| {
-            word.starts_with('-') || is_assignment(word) || word.starts_with(|c: char| c.is_ascii_digit())
-        };
-        let skipped = args.iter().take_while(of_wrapper).count();
-        of_argv(&args[skipped..], is_file, depth - 1, found);
-    } else if INTERPRETERS.contains(&name) {
-        for pair in args.windows(2).filter(|pair| PRELOADS.contains(&pair[0])) {
-            add(pair[1]);
-        }
-        let line = args.iter().position(|word| is_line_option(word)).and_then(|at| args.get(at + 1));
-        match line {
-            Some(line) if name.ends_with("sh") && depth > 0 => {
-                of_line(line, is_file, depth - 1, found);
+
+    fn add(&mut self, word: &str) {
+        for path in self.files(word) {
+            if !self.found.contains(&path) {
+                self.found.push(path);
             }
+        }
+    }
+
+    fn argv(&mut self, argv: &[&str], depth: usize) {
+        let skipped = argv.iter().take_while(|word| is_assignment(word) || KEYWORDS.contains(word)).count();
+        let Some((program, args)) = argv[skipped..].split_first() else { return };
+        if program.contains('/') {
+            self.add(program);
+        }
+        let name = program.rsplit('/').next().unwrap_or(program);
+        let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        if matches!(*program, "." | "source") {
+            args.iter().take(1).for_each(|script| self.add(script));
+        } else if matches!(*program, "cd" | "pushd") {
+            if let Some(folder) = args.iter().find(|word| !word.starts_with('-')) {
+                let there: Vec<String> = self.folders.iter().map(|from| joined(from, folder)).collect();
+                self.folders.extend(there);
+                self.folders.dedup();
+            }
+        } else if WRAPPERS.contains(&name) && depth > 0 {
+            let of_wrapper = |word: &&&str| {
+                word.starts_with('-') || is_assignment(word) || word.starts_with(|c: char| c.is_ascii_digit())
+            };
+            let skipped = args.iter().take_while(of_wrapper).count();
+            self.argv(&args[skipped..], depth - 1);
+        } else if INTERPRETERS.contains(&name) {
+            self.interpreter(name, args, depth);
+        }
+    }
+
+    fn interpreter(&mut self, name: &str, args: &[&str], depth: usize) {
+        for pair in args.windows(2).filter(|pair| PRELOADS.contains(&pair[0])) {
+            self.add(pair[1]);
+        }
+        let is_shell = name.ends_with("sh");
+        let line =
+            args.iter().position(|word| is_line_option(word, is_shell)).and_then(|at| args.get(at + 1));
+        match line {
+            Some(line) if is_shell && depth > 0 => self.line(line, depth - 1),
             Some(_) => {}
             None => {
-                let script = args.iter().find(|word| !word.starts_with('-') && is_file(&plain(word)));
-                script.into_iter().for_each(|script| add(script));
+                let script = args.iter().find(|word| !word.starts_with('-') && !self.files(word).is_empty());
+                script.into_iter().for_each(|script| self.add(script));
             }
+        }
+    }
+
+    fn line(&mut self, line: &str, depth: usize) {
+        for command in commands(line) {
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            self.argv(&words, depth);
         }
     }
 }
 
-fn of_line(line: &str, is_file: &dyn Fn(&str) -> bool, depth: usize, found: &mut Vec<String>) {
-    for command in commands(line) {
-        let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        of_argv(&words, is_file, depth, found);
+/// A path from a folder, both as a command writes them. One that leads out of where the first command stands is none.
+fn joined(folder: &str, path: &str) -> String {
+    if path.starts_with('/') {
+        return path.to_owned();
     }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in folder.split('/').chain(path.split('/')).filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." && parts.last().is_some_and(|last| *last != "..") {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
 }
 
-/// `-c`, also together with others as in `-ec`. What follows `-e` of node and perl is not a file either.
-fn is_line_option(word: &str) -> bool {
-    word.starts_with('-') && !word.starts_with("--") && word.ends_with(['c', 'e'])
+/// `-c`, also together with others as in `-ec`. What follows `-e` of node and perl is not a file either; a shell's `-e` has no value.
+fn is_line_option(word: &str, is_shell: bool) -> bool {
+    let ends: &[char] = if is_shell { &['c'] } else { &['c', 'e'] };
+    word.starts_with('-') && !word.starts_with("--") && word.ends_with(ends)
 }
 
 fn is_assignment(word: &str) -> bool {
@@ -132,6 +177,14 @@ mod tests {
             (&["python3", "-c", "print(1)", "data.json"], ""),
             (&["sh", "-ec", "cd x && sh ./run.sh | grep data.json"], "run.sh"),
             (&["bash", "-c", "A=1 ./tool; (. 'my file.sh')"], "tool my file.sh"),
+            (&["sh", "-e", "run.sh"], "run.sh"),
+            (&["sh", "-ce", "sh run.sh"], "run.sh"),
+            (&["sh", "-c", "if ! sh run.sh; then exit 1; fi"], "run.sh"),
+            (&["sh", "-c", "for one in 1 2; do ./tool $one; done"], "tool"),
+            (&["sh", "-c", "cd scripts && deno run check.ts"], "scripts/check.ts"),
+            (&["sh", "-c", "cd ./scripts/ && cd .. && sh run.sh"], "run.sh"),
+            (&["sh", "-c", "(cd scripts; python3 ./check.ts)"], "scripts/check.ts"),
+            (&["sh", "-c", "{ sh run.sh; }"], "run.sh"),
             (&["sh", "-c", "grep -q \"a;b\" data.json"], ""),
         ] {
             assert_eq!(of(argv), files, "{argv:?}");

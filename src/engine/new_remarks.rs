@@ -21,6 +21,8 @@ pub struct NewRemark {
     pub id: RemarkId,
     /// Cleaned, fenced and redacted.
     pub text: String,
+    /// The thread in which it stands.
+    pub thread: Option<String>,
 }
 
 /// Gives what people said since the last time, in the order in which it came, for a turn of a visit. What was given counts
@@ -40,10 +42,10 @@ pub(super) async fn take(
         return Ok(None);
     }
     let mut message = MEANWHILE.to_owned();
-    for NewRemark { id, text } in remarks {
+    for NewRemark { id, text, thread } in remarks {
         message.push_str("\n\n");
         message.push_str(&text);
-        record.note_with_next(Event::RemarkTold { id, visit, turn, text: Some(text) })?;
+        record.note_with_next(Event::RemarkTold { id, visit, turn, text: Some(text), thread })?;
     }
     record.message_item(turn, ItemRole::User, &message).await?;
     Ok(Some(message))

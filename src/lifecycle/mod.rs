@@ -22,6 +22,7 @@ pub mod seal;
 pub mod pipeline;
 // What several stages use.
 mod merged;
+mod found_edits;
 mod remote_look;
 mod shared_work;
 mod comment_state;

@@ -178,12 +178,11 @@ fn told(facts: &RunFacts, visits: usize) -> BTreeMap<RemarkId, Option<String>> {
     told.collect()
 }
 
-/// What people said on this machine and waits: the run is told it from the start.
-pub async fn said(run: &Run<'_>) -> Vec<Remark> {
+/// What people wrote and said on this machine, and that waits: the run is told it from the start.
+pub async fn to_be_told(run: &Run<'_>) -> Vec<Remark> {
     let Some(cell) = inbox(run) else { return Vec::new() };
     let inbox = cell.read().await.unwrap_or_default();
-    let waiting = inbox.to_be_told().into_iter().filter(|heard| heard.remark.kind == RemarkKind::Said);
-    waiting.map(|heard| heard.remark.clone()).collect()
+    inbox.untold().into_iter().map(|heard| heard.remark.clone()).collect()
 }
 
 /// Where remarks of the issue stand on GitHub, by name.
@@ -241,7 +240,8 @@ impl Listener {
                     left = left.saturating_sub(text.chars().count());
                     self.note(Event::RemarkHeard { id: heard.remark.id });
                     given.insert(heard.remark.id, Some(heard.version.clone()));
-                    said.push(NewRemark { id: heard.remark.id, text });
+                    let thread = thread.map(|thread| thread.id.clone());
+                    said.push(NewRemark { id: heard.remark.id, text, thread });
                 }
                 said
             }
@@ -276,7 +276,14 @@ impl Listener {
             (Some(github), false) => github.remarks_now(&ids).await.ok(),
             _ => None,
         };
-        let mut gone = Vec::new();
+        let mut gone: Vec<(RemarkId, &'static str)> = Vec::new();
+        waiting.retain(|heard| {
+            let is_blank = says_nothing(&heard.remark);
+            if is_blank {
+                gone.push((heard.remark.id, "only its comments say something"));
+            }
+            !is_blank
+        });
         if let (Some(found), Some(github)) = (found, &self.github) {
             let rules = (&self.rules.0, self.rules.1);
             let mut people = People::under(github, &self.repo, rules, None);
@@ -288,7 +295,7 @@ impl Listener {
                     continue;
                 };
                 let Some(present) = found.get(node).filter(|present| !present.minimized) else {
-                    gone.push(heard.remark.id);
+                    gone.push((heard.remark.id, "deleted or hidden"));
                     continue;
                 };
                 let now = present.of(&heard.remark);
@@ -322,13 +329,12 @@ impl Listener {
             }
         }
         if !gone.is_empty() {
-            for id in &gone {
-                let why = "deleted or hidden".to_owned();
-                self.note(Event::RemarkDropped { id: *id, why });
+            for (id, why) in &gone {
+                self.note(Event::RemarkDropped { id: *id, why: (*why).to_owned() });
             }
             let leave_out = move |inbox: &mut Inbox| {
-                for id in &gone {
-                    inbox.leave_out(*id, "deleted or hidden");
+                for (id, why) in &gone {
+                    inbox.leave_out(*id, why);
                 }
             };
             self.cell.update(leave_out).await?;
@@ -375,6 +381,13 @@ impl Listener {
         let told = format!("{about}{place}{}", fenced_alone(&source, &remark.text, most));
         self.redactor.redact(&told).map_or_else(|_| WITHHELD.to_owned(), std::borrow::Cow::into_owned)
     }
+}
+
+/// Whether a review only holds its comments together, as GitHub makes one around each reply in a thread.
+fn says_nothing(remark: &Remark) -> bool {
+    remark.kind == RemarkKind::Review
+        && remark.state != Some(ReviewState::Approved)
+        && remark.text.trim().is_empty()
 }
 
 fn is_given(given: &BTreeMap<RemarkId, Option<String>>, heard: &Heard) -> bool {

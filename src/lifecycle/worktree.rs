@@ -5,6 +5,7 @@
 //! is, and sets it up again where that was not finished.
 
 use super::commit::others;
+use super::found_edits;
 use super::lease::recovery::{self, Predecessor};
 use super::merged;
 use super::parked;
@@ -13,7 +14,7 @@ use super::run::Run;
 use super::shared_work;
 use super::stage::{Stage, StageError, Worked};
 use crate::config::config_file::Publish;
-use crate::domain::event::Event;
+use crate::domain::event::{Event, WorktreeState};
 use crate::domain::mapping::{branch_of, worktree_of};
 use crate::domain::name::CommitId;
 use crate::domain::origin::Origin;
@@ -147,6 +148,9 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
         // It is kept as it was left: nobody works in it.
         run.journal.record(Event::WorktreeReady { state: prepared.state, head: prepared.head })?;
         return Ok(prepared.worktree);
+    }
+    if prepared.state == WorktreeState::Reused {
+        found_edits::settle(run, &prepared.worktree).await?;
     }
     // Before anything of an agent's comes back: its commands run outside of the sandbox.
     set_up(run, &prepared.worktree).await?;

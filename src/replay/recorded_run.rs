@@ -394,8 +394,8 @@ impl RecordedRun {
 
 fn new_remarks(facts: &RunFacts) -> Vec<(u32, u32, NewRemark)> {
     let said = facts.other.iter().filter_map(|(_, event)| match event {
-        Event::RemarkTold { id, visit, turn, text: Some(text) } => {
-            Some((*visit, *turn, NewRemark { id: *id, text: text.clone() }))
+        Event::RemarkTold { id, visit, turn, text: Some(text), thread } => {
+            Some((*visit, *turn, NewRemark { id: *id, text: text.clone(), thread: thread.clone() }))
         }
         _ => None,
     });

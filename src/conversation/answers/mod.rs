@@ -43,37 +43,99 @@ pub fn is_unanswered(comment: &str) -> bool {
     comment.lines().any(says_so)
 }
 
-/// What wants an outcome: threads, then remarks without one, then what was told while the run worked.
-pub fn wanted(briefing: &Briefing, meanwhile: &[RemarkId]) -> Vec<String> {
-    let threads = briefing.threads.iter().map(|thread| thread.id.clone());
-    let remarks = briefing.about.iter().chain(meanwhile).map(ToString::to_string);
-    let mut wanted: Vec<String> = Vec::new();
-    for id in threads.chain(remarks) {
-        if !wanted.contains(&id) {
-            wanted.push(id);
+/// What wants an outcome: threads, then remarks without one, then what was told while the run worked. What was written meanwhile in
+/// a thread is answered with that thread, by whatever name a report calls it.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    ids: Vec<String>,
+    /// Other names of these.
+    also: BTreeMap<String, String>,
+}
+
+/// What a run was told while it worked.
+pub struct ToldMeanwhile {
+    /// Which remark.
+    pub id: RemarkId,
+    /// The thread in which it stands.
+    pub thread: Option<String>,
+}
+
+impl Wanted {
+    /// Of a run's briefing, and of what it was told while it worked.
+    pub fn of(briefing: &Briefing, meanwhile: &[ToldMeanwhile]) -> Self {
+        let mut wanted = Self::default();
+        let threads = briefing.threads.iter().map(|thread| thread.id.clone());
+        threads.chain(briefing.about.iter().map(ToString::to_string)).for_each(|id| wanted.add(id));
+        // A thread of which the run was not told when it began is answered as its first remark.
+        let mut others: BTreeMap<&str, String> = BTreeMap::new();
+        for told in meanwhile {
+            let name = told.id.to_string();
+            let thread = told.thread.as_deref();
+            let known = thread.filter(|thread| wanted.has(thread)).map(str::to_owned);
+            let other = || thread.map(|thread| others.entry(thread).or_insert_with(|| name.clone()).clone());
+            let is = known.or_else(other).unwrap_or_else(|| name.clone());
+            if let Some(thread) = thread.filter(|thread| **thread != *is) {
+                wanted.also.insert(thread.to_owned(), is.clone());
+            }
+            if is == name {
+                wanted.add(is);
+            } else {
+                wanted.also.insert(name, is);
+            }
+        }
+        wanted
+    }
+
+    fn add(&mut self, id: String) {
+        if !self.has(&id) {
+            self.ids.push(id);
         }
     }
-    wanted
+
+    /// Whether something is wanted under this name.
+    fn has(&self, id: &str) -> bool {
+        self.ids.iter().any(|known| known == id)
+    }
+
+    /// The names, in order.
+    pub fn ids(&self) -> &[String] {
+        &self.ids
+    }
+
+    /// What is wanted of what was reported, by its own name; the last word on each counts.
+    pub fn sorted(
+        &self,
+        said: impl IntoIterator<Item = ReportedOutcome>,
+    ) -> BTreeMap<String, ReportedOutcome> {
+        let named = said.into_iter().filter_map(|one| {
+            let thread = self.also.get(&one.thread).cloned().unwrap_or_else(|| one.thread.clone());
+            self.has(&thread).then(|| (thread.clone(), ReportedOutcome { thread, ..one }))
+        });
+        named.collect()
+    }
+
+    /// What the visits report of what is wanted; a later visit knows better.
+    pub fn gathered(&self, visits: &[VisitRecord]) -> BTreeMap<String, ReportedOutcome> {
+        self.sorted(visits.iter().flat_map(|visit| reported(&visit.output)))
+    }
 }
 
 /// What people wrote on GitHub while a run worked and it was told: where the issue has a pull request, they are answered there.
-pub fn told_meanwhile<'f>(briefing: &Briefing, facts: &'f RunFacts) -> impl Iterator<Item = RemarkId> + 'f {
+pub fn told_meanwhile<'f>(
+    briefing: &Briefing,
+    facts: &'f RunFacts,
+) -> impl Iterator<Item = ToldMeanwhile> + 'f {
     let is_answered = briefing.pull_request.is_some();
     facts
         .other
         .iter()
         .filter_map(move |(_, event)| match event {
-            Event::RemarkTold { id, text: Some(_), .. } if is_answered => Some(*id),
+            Event::RemarkTold { id, text: Some(_), thread, .. } if is_answered => {
+                Some(ToldMeanwhile { id: *id, thread: thread.clone() })
+            }
             _ => None,
         })
-        .filter(|id| !matches!(id, RemarkId::Said(_)))
-}
-
-/// What the visits report of what is wanted; a later visit knows better.
-pub fn gathered(visits: &[VisitRecord], wanted: &[String]) -> BTreeMap<String, ReportedOutcome> {
-    let all = visits.iter().flat_map(|visit| reported(&visit.output));
-    let known = all.filter(|one| wanted.contains(&one.thread));
-    known.map(|one| (one.thread.clone(), one)).collect()
+        .filter(|told| !matches!(told.id, RemarkId::Said(_)))
 }
 
 /// First line of the reply in a thread.

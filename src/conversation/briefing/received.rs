@@ -51,8 +51,9 @@ pub async fn write(
 ) -> Received {
     let rules = &context.config.conversation;
     let (each, budget) = (rules.max_chars_each, rules.max_chars);
-    let about: BTreeSet<RemarkId> = source.about.iter().copied().collect();
     let AllHeard { remarks, threads, pull, unread, unread_threads } = heard;
+    let waiting = source.waiting.iter().filter(|_| pull.is_some());
+    let about: BTreeSet<RemarkId> = source.about.iter().chain(waiting).copied().collect();
     let mut hidden = Hidden::default();
     let remarks: Vec<ReadyRemark> =
         remarks.into_iter().filter_map(|heard| ready(draft, heard, each, &mut hidden)).collect();

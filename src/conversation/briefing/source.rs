@@ -40,6 +40,8 @@ pub struct Source<'a> {
     pub failed_checks: Option<&'a str>,
     /// The remarks that the run is about.
     pub about: &'a [RemarkId],
+    /// What people wrote that waits: where there is a pull request, the run is about it as well, whatever started it.
+    pub waiting: &'a [RemarkId],
     /// What was said about the issue on this machine, by people who count.
     pub said: Vec<Remark>,
     /// The answer to an earlier question, fenced.

@@ -202,6 +202,12 @@ impl Inbox {
         waiting
     }
 
+    /// What a run that begins is to be told: also what it was started with.
+    pub fn untold(&self) -> Vec<&Heard> {
+        let counts = |heard: &&Heard| matches!(heard.standing, Some(Standing::Trusted | Standing::Bot));
+        self.remarks.values().filter(counts).filter(|heard| heard.fate == Fate::Waiting).collect()
+    }
+
     /// What the run that works is still to be told: what waits, and what was changed after it was told.
     pub fn said_meanwhile(&self) -> Vec<&Heard> {
         let counts = |heard: &&Heard| matches!(heard.standing, Some(Standing::Trusted | Standing::Bot));

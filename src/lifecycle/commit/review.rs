@@ -27,9 +27,9 @@ use crate::sys::worktree_path::WorktreeRoot;
 const WRITE: &str = "write_file";
 /// Marks a rule's name where a secret was found by its value.
 const KNOWN: &str = "\u{1}";
-/// Refused files that people are told.
 /// The kind of what the patterns of the configuration find.
 const OWN_PATTERN: &str = "pattern";
+/// Refused files that people are told.
 const LONGEST_LIST: usize = 20;
 
 /// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
@@ -172,18 +172,14 @@ async fn problems(
         problem(&path, None, why.to_owned());
     }
     let scan = SecretScan::new(&run.plan.redactor);
-    let names = bringing
-        .changes
-        .iter()
-        .map(|change| (change.path.as_str(), change.commit.as_ref(), change.path.as_str()));
-    let texts = bringing.messages.iter().map(|(id, text)| ("its message", Some(id), text.as_str()));
-    for (path, commit, text) in names.chain(texts) {
-        let lines: Vec<(u32, &str)> = text.lines().zip(1..).map(|(line, number)| (number, line)).collect();
-        let rest: Vec<(u32, &str)> = lines.iter().copied().filter(|(_, line)| !is_of_git(line)).collect();
-        let is_own = |number: &u32| !rest.iter().any(|(at, _)| at == number);
-        let mut found = scan.lines(&lines).into_iter().chain(scan.lines(&rest));
-        if let Some((_, rule, _)) = found.find(|(number, rule, _)| rule != OWN_PATTERN || !is_own(number)) {
-            problem(path, commit, format!("it holds a secret ({rule})"));
+    for change in &bringing.changes {
+        if let Some((_, rule, _)) = scan.lines(&[(1, change.path.as_str())]).first() {
+            problem(&change.path, change.commit.as_ref(), format!("it holds a secret ({rule})"));
+        }
+    }
+    for (id, text) in &bringing.messages {
+        if let Some(rule) = secret_in_message(&scan, text) {
+            problem("its message", Some(id), format!("it holds a secret ({rule})"));
         }
     }
     for why in over_the_caps(&bringing.changes, commit) {
@@ -193,13 +189,26 @@ async fn problems(
     Ok(found)
 }
 
-/// Whether a line of a commit is git's or agentd's own: hashes, times, and the id of a run, which are nobody's secrets, whatever patterns of the
-/// configuration they fit. The names of people are in lines of their own.
+/// What kind of secret a commit's header and message hold, if any. Hashes, times and the id of a run are nobody's secrets, whatever
+/// patterns of the configuration they fit. The names of people are in lines of their own.
+fn secret_in_message(scan: &SecretScan, text: &str) -> Option<String> {
+    let lines: Vec<(u32, &str)> = text.lines().zip(1..).map(|(line, number)| (number, line)).collect();
+    let header = text.lines().take_while(|line| !line.is_empty()).count();
+    let is_own =
+        |number: usize, line: &str| (number <= header && is_of_git(line)) || approved::run_of(line).is_some();
+    let (own, rest): (Vec<_>, Vec<_>) =
+        lines.iter().copied().partition(|(number, line)| is_own(*number as usize, line));
+    let mut found = scan.lines(&lines).into_iter().chain(scan.lines(&rest));
+    found
+        .find(|(number, rule, _)| rule != OWN_PATTERN || !own.iter().any(|(at, _)| at == number))
+        .map(|(_, rule, _)| rule)
+}
+
+/// Whether a line of a commit's header is one of hashes, or of an author and a time.
 fn is_of_git(line: &str) -> bool {
     let is_hash = |id: &str| id.bytes().all(|byte| byte.is_ascii_hexdigit());
     ["tree ", "parent "].iter().any(|name| line.strip_prefix(name).is_some_and(is_hash))
         || ["author ", "committer "].iter().any(|name| line.starts_with(name))
-        || approved::run_of(line).is_some()
 }
 
 fn too_large(change: &OutgoingChange, caps: &CommitTable, mentions: &FileMentions) -> Option<String> {
@@ -346,4 +355,27 @@ fn stop(run: &Run<'_>, worktree: &Worktree, mut problems: Vec<Problem>, done: &s
         |text| text.into_owned(),
     );
     Some(Stop::new(StopDetail::PolicyDenied, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::redaction::Redactor;
+
+    /// Whether a commit with this message may leave where numbers of six digits are secrets.
+    fn may_leave(message: &str) -> bool {
+        let redactor = Arc::new(Redactor::new([0; 32], Vec::new(), &["[0-9]{6,}".to_owned()]).unwrap());
+        let header = "A <a@example.org>\nB <b@example.org>\ntree 0123456789\nauthor A <a@example.org> 1767312000 +0000\n";
+        secret_in_message(&SecretScan::new(&redactor), &format!("{header}\n{message}")).is_none()
+    }
+
+    #[test]
+    fn only_the_header_of_a_commit_is_spared_by_patterns_and_not_what_looks_like_it_in_the_message() {
+        assert!(may_leave("Round half up"));
+        for message in
+            ["author 1234567", "Subject\n\ncommitter 1234567", "Subject\n\ntree 1234567", "It is 1234567"]
+        {
+            assert!(!may_leave(message), "{message}");
+        }
+    }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::conversation::answers;
+use crate::conversation::answers::Wanted;
 use crate::conversation::briefing::{self, Source};
 use crate::domain::artifact::Artifact;
 use crate::domain::briefing::{BRIEFING_FILE, Block, BriefedImage, Briefing, BriefingFrozen, Fate, UNTOLD};
 use crate::domain::event::Event;
 use crate::domain::image::Image;
 use crate::domain::name::CommitId;
-use crate::domain::remark::RemarkId;
+use crate::domain::remark::{Remark, RemarkId, RemarkKind};
 use crate::domain::run_output::FailureRecord;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, plain};
@@ -113,7 +113,7 @@ async fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) 
         .filter_map(|text| RemarkId::parse(&text.id))
         .collect();
     for id in &told {
-        run.journal.record(Event::RemarkTold { id: *id, visit, turn: 1, text: None })?;
+        run.journal.record(Event::RemarkTold { id: *id, visit, turn: 1, text: None, thread: None })?;
     }
     new_remarks::are_told(run, told).await;
     Ok(())
@@ -125,6 +125,9 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
     if about.is_empty() {
         about = before(run).await.map(|briefing| briefing.about).unwrap_or_default();
     }
+    let (said, written): (Vec<Remark>, Vec<Remark>) =
+        new_remarks::to_be_told(run).await.into_iter().partition(|remark| remark.kind == RemarkKind::Said);
+    let waiting: Vec<RemarkId> = written.iter().map(|remark| remark.id).collect();
     let head: Option<CommitId> = run.journal.facts().first_head.clone();
     let source = Source {
         issue: &plan.issue,
@@ -140,7 +143,8 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
         worked_on: plan.lease_record.is_some() || plan.request.follow_up.is_some(),
         failed_checks: plan.request.follow_up.as_deref(),
         about: &about,
-        said: new_remarks::said(run).await,
+        waiting: &waiting,
+        said,
         redactor: Arc::clone(&plan.redactor),
         images: run.context.config.image_kinds(&plan.session.settings.targets),
         blobs: Some(run.journal.dir().store().blobs(run.journal.dir())),
@@ -174,7 +178,7 @@ pub fn task(run: &Run<'_>, briefing: &Briefing, prior_failures: &[FailureRecord]
     let blocks = filled.map(|block| (block.as_str(), headed(block, briefing.block(block)))).collect();
     let mut facts = facts(run, prior_failures);
     facts.push_str(&of_images(briefing));
-    TaskText { blocks, facts, asks_outcomes: !answers::wanted(briefing, &[]).is_empty() }
+    TaskText { blocks, facts, asks_outcomes: !Wanted::of(briefing, &[]).ids().is_empty() }
 }
 
 /// A block with a line before it that says what it is; empty where there is nothing.

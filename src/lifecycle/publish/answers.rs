@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::config::config_file::Publish;
 use crate::config::conversation_file::Resolve;
-use crate::conversation::answers;
+use crate::conversation::answers::{self, Wanted};
 use crate::conversation::standing::People;
 use crate::domain::answer::Outcome;
 use crate::domain::briefing::{BriefedThread, Briefing};
@@ -35,12 +35,12 @@ pub async fn prove(
     let wanted = outcomes::wanted(run, &briefing);
     let mut threads = briefing.threads.clone();
     threads.extend(
-        meanwhile(run, &briefing, &wanted)
+        meanwhile(run, &briefing, wanted.ids())
             .await
             .into_iter()
             .map(|(id, thread)| BriefedThread { id, ..thread }),
     );
-    for id in wanted {
+    for id in wanted.ids().iter().cloned() {
         let before = known.iter().find(|outcome| outcome.thread == id);
         // It may be told already: it stays as it is.
         if before.is_some_and(|outcome| outcome.proven) {
@@ -230,9 +230,9 @@ impl Answering<'_> {
 
     /// What has an outcome and stands neither in a thread of the briefing nor in what the run was begun for.
     fn told_meanwhile(&self) -> Vec<String> {
-        let begun: Vec<String> = answers::wanted(self.briefing, &[]);
+        let begun = Wanted::of(self.briefing, &[]);
         let all = self.outcomes.iter().map(|outcome| outcome.thread.clone());
-        all.filter(|id| !begun.contains(id)).collect()
+        all.filter(|id| !begun.ids().contains(id)).collect()
     }
 
     async fn threads(&self) -> Result<Vec<ReviewThread>, Error> {

@@ -2,12 +2,11 @@
 
 use super::super::instance::Instance;
 use super::super::run::Run;
-use crate::conversation::answers;
+use crate::conversation::answers::{self, ToldMeanwhile, Wanted};
 use crate::domain::answer::{Outcome, ReportedOutcome};
 use crate::domain::briefing::Briefing;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
-use crate::domain::remark::RemarkId;
 use crate::domain::stop::Stop;
 use crate::engine::journal::JournalError;
 
@@ -16,19 +15,18 @@ use crate::engine::journal::JournalError;
 pub async fn record(instance: &Instance<'_>, stop: &Stop) -> Result<(), JournalError> {
     let run = instance.run;
     let wanted = wanted(run, &instance.briefing);
-    if wanted.is_empty() {
+    if wanted.ids().is_empty() {
         return Ok(());
     }
     let facts = run.journal.facts();
-    let mut found = answers::gathered(&facts.visits, &wanted);
-    let missing: Vec<String> = wanted.iter().filter(|id| !found.contains_key(*id)).cloned().collect();
+    let mut found = wanted.gathered(&facts.visits);
+    let missing: Vec<String> = wanted.ids().iter().filter(|id| !found.contains_key(*id)).cloned().collect();
     if stop.success()
         && let Some(last) = facts.visits.last()
     {
         let asked =
             instance.world.ask_outcomes(&instance.plan, (&last.step_id, last.visit), &missing).await?;
-        let wanted = asked.into_iter().filter(|one| missing.contains(&one.thread));
-        found.extend(wanted.map(|one| (one.thread.clone(), one)));
+        found.extend(wanted.sorted(asked).into_iter().filter(|(id, _)| missing.contains(id)));
     }
     for one in found.into_values() {
         run.journal.record(Event::ThreadOutcome(Box::new(outcome(run, one))))?;
@@ -37,12 +35,12 @@ pub async fn record(instance: &Instance<'_>, stop: &Stop) -> Result<(), JournalE
 }
 
 /// What wants an outcome of the run, or of the one that it goes on with.
-pub fn wanted(run: &Run<'_>, briefing: &Briefing) -> Vec<String> {
+pub fn wanted(run: &Run<'_>, briefing: &Briefing) -> Wanted {
     let facts = run.journal.facts();
     let before =
         run.lease.predecessor.iter().flat_map(|before| answers::told_meanwhile(briefing, &before.facts));
-    let meanwhile: Vec<RemarkId> = before.chain(answers::told_meanwhile(briefing, &facts)).collect();
-    answers::wanted(briefing, &meanwhile)
+    let meanwhile: Vec<ToldMeanwhile> = before.chain(answers::told_meanwhile(briefing, &facts)).collect();
+    Wanted::of(briefing, &meanwhile)
 }
 
 /// The outcomes of the run that this one goes on with, as they were: they may be told already.

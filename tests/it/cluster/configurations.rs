@@ -35,6 +35,10 @@ async fn k_010_doctor_and_status_show_which_nodes_are_configured_otherwise_and_i
         .replace("lease = \"3s\"", "lease = \"3s\"\nmax_runs = 5")
         .replace("[verify]", "[commit]\nmax_files = 3\n[verify]");
     std::fs::write(&c.config, other).unwrap();
+    let policy = c.checkout.join(".agent/policy.toml");
+    let rules = std::fs::read_to_string(&policy).unwrap();
+    std::fs::write(&policy, format!("{rules}\n[[rule]]\ntool = \"delete_file\"\neffect = \"deny\"\n"))
+        .unwrap();
     let daemons = [&a, &b].map(|node| Daemon::start(&world, node));
     let all_say = |names: &'static [&'static str]| {
         let asked = cluster(&["cluster", "status"]);
@@ -59,6 +63,7 @@ async fn k_010_doctor_and_status_show_which_nodes_are_configured_otherwise_and_i
         "cluster.max_runs is 5, elsewhere 0",
         "daemon.max_runs_per_repository is 7, elsewhere 8",
         "[commit] is another one",
+        "the rules in the files that [policy] names are other ones",
     ] {
         assert!(words.contains(has), "{has}: {words}");
     }

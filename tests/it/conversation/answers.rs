@@ -378,11 +378,7 @@ async fn what_has_no_thread_is_answered_in_one_comment_and_that_of_the_round_bef
     let (world, pull) = reviewed(more).await;
     world.configure(&["agent = \"solo\""]);
     world.sim.add_label(REPO, 7, "agentd:done", "ada");
-    let daemon = Running::start(&world, &[]);
-    // What was written before anybody listened is not heard.
-    let state = world.dir.path().join("state/daemon/state.json");
-    let listens = || std::fs::read_to_string(&state).unwrap_or_default().contains("listens_since");
-    until("it listens", listens).await;
+    let daemon = Running::listening(&world).await;
     let rounds = || {
         let comments = world.sim.issue(REPO, pull).unwrap().comments;
         let own = comments.into_iter().filter(|one| one.body.contains(":round-"));
@@ -406,6 +402,60 @@ async fn what_has_no_thread_is_answered_in_one_comment_and_that_of_the_round_bef
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_review_that_waits_is_answered_by_the_next_run_whatever_asked_for_that() {
+    let (world, pull) = reviewed("[conversation]\nquiet_period = \"10m\"\n").await;
+    world.configure(&["agent = \"solo\""]);
+    world.sim.add_label(REPO, 7, "agentd:done", "ada");
+    let daemon = Running::listening(&world).await;
+    let body = json!({ "author": "ada", "state": "CHANGES_REQUESTED", "body": "Please explain." });
+    let id = admin(&world, "POST", &format!("pulls/{pull}/reviews"), &body)["id"].as_u64().unwrap();
+    let name = format!("review-{id}");
+    let heard = || super::pull_request::inbox(&world)["remarks"][&name]["standing"] == "trusted";
+    until("it is heard", heard).await;
+    daemon.stop().await;
+    world.sim.push_replies([answers(&[(&name, "answered", "Because it is so.")])]).unwrap();
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let comments = world.sim.issue(REPO, pull).unwrap().comments;
+    let told: Vec<&String> =
+        comments.iter().map(|one| &one.body).filter(|body| body.contains(":round-")).collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(told[0].contains(&name) && told[0].contains("Because it is so."), "{told:#?}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_in_which_somebody_writes_while_its_run_works_has_one_reply_and_nothing_is_asked_for_again()
+{
+    let (world, pull) = reviewed("[conversation]\nquiet_period = \"0s\"\n").await;
+    world.configure(&["agent = \"solo\""]);
+    world.sim.add_label(REPO, 7, "agentd:done", "ada");
+    let daemon = Running::listening(&world).await;
+    let mut slow = writes("notes.md", "1\n2\n3\n4\n");
+    slow.delay_ms = 6_000;
+    let asked = world.sim.model_requests().len();
+    world.sim.push_replies([slow]).unwrap();
+    let ids = review(&world, pull, &json!([on(2, "Why two?")]));
+    world.sim.push_replies([answers(&[(&ids[0], "changed", "It is 2 now.")])]).unwrap();
+    until("its run", || world.sim.model_requests().len() > asked).await;
+    let threads_now = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
+    let first = threads_now[0].comments[0].comment.id;
+    let more = json!({ "body": "And three, please.", "actor": "ada" });
+    admin(&world, "POST", &format!("comments/{first}/replies"), &more);
+    until("a reply", || !threads(&world, pull)[0].1.is_empty() && world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    let told = world.told(asked + 1);
+    assert!(told.contains("And three, please."), "{told}");
+    let replies = threads(&world, pull).remove(0).1;
+    assert_eq!(replies.len(), 1, "{replies:#?}");
+    assert!(first_line(&replies[0]).starts_with("Changed in "), "{replies:#?}");
+    assert_eq!(world.sim.model_requests().len(), asked + 2, "nothing was asked for again");
+    let comments = world.sim.issue(REPO, pull).unwrap().comments;
+    assert!(!comments.iter().any(|one| one.body.contains(":round-")), "{comments:#?}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_people_wrote_while_no_model_answers_is_not_declined_and_waits_for_a_run_that_tells_it() {
     let more = "[conversation]\nquiet_period = \"0s\"\n";
     let (world, pull) = reviewed(more).await;
@@ -413,7 +463,7 @@ async fn what_people_wrote_while_no_model_answers_is_not_declined_and_waits_for_
     world.sim.add_label(REPO, 7, "agentd:done", "ada");
     let fault = json!({ "path": "/model/**", "kind": "status", "status": 401, "times": 1 });
     world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
-    let daemon = Running::start(&world, &[]);
+    let daemon = Running::listening(&world).await;
     let ids = review(&world, pull, &json!([on(2, "Why two?")]));
     let begun = || world.labels().contains(&"agentd:failed".to_owned());
     until("a run that no model answers", begun).await;

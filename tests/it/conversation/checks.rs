@@ -372,6 +372,34 @@ async fn one_run_answers_all_failures_once_the_others_have_ended_and_a_restart_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_run_that_failed_checks_are_to_have_is_shown_while_others_run_and_a_stop_holds_for_that_commit() {
+    let (world, daemon, _) = delivered(2, "").await;
+    let before = asked(&world);
+    check(&world, "feature/issue-7", &json!({"name": "lint"}));
+    check(&world, "feature/issue-7", &json!({"name": "unit", "outcome": null}));
+    let status = || super::pull_request::status(&world);
+    let shown = || status()["waiting"][0]["code"] == "checks_settling";
+    until_or("it is shown", shown, || format!("{:#}", status())).await;
+    let (_, why) = world.json(&["why", "7"]).await;
+    assert_eq!(why["outlook"], "waits", "{why:#}");
+    super::pull_request::comment(&world, 7, "ada", "/agentd stop");
+    until("an answer", || said(&world, "or pushes to it").len() == 1).await;
+    assert!(said(&world, "or pushes to it")[0].contains("ada stopped what was to begin"));
+    daemon.kill();
+    let daemon = Running::start(&world, &[]);
+    check(&world, "feature/issue-7", &json!({"name": "unit"}));
+    looked_at_again(&world, 3).await;
+    assert_eq!((asked(&world), &status()["waiting"]), (before, &json!([])), "unit failed as well");
+    // A commit of a person's has checks of its own.
+    let files = json!({ "by-hand.txt": "by hand\n" });
+    admin(&world, "commits", &json!({ "branch": "feature/issue-7", "message": "By hand", "files": files }));
+    check(&world, "feature/issue-7", &json!({"name": "unit"}));
+    round(&world, before).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn only_required_checks_start_a_run_where_any_is_required_and_a_check_that_asks_gets_a_person() {
     let (world, daemon, _) = delivered(2, "").await;
     let before = asked(&world);

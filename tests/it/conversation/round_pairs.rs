@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::pull_request::{
     REPO, admin, asked, comment, delivered, delivered_in, ended, inbox, is_settled, labelled, labelled_with,
-    opened, replies, review, runs, said, ticks,
+    opened, replies, review, runs, said, status, ticks,
 };
 use crate::outside::approvals::{ASK, write};
 use crate::outside::daemons::{Running, until, until_or};
@@ -537,15 +537,21 @@ async fn a_command_and_an_answer_that_meet_a_rate_limit_are_not_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follow_up_run_that_is_to_begin_is_stopped_before_it_does() {
     let (world, daemon, pull) =
-        delivered(2, "[conversation]\nquiet_period = \"8s\"\nmax_wait = \"20s\"\n").await;
+        delivered(2, "[conversation]\nquiet_period = \"15s\"\nmax_wait = \"30s\"\n").await;
     let id = comment(&world, pull, "ada", "@agentd-demo please mend this.");
     let heard = || super::pull_request::fate(&world, &format!("comment-{id}")) == "waiting";
     until_or("it is heard", heard, || format!("{:#}", inbox(&world))).await;
+    let shown = || status(&world)["waiting"][0]["code"] == "quiet_period";
+    until_or("it is shown", shown, || format!("{:#}", status(&world))).await;
+    let (_, why) = world.json(&["why", "7"]).await;
+    assert_eq!(why["outlook"], "waits", "{why:#}");
+    assert!(why.to_string().contains("a follow-up run for what people wrote is to begin at"), "{why:#}");
     comment(&world, 7, "ada", "/agentd stop");
     let told = || said(&world, 7, "ada stopped what was to begin").len() == 1;
     until_or("its answer", told, || format!("{:#}", inbox(&world))).await;
-    ticks(&world, 12).await;
+    ticks(&world, 18).await;
     assert_eq!((runs(&world), said(&world, 7, "Nothing runs and nothing waits").len()), (1, 0));
+    assert_eq!(status(&world)["waiting"], json!([]));
     comment(&world, pull, "ada", "@agentd-demo now it may be.");
     until_runs(&world, 2).await;
     ended(&world, 2).await;

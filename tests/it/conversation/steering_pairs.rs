@@ -75,6 +75,33 @@ async fn a_question_is_not_waited_for_while_a_person_has_the_work_and_its_step_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn work_that_is_given_back_and_stopped_in_one_look_is_not_gone_on_with() {
+    let world = labelled_with(vec![writes(3_000), reports("Done.", json!([]))], AT_ONCE).await;
+    let daemon = Running::start(&world, &[]);
+    until("work", || asked(&world) == 1).await;
+    comment(&world, 7, "ada", "/agentd take");
+    until_labels(&world, &["agentd", "agentd:needs-input"]).await;
+    until("it is taken", || super::pull_request::status(&world)["parked"][0]["code"] == "taken").await;
+    daemon.stop().await;
+    comment(&world, 7, "ada", "/agentd give-back It is fine so.");
+    comment(&world, 7, "ada", "/agentd stop");
+    let daemon = Running::start(&world, &[]);
+    let stopped = || said(&world, 7, "no run goes on with the work that was given back");
+    until_or("an answer", || stopped().len() == 1, || format!("{:#?}", said(&world, 7, ""))).await;
+    until_labels(&world, &["agentd:attention"]).await;
+    ticks(&world, 3).await;
+    assert_eq!((asked(&world), said(&world, 7, "ada gave the work back").len()), (1, 1));
+    let parked = super::pull_request::status(&world)["parked"].clone();
+    assert_eq!(parked[0]["code"], "user_stop", "{parked:#}");
+    // The label asks for another run.
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    until("another run", || asked(&world) > 1).await;
+    until_labels(&world, &["agentd:done"]).await;
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_waits_for_approval_is_made_again_after_a_person_had_the_work_and_not_carried_out() {
     let world = World::of(2, |_| ()).await;
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();

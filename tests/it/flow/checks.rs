@@ -95,6 +95,21 @@ async fn e13_on_failure_is_honoured_before_the_model_is_asked() {
 }
 
 #[tokio::test]
+async fn e13_a_failure_that_is_passed_over_is_no_attempt_of_another_steps_check() {
+    let script = vec![says("handoff"), says("repeat"), says("closing")];
+    let flow = dirty(checked(script, git_clean(), json!({"action": "retry", "maxAttempts": 2})).await);
+    let flow = flow.registry(|registry| {
+        registry["validationSteps"]["initial.a"] = json!({"stepId": "initial.a", "c2": "retry", "c3": "a",
+            "postLLMConditions": [{"validator": "git-clean"}], "onFailure": {"action": "skip"}});
+    });
+    let ended = flow.run().await;
+    let attempts: Vec<(&str, u32)> =
+        ended.checks().iter().map(|run| (run.step_id.as_str(), run.attempt)).collect();
+    assert_eq!(attempts, [("initial.a", 1), ("closure.a", 1), ("closure.a", 2)]);
+    ended.failed(StopDetail::AgentAborted, "last of 2 attempts");
+}
+
+#[tokio::test]
 async fn e13_e23_a_killed_process_does_not_start_the_count_of_failed_checks_anew() {
     let on_failure = json!({"action": "retry", "maxAttempts": 2});
     let flow = |script| async { dirty(checked(script, git_clean(), on_failure.clone()).await) };

@@ -131,6 +131,33 @@ async fn e23_killed_right_behind_a_visit_that_failed_the_next_run_ends_as_it_did
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn e23_what_a_killed_run_of_another_agent_did_is_done_anew_though_its_steps_are_called_the_same() {
+    // The second reply is lost with the process.
+    let script = vec![says("next"), says("next"), says("handoff"), says("closing")];
+    let (world, _) = shop(script).await;
+    crate::outside::daemons::slow_model(&world, 1, 600_000);
+    let other = "cp -a .agent/f0 .agent/g0 && grep -rl f0 .agent/g0 | xargs sed -i s/f0/g0/g";
+    let mut copy = std::process::Command::new("sh");
+    assert!(copy.args(["-c", other]).current_dir(world.shop()).status().unwrap().success());
+    let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "f0"]);
+    let quiet = std::process::Stdio::null;
+    let mut child = command.stdout(quiet()).stderr(quiet()).spawn().unwrap();
+    until("its second visit", || world.sim.model_requests().len() == 2).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    world.sim.world().faults.clear();
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "g0"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(visited(&output), ["initial.a", "closure.a"], "{output:#}");
+    let told = output["warnings"].to_string();
+    assert!(told.contains("was of the agent \\\"f0\\\"") && told.contains("done anew"), "{told}");
+    let used = output["totals"]["tokens_out"].as_u64();
+    let of_visit = output["budgets"]["cost_used_usd"].as_f64();
+    assert!(of_visit > Some(0.0), "{used:?} {:#} {:#}", output["totals"], output["budgets"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn n01_to_n24_each_mutation_of_f0_is_refused_before_the_model_is_asked() {
     let (world, _) = shop(vec![says("closing")]).await;
     for (name, code, change) in NEGATIVE {

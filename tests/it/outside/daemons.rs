@@ -17,7 +17,16 @@ impl Running {
         Self::with(world, more, "state")
     }
 
-    /// The same with a state directory of its own.
+    /// The first of its state directory, once it listens: what people wrote before that is not heard.
+    pub async fn listening(world: &World) -> Self {
+        let daemon = Self::start(world, &[]);
+        let state = world.dir.path().join("state/daemon/state.json");
+        let listens = || std::fs::read_to_string(&state).unwrap_or_default().contains("listens_since");
+        until("it listens", listens).await;
+        daemon
+    }
+
+    /// As `start` does, with a state directory of its own.
     pub fn with(world: &World, more: &[&str], state: &str) -> Self {
         Self::of(Self::command(world, more, state))
     }

@@ -303,3 +303,49 @@ async fn names_that_are_no_text_hold_nothing_up_on_the_origin_branch_or_in_the_w
     assert!(names.contains("caf\\351/menu.txt") && names.contains("na\\357ve/list.txt"), "{names}");
     world.finish().await;
 }
+
+/// What stands in the worktree and no run made is nobody's work to publish, and is not said to be the run's.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_left_in_the_worktree_between_two_runs_is_not_published_as_the_runs_work() {
+    let again = || reports("Nothing more is to be done.", json!([]));
+    let own = calls(&[("write_file", json!({ "path": "own.txt", "content": "mine\n" }))]);
+    let replies = vec![calls(&[written()]), reports("Written.", json!([])), again(), own, again()];
+    let world = solo(replies, Some(ALLOW), "").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let cart = std::fs::read_to_string(here(&world).join("lib/cart.sh")).unwrap();
+    world.write("shop/.worktrees/issue-7/lib/cart.sh", &format!("{cart}# by hand\n"));
+    world.write("shop/.worktrees/issue-7/private.txt", "do not publish\n");
+    world.write("shop/.worktrees/issue-7/own.txt", "a draft\n");
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(!committed(&world).await.contains("private.txt"));
+    let kept = std::fs::read_to_string(here(&world).join("private.txt")).unwrap();
+    assert_eq!(kept, "do not publish\n", "it stays where it is");
+    let log = world.git(&here(&world), &["log", "-1", "--format=%s", "--name-only"]).await;
+    assert!(
+        log.starts_with("Edits found in the worktree") && log.trim_end().ends_with("lib/cart.sh"),
+        "{log}"
+    );
+    let warnings = output["warnings"].to_string();
+    assert!(
+        warnings.contains("`own.txt`, `private.txt`") && warnings.contains("`lib/cart.sh`"),
+        "{warnings}"
+    );
+    let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
+    assert!(
+        !body.contains("made by commands alone") && body.contains("which no run of agentd made"),
+        "{body}"
+    );
+    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+    assert!(
+        comments.iter().any(|one| one.body.contains("edits that no run of agentd made")),
+        "{comments:#?}"
+    );
+    // What a run writes itself is its work, also where such a file stood.
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let files = committed(&world).await;
+    assert!(files.contains("own.txt") && !files.contains("private.txt"), "{files}");
+    world.finish().await;
+}
