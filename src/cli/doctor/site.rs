@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Finding, PROGRAM, disk, mcp, tried, weak};
+use super::{Finding, PROGRAM, disk, mcp, refused, rest, tried, weak};
 use crate::cli::context::Context;
 use crate::cli::remote;
 use crate::config::Config;
@@ -62,6 +62,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             findings.push(agent);
             findings.extend(programs);
             findings.extend(mcp::look(&site).await);
+            findings.extend(rest::look(&site.config).await);
             findings.push(disk::used(&site).await);
             let mut answers = false;
             if let Some(github) = &site.github {
@@ -92,6 +93,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             findings.extend(tried::push(&site, &branch).await);
             findings.extend(tried::signing(&site).await);
             findings.extend(tried::redaction(&site).await);
+            findings.extend(tried::template(&site, &branch).await);
             findings.extend(tried::verify(context, &site, &branch, &sandbox).await);
             findings
         }
@@ -118,16 +120,16 @@ async fn agent(site: &RepositoryContext) -> (Finding, Vec<Finding>, Option<Strin
     let (finding, loaded) = definition_of(site).await;
     let Some(loaded) = loaded else { return (finding, Vec::new(), None, usual_sandbox()) };
     let sandbox = loaded.definition.boundaries.sandbox.clone();
+    let mut findings = Vec::new();
     match step_executors_here(&loaded, site).await {
         Ok(executors) => {
             let alone = !executors.leave_a_step_to_the_session(&loaded.definition);
-            let programs = executors.programs().iter().map(|program| program_found(program, site)).collect();
-            (finding, programs, alone.then(|| loaded.definition.name.clone()), sandbox)
+            findings.extend(executors.programs().iter().map(|program| program_found(program, site)));
+            (finding, findings, alone.then(|| loaded.definition.name.clone()), sandbox)
         }
         Err(refusal) => {
-            let remedy = refusal.hints.first().cloned();
-            let remedy = remedy.unwrap_or_else(|| "correct it where the message says".to_owned());
-            (finding, vec![Finding::problem(PROGRAM, refusal.stop.message, remedy)], None, sandbox)
+            findings.push(refused(PROGRAM, refusal.into()));
+            (finding, findings, None, sandbox)
         }
     }
 }
