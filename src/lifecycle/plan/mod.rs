@@ -4,6 +4,7 @@
 //! crash leaves nothing.
 
 pub mod budgets;
+pub mod handoffs;
 pub mod write_access;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,6 +169,10 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
     // Whoever asks a policy that cannot answer is denied for that.
     tools(context)?;
     admitted(&request, &issue, &agent, &policy, context).await?;
+    // What a replay does was paid for before.
+    if context.replay.is_none() {
+        handoffs::check(&loaded, &policy)?;
+    }
     supported(&loaded, context).await?;
     let gates_plans = gates_plans(&loaded, snapshot.as_ref(), context)?;
     let executors = step_executors_here(&loaded, context).await?;
