@@ -15,8 +15,10 @@ use crate::definition::migration;
 use crate::definition::scaffold::{ScaffoldError, new_agent};
 use crate::definition::variables::{HOST_VARIABLES, Supply, host_variable};
 use crate::definition::{self, Diagnostic, Loaded, Refused, Severity};
+use crate::lifecycle::plan::handoffs::{self, DeniedHandoff};
 use crate::prompt::address::PromptAddress;
 use crate::record::summary_text::counted;
+use crate::repository::resources;
 
 /// `agentd agents …`. Gives the exit code.
 pub fn agents(context: &Context, command: &AgentsCommand) -> Result<u8, CommandError> {
@@ -177,7 +179,10 @@ fn check(context: &Context, name: Option<&str>) -> Result<u8, CommandError> {
     let mut told = Vec::new();
     for name in names {
         let findings = match load(context, &name, &BTreeSet::new()) {
-            Ok(loaded) => loaded.diagnostics,
+            Ok(loaded) => {
+                let denied = denied_handoffs(context, &name, &loaded);
+                loaded.diagnostics.into_iter().chain(denied).collect()
+            }
             Err(Refused(findings)) => findings,
         };
         // 5 says more than 4.
@@ -193,6 +198,42 @@ fn check(context: &Context, name: Option<&str>) -> Result<u8, CommandError> {
         context.output.document(&json!({ "ok": code == 0, "agents": told }))?;
     }
     Ok(code)
+}
+
+/// The handoffs of its flow that the policy here denies. A policy that cannot be read is told by other commands, and where there
+/// is none, nothing is held against it.
+fn denied_handoffs(context: &Context, name: &str, loaded: &Loaded) -> Vec<Diagnostic> {
+    let read = || {
+        let config = context.config_for(Some(name), &[])?;
+        let base = context.base_path()?;
+        let policy = context.block_on_one_thread(resources::policy(&config, &base, Vec::new()))??;
+        Ok::<_, CommandError>((config, policy))
+    };
+    let (config, policy) = match read() {
+        Ok((config, _)) if config.policy.files.is_empty() && config.policy.program.is_empty() => {
+            return Vec::new();
+        }
+        Ok(read) => read,
+        Err(error) => {
+            let told = format!("the handoffs of {name} are not held against the policy: {}", error.message);
+            context.output.note(told);
+            return Vec::new();
+        }
+    };
+    let files: Vec<String> = config.policy.files.iter().map(|file| file.display().to_string()).collect();
+    let file = if files.is_empty() { "policy.files".to_owned() } else { files.join(", ") };
+    let denied = handoffs::denied(loaded, &policy).into_iter();
+    let finding = |denied: DeniedHandoff| Diagnostic {
+        code: "SR-POLICY-001",
+        severity: denied.severity,
+        file: file.clone(),
+        pointer: String::new(),
+        place: None,
+        message: denied.to_string(),
+        fix: denied.remedy(),
+        schema: false,
+    };
+    denied.map(finding).collect()
 }
 
 fn document(finding: &Diagnostic) -> Value {

@@ -28,6 +28,7 @@ use crate::issue::approval;
 use crate::issue::reference::IssueSource;
 use crate::lifecycle::origin::Resolved;
 use crate::lifecycle::pipeline::{self, Finished};
+use crate::lifecycle::plan::handoffs;
 use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::rendering;
@@ -283,6 +284,7 @@ async fn dry_run(
         }
     };
     let plan = &resolved.plan;
+    let warnings = plan_warnings(&resolved);
     let planned = serde_json::json!({
         "dry_run": true,
         "issue": plan.issue.key,
@@ -303,16 +305,28 @@ async fn dry_run(
         },
         "publish": plan.publish,
         "verify": site.config.verify.commands,
-        "warnings": plan.loaded.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "warnings": warnings,
     });
     if context.output.json() {
         context.output.document(&planned)?;
         return Ok(0);
     }
-    for (name, value) in plan_rows(&resolved, site) {
+    let mut rows = plan_rows(&resolved, site);
+    rows.extend(warnings.into_iter().map(|told| ("warning", told)));
+    rows.push(("", "Nothing was begun or changed: --dry-run.".to_owned()));
+    for (name, value) in rows {
         context.output.entry(&format!("{name:<14}"), &value)?;
     }
     Ok(0)
+}
+
+/// What a run would be told at its start, and what it might stumble over.
+fn plan_warnings(Resolved { plan, warnings, .. }: &Resolved) -> Vec<String> {
+    let denied = handoffs::denied(&plan.loaded, &plan.policy);
+    let of_definition = plan.loaded.diagnostics.iter().map(ToString::to_string);
+    let of_start = warnings.iter().chain(&plan.warnings).map(|warning| warning.text.clone());
+    let of_policy = denied.iter().map(|denied| format!("{denied}\n    fix: {}", denied.remedy()));
+    of_definition.chain(of_start).chain(of_policy).collect()
 }
 
 /// The plan of `--dry-run` for people.
@@ -354,8 +368,6 @@ fn plan_rows(resolved: &Resolved, site: &RepositoryContext) -> Vec<(&'static str
     if verify.is_empty() {
         rows.push(("verify", "no commands".to_owned()));
     }
-    rows.extend(plan.loaded.diagnostics.iter().map(|told| ("warning", told.to_string())));
-    rows.push(("", "Nothing was begun or changed: --dry-run.".to_owned()));
     rows
 }
 

@@ -89,7 +89,7 @@ fn ways(flow: &Flow, step: &Step) -> Vec<(Intent, String)> {
 }
 
 /// Whether the output may name any step as the target of a jump.
-fn jumps_anywhere(step: &Step) -> bool {
+pub(super) fn jumps_anywhere(step: &Step) -> bool {
     let gate = step.gate.as_ref().filter(|gate| gate.allowed_intents.contains(&Intent::Jump));
     gate.is_some_and(|gate| gate.target_field.is_some()) && jump_targets(step).is_empty()
 }
@@ -112,6 +112,23 @@ pub(super) fn after(flow: &Flow, step: &Step) -> BTreeSet<String> {
         }
     }
     seen
+}
+
+/// The handoffs that a flow can make: from each step that its entry leads to, to each other step that the step names.
+pub(super) fn handoffs(flow: &Flow) -> Vec<(&Step, String)> {
+    let Some(entry) = flow.step(&flow.entry) else { return Vec::new() };
+    let mut reached = after(flow, entry);
+    reached.insert(entry.id.clone());
+    let mut found: Vec<(&Step, String)> = Vec::new();
+    for step in flow.steps.iter().filter(|step| reached.contains(&step.id)) {
+        for (_, target) in ways(flow, step) {
+            let known = found.iter().any(|(from, to)| from.id == step.id && *to == target);
+            if target != step.id && !known && flow.step(&target).is_some() {
+                found.push((step, target));
+            }
+        }
+    }
+    found
 }
 
 /// Targets that the output's schema lists for a jump.

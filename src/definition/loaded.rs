@@ -8,10 +8,12 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::diagnostic::{Diagnostic, Severity};
+use super::graph;
 use super::variables::{Supply, completion_variables, host_variable};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::flow::{
-    ClosureAction, Definition, GithubSettings, Parameter, ParameterKind, Step, StepKind, ValidationStep,
+    ClosureAction, Definition, GithubSettings, Parameter, ParameterKind, Step, StepId, StepKind,
+    ValidationStep,
 };
 use crate::domain::step_check::{CheckPrompt, StepCheck};
 use crate::domain::step_context::value_text;
@@ -102,6 +104,17 @@ pub fn check_address(c1: &str, check: &StepCheck) -> Option<PromptAddress> {
 }
 
 impl Loaded {
+    /// The handoffs that the flow names: the step that is left, and the step that is entered.
+    pub fn handoffs(&self) -> Vec<(StepId, StepId)> {
+        let named = graph::handoffs(&self.definition.flow);
+        named.into_iter().map(|(from, to)| (from.id.clone(), to)).collect()
+    }
+
+    /// Whether a model may name any step as the next one.
+    pub fn jumps_anywhere(&self) -> bool {
+        self.definition.flow.steps.iter().any(graph::jumps_anywhere)
+    }
+
     /// The question of a step's check.
     pub fn resolve_check(
         &self,

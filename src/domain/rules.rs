@@ -58,6 +58,16 @@ pub enum RuleName {
     Any,
 }
 
+impl RuleName {
+    /// Whether it is that name, or any.
+    fn is(&self, other: &str) -> bool {
+        match self {
+            Self::Exactly(name) => name == other,
+            Self::Any => true,
+        }
+    }
+}
+
 /// Conditions. All that are present must hold.
 ///
 /// A rule that allows needs certainty: there is at least one path (program, host), and every one matches. A rule that
@@ -92,6 +102,28 @@ impl When {
             && to.is_none()
             && actor_permission.is_none()
     }
+
+    /// Whether nothing is asked but where a handoff comes from and leads to.
+    fn asks_for_steps_alone(&self) -> bool {
+        Self { from: None, to: None, ..self.clone() }.is_always()
+    }
+
+    /// Whether a handoff comes from and leads to where it has to.
+    fn fits_steps(&self, from: Option<&str>, to: Option<&str>) -> bool {
+        self.from.as_ref().is_none_or(|globs| from.is_some_and(|step| globs.exact(step)))
+            && self.to.as_ref().is_none_or(|globs| to.is_some_and(|step| globs.exact(step)))
+    }
+}
+
+/// The denial of a handoff that is certain before anything is handed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandoffDenial {
+    /// The rule that denies it; `None` = no rule allows it.
+    pub rule_id: Option<String>,
+    /// Audit reason.
+    pub reason: String,
+    /// Whether the rule speaks of this handoff; one that denies all others does not.
+    pub named: bool,
 }
 
 /// What the rules say of one proposal.
@@ -154,6 +186,26 @@ impl RuleSet {
         (0..self.rules.len()).filter_map(|at| Some((self.rules[at].id.as_str(), reason(at)?))).collect()
     }
 
+    /// The denial of a handoff that is certain whatever it hands over and whoever asks. `None` where it may be allowed, or
+    /// approved by a person, or no rule is about handoffs.
+    pub fn handoff_denial(&self, from: &str, to: &str) -> Option<HandoffDenial> {
+        let by = |rule: &Rule| HandoffDenial {
+            rule_id: Some(rule.id.clone()),
+            reason: rule.reason.clone(),
+            named: rule.name != RuleName::Any || !rule.when.is_always(),
+        };
+        if let Certain::Denied(rule) = certain(&self.narrowing, from, to) {
+            return Some(by(rule));
+        }
+        match certain(&self.rules, from, to) {
+            Certain::Denied(rule) => Some(by(rule)),
+            Certain::NoRule if self.covers(ProposalKind::Handoff) => {
+                Some(HandoffDenial { rule_id: None, reason: NO_RULE_MATCHED.to_owned(), named: false })
+            }
+            Certain::NoRule | Certain::Nothing => None,
+        }
+    }
+
     /// The rules in order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
@@ -203,6 +255,32 @@ fn first_match<'r>(rules: &'r [Rule], input: &PolicyInput, scope: &CallScope) ->
     matching(false).or_else(|| matching(true))
 }
 
+/// What is known of a handoff before it is proposed.
+enum Certain<'r> {
+    /// This rule denies it, and nobody can lift that.
+    Denied(&'r Rule),
+    /// No rule allows it.
+    NoRule,
+    /// A rule may allow it, or leave it to a person.
+    Nothing,
+}
+
+/// As [`first_match`], for what a handoff brings with it being unknown.
+fn certain<'r>(rules: &'r [Rule], from: &str, to: &str) -> Certain<'r> {
+    for any in [false, true] {
+        for rule in rules.iter().filter(|rule| (rule.name == RuleName::Any) == any && rule.may_fit(from, to))
+        {
+            if rule.effect == Decision::Allow || rule.reason == APPROVAL_REQUIRED {
+                return Certain::Nothing;
+            }
+            if rule.when.asks_for_steps_alone() {
+                return Certain::Denied(rule);
+            }
+        }
+    }
+    Certain::NoRule
+}
+
 /// `sha256:` and the first 12 hexadecimal digits over a policy file's bytes (P-014).
 pub fn policy_version(bytes: &[u8]) -> String {
     format!("sha256:{}", &sha256_hex(bytes)[..12])
@@ -215,11 +293,12 @@ impl Rule {
 
     /// Whether it speaks of such proposals at all.
     fn is_about(&self, input: &PolicyInput) -> bool {
-        self.kind == input.kind
-            && match &self.name {
-                RuleName::Exactly(name) => name == input.resource_name(),
-                RuleName::Any => true,
-            }
+        self.kind == input.kind && self.name.is(input.resource_name())
+    }
+
+    /// Whether it fits a handoff, as far as that depends on the two steps.
+    fn may_fit(&self, from: &str, to: &str) -> bool {
+        self.kind == ProposalKind::Handoff && self.name.is(to) && self.when.fits_steps(Some(from), Some(to))
     }
 
     /// Whether every predicate holds.
@@ -233,8 +312,7 @@ impl Rule {
                 .is_none_or(|prefixes| program_holds(prefixes, scope.program.as_ref(), denies))
             && when.host.as_ref().is_none_or(|globs| hosts_hold(globs, &scope.hosts, denies))
             && when.max_bytes.is_none_or(|most| scope.bytes <= most)
-            && when.from.as_ref().is_none_or(|globs| input.from.as_deref().is_some_and(|s| globs.exact(s)))
-            && when.to.as_ref().is_none_or(|globs| input.to.as_deref().is_some_and(|s| globs.exact(s)))
+            && when.fits_steps(input.from.as_deref(), input.to.as_deref())
             && when.actor_permission.is_none_or(|least| input.principal.permission >= Some(least))
     }
 

@@ -119,7 +119,8 @@ impl FlowWorld {
             exclusions: Vec::new(),
         };
         let outcome = visit.run(&system, &task, identity).await;
-        super::visit::read_outcome(plan, work, prompt, outcome).map_err(NotDone::Ended)
+        super::visit::read_outcome(plan, work, prompt, outcome, self.0.redaction.as_deref())
+            .map_err(NotDone::Ended)
     }
 }
 

@@ -22,7 +22,7 @@ use super::nearest_rules::NearestRules;
 use super::queue::{AGENT_QUEUE, Queues};
 use super::redaction_program::RedactionProgram;
 use super::ruling::ReadyCall;
-use super::session_trace::{LedgerLine, SessionTrace, WITHHELD};
+use super::session_trace::{LedgerLine, SessionTrace};
 use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use super::tool_output::{StoreReason, StoredOutputs};
 use super::touched::Touched;
@@ -274,7 +274,7 @@ impl Execution<'_> {
     async fn by_program(&self, text: String) -> String {
         match self.redaction {
             None => text,
-            Some(program) => program.redact(&text).await.unwrap_or_else(|| WITHHELD.to_owned()),
+            Some(program) => self.record.asked_of(program, &text).await,
         }
     }
 

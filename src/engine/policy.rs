@@ -17,7 +17,7 @@ use crate::domain::policy::{
     Decision, DenyMode, FILE_TOOLS, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalContext, ProposalKind,
     Proposed, Risk,
 };
-use crate::domain::rules::{RuleSet, RuleVerdict};
+use crate::domain::rules::{HandoffDenial, RuleSet, RuleVerdict};
 use crate::sys::clock::Stopwatch;
 use crate::sys::worktree_path::WorktreeRoot;
 
@@ -126,6 +126,15 @@ impl Policy {
     pub async fn leads_out(&self, input: &PolicyInput) -> bool {
         input.tool.as_deref().is_some_and(|tool| FILE_TOOLS.contains(&tool))
             && self.scope(input).await.paths.contains(&ScopePath::Unclear)
+    }
+
+    /// The denial of a handoff that is certain before it is proposed. `None` where rules, program or a person may let it pass.
+    pub fn handoff_denial(&self, from: &str, to: &str) -> Option<HandoffDenial> {
+        self.rules.handoff_denial(from, to).or_else(|| {
+            let nobody = self.program.is_none() && !self.rules.covers(ProposalKind::Handoff);
+            let reason = POLICY_NOT_CONFIGURED.to_owned();
+            nobody.then_some(HandoffDenial { rule_id: None, reason, named: false })
+        })
     }
 
     /// Decides on a proposal. The same input gets the same answer, if the program answers the same (P-007).

@@ -2,12 +2,15 @@
 //! dropped (P-032).
 
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::shell_words;
 use crate::sys::paths::AbsPath;
-use crate::sys::process::{Ending, ProcessSpec, run};
+use crate::sys::process::{Ending, Exit, ProcessSpec, run};
 
 /// How long a program may take for one text.
 pub const TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -18,14 +21,34 @@ const ANSWER_LIMIT: usize = 16 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct RedactionProgram {
     /// Program and arguments; not empty.
-    pub argv: Vec<String>,
+    argv: Vec<String>,
     /// Where it runs: the repository's main checkout, never a worktree.
-    pub cwd: AbsPath,
+    cwd: AbsPath,
     /// Its whole environment; no secrets belong in it.
-    pub env: Vec<(OsString, OsString)>,
+    env: Vec<(OsString, OsString)>,
+    /// What came of it when it first failed.
+    failure: Arc<OnceLock<String>>,
+    failure_is_told: Arc<AtomicBool>,
 }
 
 impl RedactionProgram {
+    /// The program `argv`, which is not empty, in a folder and with an environment.
+    pub fn new(argv: Vec<String>, cwd: AbsPath, env: Vec<(OsString, OsString)>) -> Self {
+        Self { argv, cwd, env, failure: Arc::default(), failure_is_told: Arc::default() }
+    }
+
+    /// Which program it is, and what came of it when it first failed, as a sentence without its period; `None` = it has not.
+    pub fn failure(&self) -> Option<String> {
+        let why = self.failure.get()?;
+        let words: Vec<&str> = self.argv.iter().map(String::as_str).collect();
+        Some(format!("redaction.program (`{}`) failed: {why}", shell_words::line(&words)))
+    }
+
+    /// [`RedactionProgram::failure`], for whoever asks first.
+    pub fn untold_failure(&self) -> Option<String> {
+        self.failure().filter(|_| !self.failure_is_told.swap(true, Ordering::Relaxed))
+    }
+
     /// The text that may be kept. `None` when the program failed, hung, or gave something that is not text.
     pub async fn redact(&self, text: &str) -> Option<String> {
         if text.is_empty() {
@@ -38,17 +61,28 @@ impl RedactionProgram {
             .stdin(text.as_bytes().to_vec())
             .timeout(TIME_LIMIT)
             .output_cap(ANSWER_LIMIT);
-        let exit = match run(spec, &CancellationToken::new()).await {
-            Ok(exit) => exit,
-            Err(error) => {
-                tracing::warn!(program, %error, "redaction.program cannot be started; a text is withheld");
-                return None;
-            }
+        let answer = match run(spec, &CancellationToken::new()).await {
+            Ok(exit) => answer_of(exit),
+            Err(error) => Err(format!("it cannot be started: {error}")),
         };
-        if exit.ending != Ending::Itself || !exit.success() || exit.stdout.truncated {
-            tracing::warn!(program, code = exit.code, "redaction.program failed; a text is withheld");
-            return None;
-        }
-        String::from_utf8([exit.stdout.head, exit.stdout.tail].concat()).ok()
+        answer
+            .inspect_err(|why| {
+                tracing::warn!(program, why, "redaction.program failed; a text is withheld");
+                let _ = self.failure.set(why.clone());
+            })
+            .ok()
+    }
+}
+
+fn answer_of(exit: Exit) -> Result<String, String> {
+    if exit.ending != Ending::Itself {
+        return Err(format!("no answer within {} seconds", TIME_LIMIT.as_secs()));
+    }
+    match (exit.code, exit.stdout.truncated) {
+        (Some(0), true) => Err(format!("its answer is longer than {ANSWER_LIMIT} bytes")),
+        (Some(0), false) => String::from_utf8([exit.stdout.head, exit.stdout.tail].concat())
+            .map_err(|_| "its answer is not UTF-8".to_owned()),
+        (Some(code), _) => Err(format!("exit {code}")),
+        (None, _) => Err("a signal ended it".to_owned()),
     }
 }

@@ -196,13 +196,25 @@ impl SessionTrace {
         if let Some(known) = answers.get(&key) {
             return known.clone();
         }
-        let mut said = program.redact(&text).await.unwrap_or_else(|| WITHHELD.to_owned());
+        let mut said = self.asked_of(program, &text).await;
         // Many programs end what they print with a line break.
         if said.ends_with('\n') && !text.ends_with('\n') {
             said.truncate(said.trim_end_matches(['\n', '\r']).len());
         }
         answers.insert(key, said.clone());
         said
+    }
+
+    /// What the program makes of a text. A text on which it fails is dropped, and people are told of the first one (P-032).
+    pub async fn asked_of(&self, program: &RedactionProgram, text: &str) -> String {
+        if let Some(said) = program.redact(text).await {
+            return said;
+        }
+        if let Some(failure) = program.untold_failure() {
+            // A journal that cannot be written ends the run at the next event that counts.
+            let _ = self.warn("redaction_failed", &format!("{failure}; the text is withheld."));
+        }
+        WITHHELD.to_owned()
     }
 
     /// [`SessionTrace::by_program`] for each text of a value.

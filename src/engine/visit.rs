@@ -13,11 +13,12 @@ use super::arguments::Scope;
 use super::journal::JournalError;
 use super::nearest_rules::Background;
 use super::not_done::NotDone;
+use super::redaction_program::RedactionProgram;
 use super::report::{PreparedOutput, ReportShape};
 use super::ruling::HandoffRuling;
 use super::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_unconfirmed};
 use super::session_outcome::SessionOutcome;
-use super::session_trace::{SessionIds, SessionTrace};
+use super::session_trace::{SessionIds, SessionTrace, WITHHELD};
 use super::task_text::TaskText;
 use super::tool_list::ToolProvider;
 use super::workplace::Workplace;
@@ -26,6 +27,7 @@ use crate::domain::answer::OUTCOMES;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::completion::CompletionResult;
+use crate::domain::dot_path::at;
 use crate::domain::event::Event;
 use crate::domain::flow::{Definition, PermissionMode, Step, StepId};
 use crate::domain::intent::Intent;
@@ -291,7 +293,7 @@ impl FlowWorld {
         if !notes.is_empty() {
             self.warn("output_normalised", &format!("\"{}\": {}", work.step.id, notes.join("; ")))?;
         }
-        read_outcome(plan, work, resolved.text, outcome).map_err(NotDone::Ended)
+        read_outcome(plan, work, resolved.text, outcome, self.0.redaction.as_deref()).map_err(NotDone::Ended)
     }
 
     /// A planning step's policy is narrower (D78).
@@ -384,6 +386,7 @@ pub(super) fn read_outcome(
     work: StepWork<'_>,
     prompt: String,
     mut outcome: SessionOutcome,
+    redaction: Option<&RedactionProgram>,
 ) -> Result<StepResult, Failed> {
     let text = outcome.report.content.take().unwrap_or_default();
     let outcomes = outcome.report.metadata.as_ref().and_then(|metadata| metadata.get(OUTCOMES).cloned());
@@ -412,6 +415,9 @@ pub(super) fn read_outcome(
     {
         (result.output, result.extraction) = (found.data, Some(found.strategy));
     }
+    if let Some(stop) = redaction.and_then(|program| withheld_intent(program, work.step, &result.output)) {
+        return Err((Box::new(result), stop));
+    }
     plan.definition().flow.normalise(work.step, &mut result.output);
     // The session has checked the schema. Only the defaults of the oldest form are left.
     if let Some(fields) = work.step.output_schema.as_ref().and_then(|schema| schema.fields.as_ref()) {
@@ -424,11 +430,22 @@ pub(super) fn read_outcome(
     Ok(result)
 }
 
+/// The end of a flow of which nobody knows where it goes, since the program withheld the word that says so. No model is to blame.
+fn withheld_intent(program: &RedactionProgram, step: &Step, output: &Map<String, Value>) -> Option<Stop> {
+    let said = at(output, &step.gate.as_ref()?.intent_field)?;
+    let failure = program.failure().filter(|_| said == WITHHELD)?;
+    let message = format!(
+        "{failure}. What the step \"{}\" put out is withheld, so that the flow cannot go on; mend the program, or take it out of agentd.toml.",
+        step.id
+    );
+    Some(Stop::new(StopDetail::ConfigInvalid, message))
+}
+
 /// What the next visit hears of this one.
 pub(super) fn summary(output: &Map<String, Value>, text: &str) -> String {
     let said = ["summary", "next_action.reason", "message"]
         .iter()
-        .find_map(|path| crate::domain::dot_path::at(output, path)?.as_str())
+        .find_map(|path| at(output, path)?.as_str())
         .unwrap_or(text);
     said.chars().take(LONGEST_SUMMARY).collect()
 }

@@ -28,9 +28,11 @@ use super::{
     budget_extension, instance, issue_budget, judge, new_remarks, overtaken, plan, publish, seal,
     shown_progress, steps, stop_request, verify, worktree,
 };
+use crate::conversation::briefing::template;
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
+use crate::domain::origin::Origin;
 use crate::domain::other_definition::OtherDefinition;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::{Objective, RunOutput};
@@ -152,9 +154,21 @@ pub async fn prepare(request: RunRequest, context: &RepositoryContext) -> Result
     lease::check(&plan, context).await?;
     issue_budget::check(&plan, context).await?;
     let resolved = origin::resolve(plan, context).await?;
+    template_is_there(&resolved, context).await?;
     worktree::check(&resolved.plan, &resolved.origin, context).await?;
     commit::check(context).await?;
     Ok(resolved)
+}
+
+/// Refuses a pull request template that the configuration names and the origin has not. Who only looks brings nothing here, and
+/// may not have the commit.
+async fn template_is_there(resolved: &Resolved, context: &RepositoryContext) -> Result<(), Refusal> {
+    let Origin { branch, commit, .. } = &resolved.origin;
+    let is_named = !context.config.conversation.pull_request_template.trim().is_empty();
+    if is_named && context.replay.is_none() && context.checkout.has_commit(commit).await? {
+        template::read((branch, commit), context).await?;
+    }
+    Ok(())
 }
 
 /// From the lease on.

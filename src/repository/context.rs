@@ -148,11 +148,9 @@ impl RepositoryContext {
 
     /// `redaction.program`, if there is one.
     pub fn redaction_program(&self) -> Option<RedactionProgram> {
-        (!self.config.redaction.program.is_empty()).then(|| RedactionProgram {
-            argv: self.config.redaction.program.clone(),
-            cwd: resources::program_folder(&self.config, "redaction.program", self.checkout.root()),
-            env: self.child_environment(),
-        })
+        let argv = self.config.redaction.program.clone();
+        let cwd = resources::program_folder(&self.config, "redaction.program", self.checkout.root());
+        (!argv.is_empty()).then(|| RedactionProgram::new(argv, cwd, self.child_environment()))
     }
 
     /// `record.sinks`, as they are started for this repository.

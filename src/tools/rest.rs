@@ -56,21 +56,37 @@ pub fn rest_tools(declared: &BTreeMap<String, config::RestTool>) -> Result<Vec<A
     if declared.is_empty() {
         return Ok(Vec::new());
     }
-    let client = tls::http_client()
+    let client = client().map_err(|error| RestError::Invalid {
+        tool: "*".to_owned(),
+        key: "url".to_owned(),
+        message: format!("no HTTP client: {error}"),
+    })?;
+    declared
+        .iter()
+        .map(|(name, tool)| Ok(Arc::new(RestTool::new(name, tool, client.clone())?) as Arc<dyn Tool>))
+        .collect()
+}
+
+fn client() -> reqwest::Result<Client> {
+    tls::http_client()
         .user_agent(concat!("agentd/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         // Headers with credentials go to the declared host alone.
         .redirect(reqwest::redirect::Policy::none())
         .build()
-        .map_err(|error| RestError::Invalid {
-            tool: "*".to_owned(),
-            key: "url".to_owned(),
-            message: format!("no HTTP client: {error}"),
-        })?;
-    declared
-        .iter()
-        .map(|(name, tool)| Ok(Arc::new(RestTool::new(name, tool, client.clone())?) as Arc<dyn Tool>))
-        .collect()
+}
+
+/// Asks the host of a declared tool for its root, without credentials: any answer will do. Gives the host and port, and
+/// whether it answers; `None` where the address is none.
+pub async fn answers(tool: &config::RestTool) -> Option<(String, bool)> {
+    let start = Template::parse(&tool.url.resolve().ok()?).ok()?;
+    let mut url = Url::parse(start.fixed_start()).ok()?;
+    let host = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
+    url.set_path("/");
+    url.set_query(None);
+    let _ = (url.set_username(""), url.set_password(None));
+    let asked = client().ok()?.head(url).timeout(CONNECT_TIMEOUT).send().await;
+    Some((host, asked.is_ok()))
 }
 
 /// One declared request.

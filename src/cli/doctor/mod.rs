@@ -4,6 +4,7 @@
 mod disk;
 mod local;
 mod mcp;
+mod rest;
 mod site;
 mod tried;
 mod weak;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Finding, PROGRAM, disk, mcp, tried, weak};
+use super::{Finding, PROGRAM, disk, mcp, refused, rest, tried, weak};
 use crate::cli::context::Context;
 use crate::cli::remote;
 use crate::config::Config;
 use crate::config::config_file::Publish;
-use crate::definition::{self, Loaded};
+use crate::definition::{self, Loaded, Severity};
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::egress::Egress;
 use crate::domain::flow::Sandbox;
@@ -25,12 +25,13 @@ use crate::domain::shell_words;
 use crate::engine::model::ModelErrorClass;
 use crate::github;
 use crate::issue::cut_off_runs::{Left, clear_left};
-use crate::lifecycle::plan::step_executors_here;
+use crate::lifecycle::plan::{handoffs, step_executors_here};
 use crate::llm::Providers;
 use crate::llm::availability::Availability;
 use crate::record::summary_text::counted;
 use crate::repository::context::RepositoryContext;
 use crate::repository::open::{Opening, open};
+use crate::repository::resources;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::sandbox;
@@ -62,6 +63,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             findings.push(agent);
             findings.extend(programs);
             findings.extend(mcp::look(&site).await);
+            findings.extend(rest::look(&site.config).await);
             findings.push(disk::used(&site).await);
             let mut answers = false;
             if let Some(github) = &site.github {
@@ -92,6 +94,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             findings.extend(tried::push(&site, &branch).await);
             findings.extend(tried::signing(&site).await);
             findings.extend(tried::redaction(&site).await);
+            findings.extend(tried::template(&site, &branch).await);
             findings.extend(tried::verify(context, &site, &branch, &sandbox).await);
             findings
         }
@@ -118,18 +121,29 @@ async fn agent(site: &RepositoryContext) -> (Finding, Vec<Finding>, Option<Strin
     let (finding, loaded) = definition_of(site).await;
     let Some(loaded) = loaded else { return (finding, Vec::new(), None, usual_sandbox()) };
     let sandbox = loaded.definition.boundaries.sandbox.clone();
+    let mut findings = denied_handoffs(&loaded, site).await;
     match step_executors_here(&loaded, site).await {
         Ok(executors) => {
             let alone = !executors.leave_a_step_to_the_session(&loaded.definition);
-            let programs = executors.programs().iter().map(|program| program_found(program, site)).collect();
-            (finding, programs, alone.then(|| loaded.definition.name.clone()), sandbox)
+            findings.extend(executors.programs().iter().map(|program| program_found(program, site)));
+            (finding, findings, alone.then(|| loaded.definition.name.clone()), sandbox)
         }
         Err(refusal) => {
-            let remedy = refusal.hints.first().cloned();
-            let remedy = remedy.unwrap_or_else(|| "correct it where the message says".to_owned());
-            (finding, vec![Finding::problem(PROGRAM, refusal.stop.message, remedy)], None, sandbox)
+            findings.push(refused(PROGRAM, refusal.into()));
+            (finding, findings, None, sandbox)
         }
     }
+}
+
+/// The handoffs of its flow that the policy denies. A policy that cannot be read is told by itself.
+async fn denied_handoffs(loaded: &Loaded, site: &RepositoryContext) -> Vec<Finding> {
+    let policy = resources::policy(&site.config, site.checkout.root(), site.child_environment()).await;
+    let denied = policy.map(|policy| handoffs::denied(loaded, &policy)).unwrap_or_default();
+    let told = denied.into_iter().map(|denied| match denied.severity {
+        Severity::Warning => Finding::warning("policy", denied.to_string(), denied.remedy()),
+        Severity::Defect | Severity::Error => Finding::problem("policy", denied.to_string(), denied.remedy()),
+    });
+    told.collect()
 }
 
 /// The sandbox of a definition that cannot be read: closed.

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use super::Finding;
+use super::{Finding, refused};
 use crate::cli::context::Context;
 use crate::config::config_file::Publish;
+use crate::conversation::briefing::template;
 use crate::domain::flow::Sandbox;
 use crate::domain::message::{Message, Messages};
 use crate::domain::model_target::ModelTarget;
@@ -69,13 +70,26 @@ pub async fn redaction(site: &RepositoryContext) -> Option<Finding> {
         Some(_) => Finding::ok(REDACTION, "redaction.program answers"),
         None => Finding::problem(
             REDACTION,
-            format!(
-                "redaction.program (`{}`) does not answer as it should (the log says how): every text of a run would be withheld",
-                command_line(&program.argv)
-            ),
+            format!("{}: texts of a run would be withheld", program.failure().unwrap_or_default()),
             "mend it: it reads a text, writes what may be kept, and ends with 0 within 5 seconds; or take it out of agentd.toml",
         ),
     })
+}
+
+/// The pull request template that the configuration names, on the origin's commit.
+pub async fn template(site: &RepositoryContext, branch: &BranchName) -> Option<Finding> {
+    const TEMPLATE: &str = "template";
+    if site.config.conversation.pull_request_template.trim().is_empty() {
+        return None;
+    }
+    let read = async {
+        let Some(commit) = site.origin_commit(branch).await? else { return Ok(None) };
+        template::read((branch, &commit), site).await
+    };
+    match read.await {
+        Ok(found) => found.map(|(path, _)| Finding::ok(TEMPLATE, format!("{path} is on {branch}"))),
+        Err(refusal) => Some(refused(TEMPLATE, refusal.into())),
+    }
 }
 
 /// Set-up and verify commands, as a run has them, on the origin's commit.

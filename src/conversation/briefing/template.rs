@@ -6,6 +6,7 @@ use super::drafting::{Drafting, of_file};
 use super::source::Source;
 use crate::domain::briefing::{Block, Fate};
 use crate::domain::fold::folded;
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::refusal::Refusal;
 use crate::domain::shown_markdown::options;
 use crate::domain::stop::StopDetail;
@@ -25,22 +26,8 @@ pub async fn write(
     source: &Source<'_>,
     context: &RepositoryContext,
 ) -> Result<Option<String>, Refusal> {
-    let named = context.config.conversation.pull_request_template.trim().trim_start_matches("./").to_owned();
-    let wanted = named.clone();
-    let is_wanted = move |path: &str| if wanted.is_empty() { rank(path).is_some() } else { path == wanted };
-    let mut files = context.checkout.tree_files(&source.origin.commit, is_wanted).await?;
-    files.sort_by_key(|file| rank(&file.path));
-    let Some(TreeFile { path, found: TreeEntry::Text { text, .. } }) = files.into_iter().next() else {
-        if named.is_empty() {
-            return Ok(None);
-        }
-        let message = format!(
-            "The pull request template {named} is not in the origin branch {} at {}.",
-            source.origin.branch,
-            source.origin.commit.short()
-        );
-        return Err(Refusal::new(StopDetail::ConfigInvalid, message)
-            .hint("set conversation.pull_request_template to a file of that branch, or to \"\""));
+    let Some((path, text)) = read((&source.origin.branch, &source.origin.commit), context).await? else {
+        return Ok(None);
     };
     let text = draft.redacted(&text);
     let text = folded(&text, LONGEST).map_or(text.clone(), |fold| fold.text());
@@ -60,6 +47,33 @@ pub async fn write(
     );
     draft.note(of_file("pull_request_template", &path, &text, (Fate::Told, None)));
     Ok(Some(text))
+}
+
+/// The template of a commit of the origin branch: its path and text. `None` = the repository has none.
+///
+/// # Errors
+/// Git could not be read, or what the configuration names is no text file of that commit.
+pub async fn read(
+    (branch, commit): (&BranchName, &CommitId),
+    context: &RepositoryContext,
+) -> Result<Option<(String, String)>, Refusal> {
+    let named = context.config.conversation.pull_request_template.trim().trim_start_matches("./").to_owned();
+    let wanted = named.clone();
+    let is_wanted = move |path: &str| if wanted.is_empty() { rank(path).is_some() } else { path == wanted };
+    let mut files = context.checkout.tree_files(commit, is_wanted).await?;
+    files.sort_by_key(|file| rank(&file.path));
+    match files.into_iter().next() {
+        Some(TreeFile { path, found: TreeEntry::Text { text, .. } }) => Ok(Some((path, text))),
+        _ if named.is_empty() => Ok(None),
+        _ => {
+            let message = format!(
+                "There is no text file {named} in the origin branch {branch} at {}, and conversation.pull_request_template names it.",
+                commit.short()
+            );
+            Err(Refusal::new(StopDetail::ConfigInvalid, message)
+                .hint("set conversation.pull_request_template to a file of that branch, or to \"\""))
+        }
+    }
 }
 
 /// GitHub's places for the only template, the first one counting. `None` = another file.

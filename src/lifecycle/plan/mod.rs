@@ -4,6 +4,7 @@
 //! crash leaves nothing.
 
 pub mod budgets;
+pub mod handoffs;
 pub mod write_access;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,9 +47,11 @@ use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::repository::resources::{self, blocking};
+use crate::repository::tool_servers::unfit;
 use crate::sandbox::egress_proxy;
 use crate::sandbox::run_sandbox;
 use crate::sys::paths::AbsPath;
+use crate::tools::rest::rest_tools;
 
 /// A run that may start: read, checked and frozen (D1).
 pub struct Plan {
@@ -163,7 +166,13 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
     };
     let agent = request.agent.clone().unwrap_or_else(|| context.repository.agent.clone());
     let (loaded, policy, mut warnings) = definitions(&request, &agent, context).await?;
+    // Whoever asks a policy that cannot answer is denied for that.
+    tools(context)?;
     admitted(&request, &issue, &agent, &policy, context).await?;
+    // What a replay does was paid for before.
+    if context.replay.is_none() {
+        handoffs::check(&loaded, &policy)?;
+    }
     supported(&loaded, context).await?;
     let gates_plans = gates_plans(&loaded, snapshot.as_ref(), context)?;
     let executors = step_executors_here(&loaded, context).await?;
@@ -262,6 +271,24 @@ fn priced(effective: &Effective, session: &Session, context: &RepositoryContext)
                 .hint("add price = { input = …, output = … } to the target in session.targets"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses declared tools that could not be offered, and programs of the operator that a run asks and that are not there: without
+/// them every call would be denied, or every text withheld.
+fn tools(context: &RepositoryContext) -> Result<(), Refusal> {
+    rest_tools(&context.config.rest_tools).map_err(|error| {
+        Refusal::from(unfit(&error)).hint("correct it in agentd.toml; agentd doctor looks at each tool")
+    })?;
+    let gone = match &context.replay {
+        Some(_) => Vec::new(),
+        None => resources::programs_gone(&context.config, context.checkout.root(), &context.env),
+    };
+    // A run goes on without a sink.
+    match gone.iter().find(|gone| !gone.key.starts_with("record.sinks")) {
+        None => Ok(()),
+        Some(gone) => Err(Refusal::new(StopDetail::ConfigInvalid, format!("{gone}."))
+            .hint(format!("install it, or correct {} in agentd.toml", gone.key))),
     }
 }
 

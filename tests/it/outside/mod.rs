@@ -8,6 +8,7 @@ mod aftermath;
 pub mod approvals;
 mod attacks;
 mod bad_input;
+mod before_a_run;
 mod blobless;
 mod budgets;
 mod cases;
