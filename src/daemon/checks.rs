@@ -118,7 +118,7 @@ impl Daemon {
             }
         };
         let failed_at = memory.failed_at.filter(|_| weighed.as_ref().is_ok_and(|weighed| weighed.waits));
-        self.note_settling(issue, failed_at.map(|at| at + table.longest_wait.0));
+        self.note_waiting_checks(issue, failed_at.map(|at| at + table.longest_wait.0));
         self.remember(issue, before.as_ref(), memory);
         weighed
     }
@@ -133,18 +133,18 @@ impl Daemon {
     }
 
     /// How long the checks that still run are waited for; `None` = they are not.
-    fn note_settling(&mut self, issue: &IssueRef, until: Option<DateTime<Utc>>) {
+    fn note_waiting_checks(&mut self, issue: &IssueRef, until: Option<DateTime<Utc>>) {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         match until {
-            Some(until) => drop(watch.pulls.settling.insert(issue.number, until)),
-            None => drop(watch.pulls.settling.remove(&issue.number)),
+            Some(until) => drop(watch.pulls.waiting_checks.insert(issue.number, until)),
+            None => drop(watch.pulls.waiting_checks.remove(&issue.number)),
         }
     }
 
     /// No run begins for what has failed at the present commit, whatever else fails there. False = none was to begin.
     pub(super) fn refuse_checks(&mut self, issue: &IssueRef) -> bool {
         let Some(watch) = self.watch_of(&issue.repo) else { return false };
-        if watch.pulls.settling.remove(&issue.number).is_none() {
+        if watch.pulls.waiting_checks.remove(&issue.number).is_none() {
             return false;
         }
         let memory = watch.state.issues.get_mut(&issue.number).and_then(|memory| memory.checks.as_mut());

@@ -34,7 +34,7 @@ pub(super) struct Pulls {
     /// By issue: when the run for what people wrote is to begin, if they write no more.
     pub quiet: BTreeMap<u64, DateTime<Utc>>,
     /// By issue: how long the checks that still run are waited for, where others have failed.
-    pub settling: BTreeMap<u64, DateTime<Utc>>,
+    pub waiting_checks: BTreeMap<u64, DateTime<Utc>>,
     /// Those whose reviews were read in the second in which they changed last: they are read once more.
     pub read_young: BTreeSet<u64>,
     /// By issue: how often in a row it was not to be found.

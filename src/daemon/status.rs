@@ -10,7 +10,7 @@ use super::snapshot::IssueRef;
 use super::start_rules::Reason;
 use super::state_format::Pause;
 use super::status_format::{
-    BudgetStatus, CHECKS_SETTLING, IssueStatus, LimitsStatus, QUIET_PERIOD, RepositoryStatus, RunningStatus,
+    BudgetStatus, CHECKS_RUNNING, IssueStatus, LimitsStatus, QUIET_PERIOD, RepositoryStatus, RunningStatus,
     SCHEMA, Status,
 };
 use super::supervise::RunHandle;
@@ -68,13 +68,13 @@ impl Daemon {
                     );
                     row(&issue, QUIET_PERIOD, text)
                 });
-                let settling = at(&watch.pulls.settling).map(|at| {
+                let checks = at(&watch.pulls.waiting_checks).map(|at| {
                     let text = format!(
                         "a check of its pull request failed; those that still run are waited for, at most until {at}"
                     );
-                    row(&issue, CHECKS_SETTLING, text)
+                    row(&issue, CHECKS_RUNNING, text)
                 });
-                [quiet, settling].into_iter().flatten()
+                [quiet, checks].into_iter().flatten()
             })
         })
     }

@@ -15,7 +15,7 @@ pub const SCHEMA: &str = "agentd.daemon_status.v1";
 /// The code of an issue whose pull request is to have a follow-up run once people have written all.
 pub const QUIET_PERIOD: &str = "quiet_period";
 /// The code of one whose checks have failed in part, and run in part.
-pub const CHECKS_SETTLING: &str = "checks_settling";
+pub const CHECKS_RUNNING: &str = "checks_running";
 
 /// The code of an issue that waits for nobody any more, before a run goes on with it.
 const ANSWERED: &str = "answered";
@@ -300,7 +300,7 @@ impl IssueStatus {
 
     /// Whether a follow-up run of its pull request is to begin.
     pub fn is_later_follow_up(&self) -> bool {
-        [QUIET_PERIOD, CHECKS_SETTLING].contains(&self.code.as_str())
+        [QUIET_PERIOD, CHECKS_RUNNING].contains(&self.code.as_str())
     }
 
     /// Whether it says that a person is waited for.

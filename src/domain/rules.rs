@@ -479,6 +479,48 @@ pub enum GlobError {
 mod tests {
     use super::*;
 
+    /// A rule about handoffs, `deny` or `allow`, to a step or all, from the steps that a glob names.
+    fn rule(effect: Decision, name: RuleName, from: Option<&str>) -> Rule {
+        let from = from.map(|glob| Globs::names(&[glob.to_owned()]).unwrap());
+        Rule {
+            id: format!("{effect:?}"),
+            kind: ProposalKind::Handoff,
+            name,
+            effect,
+            reason: "r".to_owned(),
+            public_reason: None,
+            deny_mode: DenyMode::Throw,
+            when: When { from, ..When::default() },
+            policy_version: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_handoff_is_denied_for_certain_only_where_nothing_can_let_it_pass() {
+        use Decision::{Allow, Deny};
+        let b = || RuleName::Exactly("b".to_owned());
+        let denial = |rules: Vec<Rule>| RuleSet::new(rules).handoff_denial("a", "b");
+        let named = |rules: Vec<Rule>| denial(rules).map(|denial| (denial.rule_id, denial.named));
+        assert_eq!(denial(Vec::new()), None, "no rule is about handoffs");
+        let unknown = denial(vec![rule(Allow, RuleName::Any, Some("c"))]).unwrap();
+        assert_eq!((unknown.rule_id, unknown.reason.as_str()), (None, NO_RULE_MATCHED));
+        let deny = || Some("Deny".to_owned());
+        assert_eq!(named(vec![rule(Deny, RuleName::Any, None)]), Some((deny(), false)));
+        assert_eq!(named(vec![rule(Deny, RuleName::Any, Some("a"))]), Some((deny(), true)));
+        assert_eq!(named(vec![rule(Deny, b(), None)]), Some((deny(), true)));
+        let both = |one: Rule, other: Rule| denial(vec![one, other]).is_some();
+        assert!(!both(rule(Deny, RuleName::Any, None), rule(Allow, b(), None)), "the exact name goes first");
+        assert!(both(rule(Deny, b(), None), rule(Allow, RuleName::Any, None)));
+        let mut small = rule(Deny, b(), None);
+        small.when.max_bytes = Some(10);
+        assert!(!both(small.clone(), rule(Allow, RuleName::Any, None)), "who knows what it brings");
+        assert!(denial(vec![small]).is_some(), "denied by that rule, or by none");
+        let asks = Rule { reason: APPROVAL_REQUIRED.to_owned(), ..rule(Deny, b(), None) };
+        assert!(!both(asks, rule(Deny, RuleName::Any, None)), "a person may approve it");
+        let narrowed = RuleSet::new(vec![rule(Allow, RuleName::Any, None)]);
+        assert!(narrowed.narrowed_by(vec![rule(Deny, b(), None)]).handoff_denial("a", "b").is_some());
+    }
+
     #[test]
     fn equal_lists_of_globs_are_one_in_memory() {
         let patterns = ["only/here/**".to_owned()];

@@ -20,11 +20,11 @@ const LONGEST_TITLE: usize = 50;
 
 /// What people left there is no work of this run: new files stay and are in no commit, unless something changes them; what they changed of the
 /// branch's files becomes a commit of its own, if it may leave. What an earlier run could not commit is its work, and is gone on with.
-pub async fn settle(run: &Run<'_>, worktree: &Worktree) -> Result<(), StageError> {
+pub async fn keep_apart(run: &Run<'_>, worktree: &Worktree) -> Result<(), StageError> {
     if run.context.replay.is_some() || run.lease.predecessor.is_some() || !last_run_committed(run).await {
         return Ok(());
     }
-    let failed = |error: GitError| not_settled(worktree, &error);
+    let failed = |error: GitError| not_kept_apart(worktree, &error);
     if worktree.merge_head().is_some() {
         return Ok(());
     }
@@ -90,7 +90,7 @@ fn listed(paths: &[String], what: &str) -> String {
     format!("{}: {}{more}", counted(paths.len(), what), shown.join(", "))
 }
 
-fn not_settled(worktree: &Worktree, error: &GitError) -> Stop {
+fn not_kept_apart(worktree: &Worktree, error: &GitError) -> Stop {
     let message = format!(
         "What stands uncommitted in {} could not be told from the run's own work: {error}.",
         worktree.display()

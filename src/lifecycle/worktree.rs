@@ -150,7 +150,7 @@ async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
         return Ok(prepared.worktree);
     }
     if prepared.state == WorktreeState::Reused {
-        found_edits::settle(run, &prepared.worktree).await?;
+        found_edits::keep_apart(run, &prepared.worktree).await?;
     }
     // Before anything of an agent's comes back: its commands run outside of the sandbox.
     set_up(run, &prepared.worktree).await?;

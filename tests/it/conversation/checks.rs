@@ -378,7 +378,7 @@ async fn the_run_that_failed_checks_are_to_have_is_shown_while_others_run_and_a_
     check(&world, "feature/issue-7", &json!({"name": "lint"}));
     check(&world, "feature/issue-7", &json!({"name": "unit", "outcome": null}));
     let status = || super::pull_request::status(&world);
-    let shown = || status()["waiting"][0]["code"] == "checks_settling";
+    let shown = || status()["waiting"][0]["code"] == "checks_running";
     until_or("it is shown", shown, || format!("{:#}", status())).await;
     let (_, why) = world.json(&["why", "7"]).await;
     assert_eq!(why["outlook"], "waits", "{why:#}");
