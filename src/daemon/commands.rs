@@ -128,7 +128,9 @@ impl Daemon {
         let open = |heard: &&Heard| match heard.fate {
             Fate::Waiting => true,
             Fate::Command => !heard.acknowledged,
-            Fate::Told | Fate::Dropped => false,
+            // A run was told it before it was heard, and it was changed since.
+            Fate::Told => heard.changed,
+            Fate::Dropped => false,
         };
         let mut unknown: Vec<&Heard> =
             inbox.remarks.values().filter(open).filter(|heard| heard.standing.is_none()).collect();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
@@ -84,6 +85,9 @@ pub struct Briefing {
     /// What was folded away of trusted texts; empty = nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub untold: String,
+    /// Of each remark that is told: when it was written, and what tells its words apart. Only the inbox of a run that begins needs it.
+    #[serde(skip)]
+    pub words: BTreeMap<RemarkId, (DateTime<Utc>, String)>,
 }
 
 /// The moment at which a briefing's texts count.

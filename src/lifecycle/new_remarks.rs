@@ -1,6 +1,6 @@
 //! What people say about an issue while its run works: from the inbox to the model, each remark once, whatever is killed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::DateTime;
@@ -11,7 +11,7 @@ use super::run::Run;
 use crate::config::conversation_file::ConversationTable;
 use crate::conversation::briefing::{fenced_alone, standing_at, written_on};
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
-use crate::conversation::inbox::{InboxCell, Inboxes};
+use crate::conversation::inbox::{BriefedWords, InboxCell, Inboxes};
 use crate::conversation::issue_text;
 use crate::conversation::standing::People;
 use crate::domain::event::Event;
@@ -194,9 +194,9 @@ pub async fn addresses(run: &Run<'_>) -> BTreeMap<String, String> {
 }
 
 /// The run was told these from the start; no turn tells them again.
-pub async fn are_told(run: &Run<'_>, ids: BTreeSet<RemarkId>) {
+pub async fn are_told(run: &Run<'_>, told: BriefedWords) {
     let Some(cell) = inbox(run) else { return };
-    if let Err(error) = cell.update(move |inbox| inbox.hold(&ids)).await {
+    if let Err(error) = cell.update(move |inbox| inbox.hold(&told)).await {
         run.journal.warn(
             "inbox_unreadable",
             format!("What was said of the issue cannot be noted as told: {error}."),

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::conversation::inbox::{BriefedWords, words};
 use crate::domain::briefing::{Block, BriefedText, Fate};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::redaction::Redactor;
+use crate::domain::remark::Remark;
 
 /// What stands in the place of a text that could not be redacted.
 const WITHHELD: &str = "[withheld: this text could not be redacted]";
@@ -18,6 +20,8 @@ pub struct Drafting<'a> {
     pub texts: Vec<BriefedText>,
     /// What is not told of trusted texts.
     pub untold: String,
+    /// The words of what is told.
+    pub words: BriefedWords,
 }
 
 /// The longest untold part of all trusted texts together that is kept, in bytes.
@@ -26,7 +30,13 @@ const LONGEST_UNTOLD: usize = 8 << 20;
 impl<'a> Drafting<'a> {
     /// Nothing is written yet.
     pub fn new(redactor: &'a Redactor) -> Self {
-        Self { redactor, blocks: BTreeMap::new(), texts: Vec::new(), untold: String::new() }
+        Self {
+            redactor,
+            blocks: BTreeMap::new(),
+            texts: Vec::new(),
+            untold: String::new(),
+            words: BriefedWords::new(),
+        }
     }
 
     /// A cleaned text without secrets.
@@ -50,6 +60,11 @@ impl<'a> Drafting<'a> {
         }
         self.untold.push_str(&format!("## {heading}\n\n{text}\n\n"));
         true
+    }
+
+    /// Notes that a remark is told as it reads here.
+    pub fn tells(&mut self, remark: &Remark) {
+        self.words.insert(remark.id, (remark.created, words(remark)));
     }
 
     /// Notes what became of a text.

@@ -62,6 +62,9 @@ impl ReadyRemark {
             (true, true) => (Fate::Folded, Some("over_budget")),
             (true, false) => (Fate::Folded, Some("too_long")),
         };
+        if fate != Fate::LeftOut {
+            draft.tells(&self.heard.remark);
+        }
         draft.note(manifest(&self.heard, &self.whole, fate, why));
     }
 }

@@ -22,6 +22,8 @@ pub struct JudgedRemark {
     pub after: bool,
     /// Whether its text was edited after the run was asked for, by somebody who counts.
     pub edited_after: bool,
+    /// Whether it was written in the second in which the run was asked for, or later: no earlier run was told it.
+    pub since: bool,
 }
 
 /// A thread with its comments.
@@ -39,6 +41,8 @@ pub struct AllHeard {
     pub remarks: Vec<JudgedRemark>,
     /// Unresolved threads, and those that the run is about, by path and line.
     pub threads: Vec<HeardThread>,
+    /// Reviews that say nothing by themselves: their words stand in threads.
+    pub wordless: Vec<Remark>,
     /// The pull request, where there is one.
     pub pull: Option<u64>,
     /// Remarks without a thread that were not read, and between which times they were written.
@@ -70,8 +74,9 @@ pub async fn hear(
     for list in read {
         all.unread += list.unread;
         for remark in list.items {
-            // Most reviews have no body: their words stand in threads.
+            // Most reviews have no body.
             if remark.kind == RemarkKind::Review && remark.text.trim().is_empty() {
+                all.wordless.push(remark);
                 continue;
             }
             all.remarks.push(judge.judge(remark).await?);
@@ -105,7 +110,7 @@ pub fn here(source: &Source<'_>) -> AllHeard {
 /// What the local user said, who counts as trusted.
 fn said(remark: Remark) -> JudgedRemark {
     let judged = JudgedStanding { standing: Standing::Trusted, permission: None };
-    JudgedRemark { remark, judged, left_out: None, after: false, edited_after: false }
+    JudgedRemark { remark, judged, left_out: None, after: false, edited_after: false, since: false }
 }
 
 /// Threads of one line stand in the order of their first comments.
@@ -163,7 +168,8 @@ impl Judge<'_, '_> {
             }
         }
         // What was edited after the run was asked for is judged by who wrote the version that counts.
-        Ok(JudgedRemark { remark, judged, left_out, after, edited_after })
+        let since = asked.is_some_and(|asked| remark.created.timestamp() >= asked.at.timestamp());
+        Ok(JudgedRemark { remark, judged, left_out, after, edited_after, since })
     }
 
     fn left_out(&self, remark: &Remark, standing: Standing) -> Option<&'static str> {

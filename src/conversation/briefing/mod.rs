@@ -73,6 +73,7 @@ pub async fn freeze(
         check_logs: checks.logs,
         images,
         untold: draft.untold,
+        words: draft.words,
     })
 }
 

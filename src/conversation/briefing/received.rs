@@ -8,6 +8,7 @@ use super::heard::{AllHeard, HeardThread, JudgedRemark};
 use super::source::{Source, shown as time_shown};
 use crate::conversation::answers;
 use crate::domain::briefing::{Block, BriefedThread, UNTOLD};
+use crate::domain::command::Command;
 use crate::domain::fold;
 use crate::domain::remark::{RemarkId, RemarkKind, Standing};
 use crate::domain::untrusted::{fence, plain, visible};
@@ -51,9 +52,15 @@ pub async fn write(
 ) -> Received {
     let rules = &context.config.conversation;
     let (each, budget) = (rules.max_chars_each, rules.max_chars);
-    let AllHeard { remarks, threads, pull, unread, unread_threads } = heard;
-    let waiting = source.waiting.iter().filter(|_| pull.is_some());
-    let about: BTreeSet<RemarkId> = source.about.iter().chain(waiting).copied().collect();
+    let AllHeard { remarks, threads, wordless, pull, unread, unread_threads } = heard;
+    let mut about: BTreeSet<RemarkId> = source.about.iter().copied().collect();
+    if pull.is_some() {
+        // No other run is told them: they have their answers from this one.
+        about.extend(source.waiting);
+        about.extend(remarks.iter().filter(|heard| comes_in(heard)).map(|heard| heard.remark.id));
+    }
+    // Who is told its threads is told all of it.
+    wordless.iter().for_each(|review| draft.tells(review));
     let mut hidden = Hidden::default();
     let remarks: Vec<ReadyRemark> =
         remarks.into_iter().filter_map(|heard| ready(draft, heard, each, &mut hidden)).collect();
@@ -103,6 +110,14 @@ pub async fn write(
     }
     hidden.say(draft);
     received
+}
+
+/// Whether somebody trusted wrote it since the run was asked for. A command has its own answer.
+fn comes_in(heard: &JudgedRemark) -> bool {
+    heard.since
+        && heard.left_out.is_none()
+        && heard.judged.standing == Standing::Trusted
+        && Command::of(&heard.remark.text).is_none()
 }
 
 /// A remark that is told; one that is left out is noted and counted.

@@ -18,6 +18,9 @@ pub struct Inbox {
     /// By id.
     #[serde(default)]
     pub remarks: BTreeMap<RemarkId, Heard>,
+    /// What the last briefing told before it was heard in these words.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unheard: BTreeMap<RemarkId, Unheard>,
     /// When somebody without permission was last answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_at: Option<DateTime<Utc>>,
@@ -25,7 +28,12 @@ pub struct Inbox {
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { schema_version: SCHEMA.to_owned(), remarks: BTreeMap::new(), refused_at: None }
+        Self {
+            schema_version: SCHEMA.to_owned(),
+            remarks: BTreeMap::new(),
+            unheard: BTreeMap::new(),
+            refused_at: None,
+        }
     }
 }
 
@@ -41,6 +49,18 @@ pub enum Fate {
     Command,
     /// It is never told.
     Dropped,
+}
+
+/// A remark that a run was told before it was heard. When it is heard, it is that run's, if it still says the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Unheard {
+    /// Tells what it said apart from what it says later.
+    pub words: String,
+    /// What becomes of it: it waits, or was told.
+    pub fate: Fate,
+    /// Whether the run that was told it has not ended yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
 }
 
 /// A remark that was heard.

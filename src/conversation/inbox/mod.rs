@@ -6,12 +6,12 @@
 pub mod inbox_format;
 pub mod rounds;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use self::inbox_format::{Fate, Heard, Inbox, SCHEMA};
+use self::inbox_format::{Fate, Heard, Inbox, SCHEMA, Unheard};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
@@ -23,6 +23,8 @@ use crate::store::run_dir::StateDir;
 const LONGEST_KEPT: usize = 256 * 1024;
 /// Finished entries that an inbox keeps; the oldest go first.
 const MOST_FINISHED: usize = 500;
+/// Remarks of a briefing that are known before they are heard; what is older was heard, or is heard no more.
+const MOST_UNHEARD: usize = 500;
 /// People without permission are answered this often, an issue.
 const REFUSED_AGAIN: TimeDelta = TimeDelta::hours(24);
 
@@ -155,14 +157,24 @@ pub enum News {
 impl Inbox {
     /// Hears a remark as a list has it. A command is one only as it was first written.
     pub fn hear(&mut self, mut remark: Remark, author: Author, command: bool, now: DateTime<Utc>) -> News {
-        let version = version(&remark);
+        let (version, words) = (version(&remark), words(&remark));
         cut(&mut remark.text);
+        // Told before it was heard; what was changed since is new. A list may say late how it was before.
+        let is_briefed = self.unheard.get(&remark.id).is_some_and(|unheard| unheard.words == words);
+        let unheard = is_briefed.then(|| self.unheard.remove(&remark.id)).flatten();
         let Some(known) = self.remarks.get_mut(&remark.id) else {
             let fate = if command { Fate::Command } else { Fate::Waiting };
             let id = remark.id;
             let heard =
                 Heard { version, fate, author_id: author.id, member: author.member, ..Heard::of(remark) };
-            self.remarks.insert(id, Heard { heard_at: now, ..heard });
+            let mut heard = Heard { heard_at: now, ..heard };
+            if let Some(unheard) = unheard.filter(|_| !command) {
+                heard.taken = unheard.taken;
+                if unheard.fate == Fate::Told {
+                    heard.finish(Fate::Told);
+                }
+            }
+            self.remarks.insert(id, heard);
             return News::New;
         };
         if known.version == version {
@@ -174,10 +186,13 @@ impl Inbox {
         }
         match known.fate {
             Fate::Waiting => {
+                // The list may only say later what the run was told already.
+                let is_told = is_briefed || words == self::words(&known.remark);
+                known.changed |= known.taken && !is_told;
                 known.remark = remark;
-                known.changed = known.taken;
                 News::Changed
             }
+            Fate::Told if is_briefed => News::Known,
             Fate::Told => {
                 known.remark = remark;
                 known.changed = true;
@@ -234,10 +249,25 @@ impl Inbox {
         }
     }
 
-    /// The run that works was told these when it began.
-    pub fn hold(&mut self, ids: &BTreeSet<RemarkId>) {
-        for heard in self.remarks.values_mut() {
-            heard.taken |= heard.fate == Fate::Waiting && ids.contains(&heard.remark.id);
+    /// The run that works was told these when it began, also what is heard only later.
+    pub fn hold(&mut self, told: &BriefedWords) {
+        let before = std::mem::take(&mut self.unheard);
+        let mut unheard: Vec<_> = told.iter().collect();
+        unheard.sort_by_key(|(id, (created, _))| std::cmp::Reverse((*created, **id)));
+        let mut room = MOST_UNHEARD;
+        for (id, (_, said)) in unheard {
+            if let Some(heard) = self.remarks.get_mut(id) {
+                heard.taken |= heard.fate == Fate::Waiting;
+                if heard.fate != Fate::Waiting || heard.said || words(&heard.remark) == *said {
+                    continue;
+                }
+            }
+            if room > 0 {
+                room -= 1;
+                let known = before.get(id).filter(|known| known.fate == Fate::Told && known.words == *said);
+                let new = || Unheard { words: said.clone(), fate: Fate::Waiting, taken: true };
+                self.unheard.insert(*id, known.cloned().unwrap_or_else(new));
+            }
         }
     }
 
@@ -256,6 +286,12 @@ impl Inbox {
                 heard.finish(Fate::Told);
             }
         }
+        for unheard in self.unheard.values_mut().filter(|unheard| unheard.taken) {
+            unheard.taken = false;
+            if told {
+                unheard.fate = Fate::Told;
+            }
+        }
     }
 
     /// These were told, in this version or in whatever they have.
@@ -269,6 +305,9 @@ impl Inbox {
                 heard.taken = false;
                 heard.finish(Fate::Told);
             }
+        }
+        for (_, unheard) in self.unheard.iter_mut().filter(|(id, _)| told.get(id) == Some(&None)) {
+            *unheard = Unheard { words: unheard.words.clone(), fate: Fate::Told, taken: false };
         }
     }
 
@@ -370,6 +409,16 @@ impl Heard {
             ..Self::of(remark)
         }
     }
+}
+
+/// When each remark of a briefing was written, and its [`words`].
+pub type BriefedWords = BTreeMap<RemarkId, (DateTime<Utc>, String)>;
+
+/// What a remark says, however it was read: lists and single answers of GitHub have different times of an edit.
+pub fn words(remark: &Remark) -> String {
+    let text = remark.text.replace("\r\n", "\n");
+    let text = serde_json::to_string(&(remark.state.map(|state| state.as_str()), text.trim()));
+    sha256_hex(text.unwrap_or_default().as_bytes())[..16].to_owned()
 }
 
 /// What tells two versions of a remark apart.

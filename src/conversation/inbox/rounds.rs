@@ -271,4 +271,46 @@ mod tests {
         let more = Remark { edited: Some(at(3)), text: "/agentd extend 50".into(), ..command };
         assert_eq!(inbox.hear(more, Author::default(), false, at(4)), News::Known);
     }
+
+    #[test]
+    fn what_a_run_was_told_before_it_was_heard_is_that_run_s_if_it_says_the_same() {
+        use super::super::inbox_format::Fate;
+        use super::super::words;
+        let review = review(1, 0, ReviewState::ChangesRequested);
+        let briefed = |remark: &Remark| [(remark.id, (remark.created, words(remark)))].into();
+        let hears = |inbox: &mut Inbox, remark: &Remark, command| {
+            // A list says another time of the edit.
+            let listed = Remark { edited: Some(at(3)), ..remark.clone() };
+            inbox.hear(listed, Author::default(), command, at(4));
+            let heard = &inbox.remarks[&remark.id];
+            (heard.fate, heard.taken, inbox.waiting().len())
+        };
+        let held = || {
+            let mut inbox = Inbox::default();
+            inbox.hold(&briefed(&review));
+            inbox
+        };
+        let mut works = held();
+        assert_eq!(hears(&mut works, &review, false), (Fate::Waiting, true, 0));
+        works.give_back(true);
+        assert_eq!(works.remarks[&review.id].fate, Fate::Told);
+        let mut ended = held();
+        ended.give_back(true);
+        // A later run that was told it too, and was killed, changes nothing of that.
+        ended.hold(&briefed(&review));
+        ended.give_back(false);
+        assert_eq!(hears(&mut ended, &review, false), (Fate::Told, false, 0));
+        let mut killed = held();
+        killed.give_back(false);
+        let mut gone_on_with = killed.clone();
+        assert_eq!(hears(&mut killed, &review, false), (Fate::Waiting, false, 1));
+        gone_on_with.tell(&[(review.id, None)].into());
+        assert_eq!(hears(&mut gone_on_with, &review, false), (Fate::Told, false, 0));
+        let edited = Remark { text: "other words".into(), ..review.clone() };
+        assert_eq!(hears(&mut held(), &edited, false), (Fate::Waiting, false, 1));
+        let command = remark(RemarkKind::IssueComment, 9, 0, "/agentd stop");
+        let mut told = Inbox::default();
+        told.hold(&briefed(&command));
+        assert_eq!(hears(&mut told, &command, true), (Fate::Command, false, 0));
+    }
 }

@@ -106,16 +106,15 @@ async fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) 
         // It asks no model: what was said since waits on.
         return Ok(());
     }
-    let told: BTreeSet<RemarkId> = briefing
+    let told = briefing
         .texts
         .iter()
         .filter(|text| text.fate != Fate::LeftOut && text.standing.is_some())
-        .filter_map(|text| RemarkId::parse(&text.id))
-        .collect();
-    for id in &told {
-        run.journal.record(Event::RemarkTold { id: *id, visit, turn: 1, text: None, thread: None })?;
+        .filter_map(|text| RemarkId::parse(&text.id));
+    for id in told.collect::<BTreeSet<RemarkId>>() {
+        run.journal.record(Event::RemarkTold { id, visit, turn: 1, text: None, thread: None })?;
     }
-    new_remarks::are_told(run, told).await;
+    new_remarks::are_told(run, briefing.words.clone()).await;
     Ok(())
 }
 

@@ -19,4 +19,5 @@ mod questions;
 mod round_pairs;
 pub mod steering;
 mod steering_pairs;
+mod told_unheard;
 mod triggers;
