@@ -115,8 +115,8 @@ fn joined(folder: &str, path: &str) -> String {
 
 /// `-c`, also together with others as in `-ec`. What follows `-e` of node and perl is not a file either; a shell's `-e` has no value.
 fn is_line_option(word: &str, is_shell: bool) -> bool {
-    let ends: &[char] = if is_shell { &['c'] } else { &['c', 'e'] };
-    word.starts_with('-') && !word.starts_with("--") && word.ends_with(ends)
+    let is_short = word.starts_with('-') && !word.starts_with("--");
+    is_short && if is_shell { word.contains('c') } else { word.ends_with(['c', 'e']) }
 }
 
 fn is_assignment(word: &str) -> bool {
