@@ -309,8 +309,7 @@ impl Daemon {
         memory.out_of_money = None;
         if !asked_again {
             let parked = memory.parked.take();
-            memory.closed =
-                pull.filter(|_| !merged).map(|pull| ClosedPull { pull, at: now, before: None, parked });
+            memory.closed = pull.filter(|_| !merged).map(|pull| ClosedPull::new(pull, now, parked));
             let (state, code) = match merged {
                 true => (IssueState::Done, "pull_request_merged"),
                 false => (IssueState::Failed, "pull_request_closed"),
@@ -340,7 +339,9 @@ impl Daemon {
         match closed.before {
             // What was planned when it was closed is not written yet.
             None => memory.pending_outcome = None,
-            Some(before) if before != IssueState::Failed && fresh.has_label(&failed) => {
+            Some(before)
+                if before != IssueState::Failed && (fresh.has_label(&failed) || memory.is_to_fail()) =>
+            {
                 self.plan_outcome(issue, before, "pull_request_reopened", None);
                 if let Some(watch) = self.watch_of(&issue.repo) {
                     watch.state.issues.entry(issue.number).or_default().parked = closed.parked;

@@ -240,6 +240,16 @@ pub struct ClosedPull {
     pub parked: Option<ParkedLabel>,
 }
 
+impl ClosedPull {
+    /// One that is seen closed. What its follow-up run asked people ended with it, and is never waited for again: the labels then
+    /// say of the work what they said before that.
+    pub fn new(pull: u64, at: DateTime<Utc>, parked: Option<ParkedLabel>) -> Self {
+        let ended = parked.as_ref().is_some_and(ParkedLabel::asks_people);
+        let before = ended.then_some(IssueState::Done);
+        Self { pull, at, before, parked: parked.filter(|_| !ended) }
+    }
+}
+
 /// Follow-up runs of one pull request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Followed {
@@ -353,6 +363,11 @@ impl IssueMemory {
         }
     }
 
+    /// Whether its labels are about to say that it failed.
+    pub fn is_to_fail(&self) -> bool {
+        self.pending_outcome.as_ref().is_some_and(|pending| pending.state == IssueState::Failed)
+    }
+
     /// Whether there is nothing to remember.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -404,6 +419,12 @@ impl ParkedLabel {
     /// Whether the issue is a person's until that person says so: no run starts for what others write meanwhile.
     pub fn waits_for_person(&self) -> bool {
         StopDetail::ALL.iter().any(|detail| detail.parks() && detail.as_str() == self.code)
+    }
+
+    /// Whether a run asked people something: a question, a plan, or a call to be approved.
+    fn asks_people(&self) -> bool {
+        let asks = [StopDetail::QuestionPending, StopDetail::PlanPending, StopDetail::ApprovalPending];
+        asks.iter().any(|detail| detail.as_str() == self.code)
     }
 }
 

@@ -435,6 +435,31 @@ async fn what_a_follow_up_run_asked_ends_with_its_pull_request_and_holds_no_next
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_ended_with_its_pull_request_is_on_no_label_when_that_is_opened_again() {
+    use super::pull_request::{review, runs, ticks};
+    let (world, daemon, pull) = asked_in_a_follow_up_run().await;
+    let set = |state: &str| {
+        let state = json!({ "state": state, "actor": "ada" });
+        super::briefing::admin(&world, "PATCH", &format!("issues/{pull}"), &state)
+    };
+    set("closed");
+    until_labels(&world, &["agentd:failed"]).await;
+    assert_eq!(told(&world, "A person was waited for, and is no more"), 1);
+    set("open");
+    until_labels(&world, &["agentd:done"]).await;
+    ticks(&world, 3).await;
+    assert_eq!((labels(&world), runs(&world)), (vec!["agentd:done".to_owned()], 2));
+    let (_, status) = world.json(&["status"]).await;
+    let status = &status["status"];
+    assert_eq!((&status["waiting"], &status["parked"]), (&json!([]), &json!([])), "{status:#}");
+    // Nothing holds the next run back.
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Another note, please.", &[]);
+    until_or("the next run", || runs(&world) == 3, || format!("{:#?}", comments(&world))).await;
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_follow_up_run_asked_is_stopped_by_a_comment_and_holds_no_next_run_back() {
     use super::pull_request::runs;
     let (world, daemon, _) = asked_in_a_follow_up_run().await;

@@ -188,6 +188,12 @@ async fn a_call_waits_when(method: &str, path: impl Fn(u64) -> String, body: ser
     until_or("an answer", answered, || format!("{:#?}", said(&world, 7, ""))).await;
     ticks(&world, 2).await;
     assert_eq!((runs(&world), world.labels()), (2, vec![label.to_owned()]));
+    if label == "agentd:failed" {
+        // Opened again, it waits for nobody either.
+        admin(&world, "PATCH", &format!("issues/{pull}"), &json!({ "state": "open", "actor": "ada" }));
+        let done = || world.labels() == ["agentd:done"];
+        until_or("done", done, || format!("{:?}", world.labels())).await;
+    }
     // Another run that wants the same asks for it anew.
     world.sim.add_label(REPO, 7, "agentd", "ada");
     until_or("attention", waits, || format!("{:?}", world.labels())).await;
