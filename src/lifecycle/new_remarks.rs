@@ -1,6 +1,6 @@
 //! What people say about an issue while its run works: from the inbox to the model, each remark once, whatever is killed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::DateTime;
@@ -178,11 +178,12 @@ fn told(facts: &RunFacts, visits: usize) -> BTreeMap<RemarkId, Option<String>> {
     told.collect()
 }
 
-/// What people wrote and said on this machine, and that waits: the run is told it from the start.
-pub async fn to_be_told(run: &Run<'_>) -> Vec<Remark> {
-    let Some(cell) = inbox(run) else { return Vec::new() };
+/// What people wrote and said on this machine, and that waits: the run is told it from the start. With it, what else was heard.
+pub async fn to_be_told(run: &Run<'_>) -> (Vec<Remark>, BTreeSet<RemarkId>) {
+    let Some(cell) = inbox(run) else { return Default::default() };
     let inbox = cell.read().await.unwrap_or_default();
-    inbox.untold().into_iter().map(|heard| heard.remark.clone()).collect()
+    let untold = inbox.untold().into_iter().map(|heard| heard.remark.clone()).collect();
+    (untold, inbox.remarks.into_keys().collect())
 }
 
 /// Where remarks of the issue stand on GitHub, by name.

@@ -22,7 +22,7 @@ pub struct JudgedRemark {
     pub after: bool,
     /// Whether its text was edited after the run was asked for, by somebody who counts.
     pub edited_after: bool,
-    /// Whether it was written in the second in which the run was asked for, or later: no earlier run was told it.
+    /// Whether it was written in the second in which the run was asked for, or later.
     pub since: bool,
 }
 

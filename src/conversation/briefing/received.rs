@@ -57,7 +57,7 @@ pub async fn write(
     if pull.is_some() {
         // No other run is told them: they have their answers from this one.
         about.extend(source.waiting);
-        about.extend(remarks.iter().filter(|heard| comes_in(heard)).map(|heard| heard.remark.id));
+        about.extend(remarks.iter().filter(|heard| comes_in(source, heard)).map(|heard| heard.remark.id));
     }
     // Who is told its threads is told all of it.
     wordless.iter().for_each(|review| draft.tells(review));
@@ -112,9 +112,10 @@ pub async fn write(
     received
 }
 
-/// Whether somebody trusted wrote it since the run was asked for. A command has its own answer.
-fn comes_in(heard: &JudgedRemark) -> bool {
+/// Whether somebody trusted wrote it since the run was asked for, and nobody was told it. A command has its own answer.
+fn comes_in(source: &Source<'_>, heard: &JudgedRemark) -> bool {
     heard.since
+        && !source.known.contains(&heard.remark.id)
         && heard.left_out.is_none()
         && heard.judged.standing == Standing::Trusted
         && Command::of(&heard.remark.text).is_none()

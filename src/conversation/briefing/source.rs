@@ -1,5 +1,6 @@
 //! What a run is briefed about.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -42,6 +43,8 @@ pub struct Source<'a> {
     pub about: &'a [RemarkId],
     /// What people wrote that waits: where there is a pull request, the run is about it as well, whatever started it.
     pub waiting: &'a [RemarkId],
+    /// What was heard already, or told to the issue's last run: what is not among it, and was written since the run was asked for, is new.
+    pub known: BTreeSet<RemarkId>,
     /// What was said about the issue on this machine, by people who count.
     pub said: Vec<Remark>,
     /// The answer to an earlier question, fenced.

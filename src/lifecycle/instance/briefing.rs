@@ -11,6 +11,7 @@ use crate::domain::event::Event;
 use crate::domain::image::Image;
 use crate::domain::name::CommitId;
 use crate::domain::remark::{Remark, RemarkId, RemarkKind};
+use crate::domain::run::RunId;
 use crate::domain::run_output::FailureRecord;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, plain};
@@ -124,8 +125,20 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
     if about.is_empty() {
         about = before(run).await.map(|briefing| briefing.about).unwrap_or_default();
     }
+    let (untold, mut known) = new_remarks::to_be_told(run).await;
+    let last = plan.lease_record.as_ref().map(|last| last.run_id);
+    let last = match last {
+        Some(last) => of_run(run, last).await,
+        None => None,
+    };
+    if let Some(last) = &last {
+        // What a run was about that this one goes on with is not answered yet.
+        let goes_on = run.lease.predecessor.is_some();
+        let told = last.texts.iter().filter_map(|text| RemarkId::parse(&text.id));
+        known.extend(told.filter(|id| !(goes_on && last.about.contains(id))));
+    }
     let (said, written): (Vec<Remark>, Vec<Remark>) =
-        new_remarks::to_be_told(run).await.into_iter().partition(|remark| remark.kind == RemarkKind::Said);
+        untold.into_iter().partition(|remark| remark.kind == RemarkKind::Said);
     let waiting: Vec<RemarkId> = written.iter().map(|remark| remark.id).collect();
     let head: Option<CommitId> = run.journal.facts().first_head.clone();
     let source = Source {
@@ -143,6 +156,7 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
         failed_checks: plan.request.follow_up.as_deref(),
         about: &about,
         waiting: &waiting,
+        known,
         said,
         redactor: Arc::clone(&plan.redactor),
         images: run.context.config.image_kinds(&plan.session.settings.targets),
@@ -154,8 +168,12 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
 
 /// The briefing of the run that this one goes on with: what that was about is not answered yet.
 async fn before(run: &Run<'_>) -> Option<Briefing> {
-    let before = run.lease.predecessor.as_ref()?;
-    let place = run.context.state.run(&run.context.repo, before.run_id).path.join(BRIEFING_FILE);
+    of_run(run, run.lease.predecessor.as_ref()?.run_id).await
+}
+
+/// The briefing of an earlier run; `None` = it is not here.
+async fn of_run(run: &Run<'_>, run_id: RunId) -> Option<Briefing> {
+    let place = run.context.state.run(&run.context.repo, run_id).path.join(BRIEFING_FILE);
     let read = tokio::task::spawn_blocking(move || std::fs::read(place).ok());
     serde_json::from_slice(&read.await.ok().flatten()?).ok()
 }
