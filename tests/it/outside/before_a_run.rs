@@ -79,8 +79,8 @@ async fn a_step_that_the_policy_of_init_does_not_know_is_refused_before_a_model_
     let world = with_a_step_more().await;
     let edge = "handoff from \"initial.issue\" to \"continuation.review\": its rule \"no-other-handoff\"";
     let (code, found) = checked(&world).await;
-    assert_eq!((code, found.len()), (Some(4), 1), "{found:#?}");
-    assert_eq!((&found[0]["severity"], &found[0]["file"]), (&json!("error"), &json!(".agent/policy.toml")));
+    assert_eq!((code, found.len()), (Some(0), 1), "{found:#?}");
+    assert_eq!((&found[0]["severity"], &found[0]["file"]), (&json!("warning"), &json!(".agent/policy.toml")));
     assert!(found[0]["message"].as_str().unwrap().contains(edge), "{found:#?}");
     refused(&world, &[edge]).await;
     let told = doctor(&world, "policy").await;
@@ -136,7 +136,7 @@ async fn a_policy_without_rules_about_handoffs_is_told_and_a_program_may_allow_t
     world.write("shop/.agent/policy.toml", &tools.join("[[rule]]"));
     let (code, found) = checked(&world).await;
     let edges: Vec<&str> = found.iter().filter_map(|found| found["message"].as_str()).collect();
-    assert_eq!((code, edges.len()), (Some(4), 5), "{edges:#?}");
+    assert_eq!((code, edges.len()), (Some(0), 5), "{edges:#?}");
     let words = "none of its rules is about handoffs (policy_not_configured)";
     assert!(edges.iter().all(|edge| edge.contains(words)), "{edges:#?}");
     let told = doctor(&world, "policy").await;
