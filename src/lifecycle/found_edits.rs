@@ -38,8 +38,8 @@ pub async fn keep_apart(run: &Run<'_>, worktree: &Worktree) -> Result<(), StageE
         run.journal.warn(
             FOUND_EDITS,
             format!(
-                "the worktree had {told}, which no run of agentd made: they stay there, and are in no commit unless something \
-                 changes them; `agentd take` and `agentd give-back` hand them over"
+                "the worktree had {told}, which no run of agentd made: what is new stays there, in no commit unless something \
+                 changes it; `agentd take` and `agentd give-back` hand it over"
             ),
         );
     }

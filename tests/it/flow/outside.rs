@@ -130,15 +130,21 @@ async fn e23_killed_right_behind_a_visit_that_failed_the_next_run_ends_as_it_did
     world.finish().await;
 }
 
+/// F0 once more, by another name.
+#[expect(clippy::disallowed_methods, reason = "a copy in a temporary folder")]
+fn copy_as_g0(world: &World) {
+    let script = "cp -a .agent/f0 .agent/g0 && grep -rl f0 .agent/g0 | xargs sed -i s/f0/g0/g";
+    let mut copy = std::process::Command::new("sh");
+    assert!(copy.args(["-c", script]).current_dir(world.shop()).status().unwrap().success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn e23_what_a_killed_run_of_another_agent_did_is_done_anew_though_its_steps_are_called_the_same() {
     // The second reply is lost with the process.
     let script = vec![says("next"), says("next"), says("handoff"), says("closing")];
     let (world, _) = shop(script).await;
     crate::outside::daemons::slow_model(&world, 1, 600_000);
-    let other = "cp -a .agent/f0 .agent/g0 && grep -rl f0 .agent/g0 | xargs sed -i s/f0/g0/g";
-    let mut copy = std::process::Command::new("sh");
-    assert!(copy.args(["-c", other]).current_dir(world.shop()).status().unwrap().success());
+    copy_as_g0(&world);
     let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "f0"]);
     let quiet = std::process::Stdio::null;
     let mut child = command.stdout(quiet()).stderr(quiet()).spawn().unwrap();
