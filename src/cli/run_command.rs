@@ -16,6 +16,7 @@ use super::progress;
 use super::repositories::{self, OpenOptions};
 use super::store_refusal;
 use crate::config::Flag;
+use crate::definition::Severity;
 use crate::domain::budget::Budgets;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::{CommitId, RepoName};
@@ -325,7 +326,9 @@ fn plan_warnings(Resolved { plan, warnings, .. }: &Resolved) -> Vec<String> {
     let denied = handoffs::denied(&plan.loaded, &plan.policy);
     let of_definition = plan.loaded.diagnostics.iter().map(ToString::to_string);
     let of_start = warnings.iter().chain(&plan.warnings).map(|warning| warning.text.clone());
-    let of_policy = denied.iter().map(|denied| format!("{denied}\n    fix: {}", denied.remedy()));
+    // The others are among those of the start.
+    let denied = denied.iter().filter(|denied| denied.severity == Severity::Warning);
+    let of_policy = denied.map(|denied| format!("{denied}\n    fix: {}", denied.remedy()));
     of_definition.chain(of_start).chain(of_policy).collect()
 }
 

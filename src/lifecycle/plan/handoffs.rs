@@ -4,16 +4,14 @@ use std::fmt;
 
 use crate::definition::{Loaded, Severity};
 use crate::domain::flow::StepId;
-use crate::domain::refusal::Refusal;
 use crate::domain::rules::HandoffDenial;
-use crate::domain::stop::StopDetail;
 use crate::engine::envelope::POLICY_NOT_CONFIGURED;
 use crate::engine::policy::Policy;
 
 /// A handoff of a flow that the policy denies for certain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeniedHandoff {
-    /// What that means. With an error no run starts; with a defect a run ends there.
+    /// What that means: with a defect a run that comes there ends.
     pub severity: Severity,
     from: StepId,
     to: StepId,
@@ -51,8 +49,8 @@ impl DeniedHandoff {
 
 /// The handoffs that a flow names and the policy denies for certain.
 ///
-/// A step that nobody could enter is an error, unless a rule speaks of it: then somebody wants it so, and the flow may have
-/// other ways. Where no rule is about handoffs at all, a run ends at its first one (P-003).
+/// A step that nobody could enter is a defect, unless a rule speaks of it: then somebody wants it so, and the flow may have
+/// other ways. So it is where no rule is about handoffs at all (P-003). A run begins all the same: only its model says where it leads.
 pub fn denied(loaded: &Loaded, policy: &Policy) -> Vec<DeniedHandoff> {
     let judged: Vec<_> = loaded
         .handoffs()
@@ -64,28 +62,12 @@ pub fn denied(loaded: &Loaded, policy: &Policy) -> Vec<DeniedHandoff> {
     };
     let told = judged.iter().filter_map(|(denial, from, to)| {
         let denial = denial.clone()?;
-        let severity = match () {
-            () if denial.reason == POLICY_NOT_CONFIGURED && denial.rule_id.is_none() => Severity::Defect,
-            () if denial.named || is_entered(to) => Severity::Warning,
-            () => Severity::Error,
+        let is_of_rules = denial.rule_id.is_some() || denial.reason != POLICY_NOT_CONFIGURED;
+        let severity = match is_of_rules && (denial.named || is_entered(to)) {
+            true => Severity::Warning,
+            false => Severity::Defect,
         };
         Some(DeniedHandoff { severity, from: from.clone(), to: to.clone(), denial })
     });
     told.collect()
-}
-
-/// Refuses a flow with a step that nobody could enter: its run would end there, behind paid visits.
-pub fn check(loaded: &Loaded, policy: &Policy) -> Result<(), Refusal> {
-    let mut denied = denied(loaded, policy);
-    denied.retain(|denied| denied.severity == Severity::Error);
-    let Some(first) = denied.first() else { return Ok(()) };
-    let all: Vec<String> = denied.iter().map(ToString::to_string).collect();
-    let message = format!(
-        "The flow of the agent \"{}\" and the policy do not fit: {}.",
-        loaded.definition.name,
-        all.join("; ")
-    );
-    Err(Refusal::new(StopDetail::ConfigInvalid, message)
-        .hint(first.remedy())
-        .hint(format!("agentd agents check {} shows the same, and agentd doctor", loaded.definition.name)))
 }

@@ -18,7 +18,7 @@ use crate::config::plan_file::PlanGate;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::settings::Session;
 use crate::conversation::issue_text;
-use crate::definition::{self, Loaded};
+use crate::definition::{self, Loaded, Severity};
 use crate::domain::agent_program::{AgentProgram, StepExecutor};
 use crate::domain::budget::Budgets;
 use crate::domain::egress::Egress;
@@ -171,7 +171,10 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
     admitted(&request, &issue, &agent, &policy, context).await?;
     // What a replay does was paid for before.
     if context.replay.is_none() {
-        handoffs::check(&loaded, &policy)?;
+        let denied =
+            handoffs::denied(&loaded, &policy).into_iter().filter(|one| one.severity == Severity::Defect);
+        warnings
+            .extend(denied.map(|one| warning(context, "handoff_denied", format!("{one}; {}", one.remedy()))));
     }
     supported(&loaded, context).await?;
     let gates_plans = gates_plans(&loaded, snapshot.as_ref(), context)?;
