@@ -3,6 +3,7 @@
 use super::commit::review;
 use super::run::Run;
 use super::stage::StageError;
+use crate::domain::name::CommitId;
 use crate::domain::outgoing::{commit_text, plain_line};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::git::commit::CommitMessage;
@@ -21,11 +22,17 @@ const LONGEST_TITLE: usize = 50;
 /// What people left there is no work of this run: new files stay and are in no commit, unless something changes them; what they changed of the
 /// branch's files becomes a commit of its own, if it may leave. What an earlier run could not commit is its work, and is gone on with.
 pub async fn keep_apart(run: &Run<'_>, worktree: &Worktree) -> Result<(), StageError> {
-    if run.context.replay.is_some() || run.lease.predecessor.is_some() || !last_run_committed(run).await {
+    if run.context.replay.is_some() || run.lease.predecessor.is_some() {
         return Ok(());
     }
+    let Some(committed) = last_committed(run).await else { return Ok(()) };
     let failed = |error: GitError| not_kept_apart(worktree, &error);
-    if worktree.merge_head().is_some() {
+    let Some(head) = worktree.head().await.map_err(failed)? else { return Ok(()) };
+    // What a remote refused for its content stands there again, to be committed anew.
+    let checkout = &run.context.checkout;
+    let is_there = checkout.has_commit(&committed).await.map_err(failed)?
+        && checkout.is_ancestor(&committed, &head).await.map_err(failed)?;
+    if !is_there || worktree.merge_head().is_some() {
         return Ok(());
     }
     let found = worktree.status().await.map_err(failed)?;
@@ -62,12 +69,12 @@ pub async fn keep_apart(run: &Run<'_>, worktree: &Worktree) -> Result<(), StageE
     Ok(())
 }
 
-/// Whether the last run left nothing of its own uncommitted.
-async fn last_run_committed(run: &Run<'_>) -> bool {
-    let Some(before) = &run.plan.lease_record else { return false };
+/// The branch's commit after the commit stage of the last run; `None` = it left work of its own uncommitted.
+async fn last_committed(run: &Run<'_>) -> Option<CommitId> {
+    let before = run.plan.lease_record.as_ref()?;
     let dir = run.context.state.run(&run.context.repo, before.run_id);
     let read = tokio::task::spawn_blocking(move || run_facts::read_anywhere(&dir).ok().flatten());
-    read.await.ok().flatten().is_some_and(|facts| facts.committed.is_some())
+    read.await.ok().flatten()?.committed.map(|committed| committed.head)
 }
 
 fn message(run: &Run<'_>, told: &str) -> CommitMessage {
