@@ -177,12 +177,14 @@ fn show_status(
         .running
         .iter()
         .map(|run| {
+            let issue = format!("{}#{}", run.repo, run.issue);
+            let since = rfc3339(run.since);
+            if !running {
+                let told = format!("begun at {since}; its daemon has ended, and the next one looks after it");
+                return vec![issue, "cut off".to_owned(), told];
+            }
             let why = run.stopping.clone().unwrap_or_default();
-            vec![
-                format!("{}#{}", run.repo, run.issue),
-                "running".to_owned(),
-                format!("since {} {why}", rfc3339(run.since)),
-            ]
+            vec![issue, "running".to_owned(), format!("since {since} {why}")]
         })
         .collect();
     let waits = status.waiting.iter().chain(&status.parked);

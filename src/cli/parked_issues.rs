@@ -64,10 +64,15 @@ pub fn left_calls(state: &StateDir, dir: &RunDir, issue: &IssueKey) -> Option<Is
     let end = facts.end.as_ref()?;
     let calls = approval::waiting(state, dir, &facts, Clock::system().now());
     calls.first()?;
-    let open = calls.iter().any(|(_, decision)| *decision == Decision::Open);
-    Some(match open {
-        true => IssueStatus::new(&dir.repo, issue, end.detail.as_str(), end.message.clone()),
-        false => IssueStatus::decided(&dir.repo, issue, dir.run_id),
+    let waits = |text: &str| IssueStatus::new(&dir.repo, issue, end.detail.as_str(), text.to_owned());
+    let is_decided_so = |so: fn(&Decision) -> bool| calls.iter().any(|(_, decision)| so(decision));
+    Some(if is_decided_so(|decision| *decision == Decision::Open) {
+        waits(&end.message)
+    } else if is_decided_so(|decision| matches!(decision, Decision::Approved(_))) {
+        IssueStatus::decided(&dir.repo, issue, dir.run_id)
+    } else {
+        let else_by = format!("agentd runs resume {}", dir.run_id);
+        waits(&format!("its call was decided against; {else_by} lets the agent find another way"))
     })
 }
 

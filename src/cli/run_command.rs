@@ -205,6 +205,9 @@ fn tell(context: &Context, walked: Finished, site: &RepositoryContext) -> Result
     Ok(exit_code)
 }
 
+/// So many changed files are named in it.
+const MOST_FILES: usize = 20;
+
 /// The summary at the end of a run: the result, the change, the cost, and where to look.
 fn ending(
     context: &Context,
@@ -221,10 +224,16 @@ fn ending(
     let mut fact = |name: &str, value: String| lines.push(row(context, name, &value));
     if let Some(url) = &output.artifacts.pr_url {
         fact("Pull request", url.clone());
+    } else if let Some(branch) = rendering::pushed_branch(output, facts) {
+        fact("Branch", format!("{branch}, pushed"));
     }
     if let Some(committed) = &facts.committed {
-        for file in committed.change.files.iter().take(20) {
-            fact("", format!("{} +{} −{}", file.path, file.added, file.removed));
+        let files = &committed.change.files;
+        for file in files.iter().take(MOST_FILES) {
+            fact("", format!("{} +{} −{}", summary_text::plain(&file.path), file.added, file.removed));
+        }
+        if let Some(more) = files.len().checked_sub(MOST_FILES).filter(|more| *more > 0) {
+            fact("", format!("and {more} more: agentd runs diff {}", output.run_id));
         }
         fact("Change", rendering::change_line(&committed.change));
     }

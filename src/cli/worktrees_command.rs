@@ -77,6 +77,7 @@ fn state(one: &KnownWorktree) -> String {
     match listed.changed {
         Some(0) => "clean".to_owned(),
         Some(count) => counted(count, "uncommitted file"),
+        None if listed.branch.is_none() => "it stands on no branch".to_owned(),
         None => "cannot be read".to_owned(),
     }
 }

@@ -517,7 +517,7 @@ impl Config {
     }
 
     /// Every value that must never be shown: of the layers' `.agentd.env` files, and of every secret key that can be
-    /// resolved now. For the redactor (P-031).
+    /// resolved now. For the redactor (P-031). A path that is there is none: what a run records names its folders, and has to be read again.
     pub fn secret_values(&self) -> Vec<KnownSecret> {
         let files = self.layers.iter().flat_map(|layer| layer.scope.file_values());
         let mut secrets: Vec<KnownSecret> = files
@@ -532,6 +532,7 @@ impl Config {
                 secrets.push(KnownSecret { kind, value });
             }
         }
+        secrets.retain(|secret| !is_path(&secret.value));
         secrets
     }
 
@@ -562,11 +563,16 @@ impl Config {
 /// Whether a value is an address without credentials, parameters and long names, or a path that is there.
 fn is_open(value: &str) -> bool {
     if value.starts_with('/') {
-        return Path::new(value).exists();
+        return is_path(value);
     }
     let Some(url) = is_http(value).then(|| url::Url::parse(value).ok()).flatten() else { return false };
     let is_plain = url.username().is_empty() && url.password().is_none() && url.query().is_none();
     is_plain && url.path().split('/').all(|name| name.len() <= LONGEST_OPEN)
+}
+
+/// Whether it is a path that is there.
+fn is_path(value: &str) -> bool {
+    value.starts_with('/') && Path::new(value).exists()
 }
 
 /// Whether it is the address of something on the web.

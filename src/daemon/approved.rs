@@ -6,10 +6,12 @@ use super::state_format::{AskedBy, ParkedLabel};
 use crate::domain::issue::IssueKey;
 use crate::github::Error;
 use crate::issue::approval::PULL_REQUEST_OVER;
+use crate::issue::status_comment;
 use crate::record::rendering;
 
 /// What is said of a call that was denied.
-const DENIED: &str = "its call was decided against; it is gone on with if that call is approved after all";
+const CALL_DENIED: &str =
+    "its call was decided against; it is gone on with if that call is approved after all";
 
 impl Daemon {
     /// Goes on where a call waited for an approval that is there now.
@@ -50,21 +52,39 @@ impl Daemon {
 
     /// Says that what waited was decided against. Whoever decided may think better of it, and approve it.
     async fn note_denied(&mut self, issue: &IssueRef) {
-        let is_new = |parked: &&mut ParkedLabel| parked.text != DENIED;
+        let is_new = |parked: &&mut ParkedLabel| parked.text != CALL_DENIED;
         if self.parked(issue).filter(is_new).is_none() {
             return;
         }
-        if let Err(error) = self.tell_dropped(issue, DENIED).await {
+        if self.tell_denied(issue, CALL_DENIED).await {
+            tracing::info!(%issue, "what waited for an approval was decided against");
+        }
+    }
+
+    /// The issue's comments and what is shown of it say that its calls were decided against, and by whom. False = GitHub does not answer
+    /// now, and nothing says so yet.
+    pub(super) async fn tell_denied(&mut self, issue: &IssueRef, why: &str) -> bool {
+        let told = async {
+            self.tell_dropped(issue, why).await?;
+            let (client, status) = (self.quick_client(), rendering::marker(&IssueKey::Number(issue.number)));
+            let found = client.find_comment(&issue.repo, issue.number, &status).await?;
+            if let Some(text) = found.and_then(|found| rendering::approval_denied(&found.body, why)) {
+                let of = (&issue.repo, issue.number);
+                status_comment::ensure(&client, self.deps.state.store(), of, &text).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = told.await {
             tracing::warn!(%issue, %error, "that a call was decided against could not be told");
             if error.is_transient() {
-                return;
+                return false;
             }
         }
         if let Some(parked) = self.parked(issue) {
-            DENIED.clone_into(&mut parked.text);
+            why.clone_into(&mut parked.text);
         }
-        tracing::info!(%issue, "what waited for an approval was decided against");
         self.save();
+        true
     }
 
     /// The comment that asked for approvals says that nobody is asked any more, and why.
@@ -96,7 +116,7 @@ impl Daemon {
     }
 
     /// Nothing goes on with the issue by itself: it is closed or gone, or nobody decides any more.
-    fn leave_parked(&mut self, issue: &IssueRef) {
+    pub(super) fn leave_parked(&mut self, issue: &IssueRef) {
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
         if let Some(memory) = memory {
             memory.wait_no_more();

@@ -13,7 +13,7 @@ use super::look::POLLED_AT_ONCE;
 use super::main_loop::Daemon;
 use super::poll::Watch;
 use super::pulls::{Cause, PullLook, Wanted, issue_of, issue_of_head};
-use super::rounds::{NEEDS_WORK, base_changed};
+use super::rounds::{NEEDS_WORK, NotPrepared, base_changed};
 use super::snapshot::IssueRef;
 use super::state_format::{ClosedPull, Followed, IssueMemory, TriedRound};
 use super::unread::List;
@@ -253,6 +253,10 @@ impl Daemon {
                     live.control.stop(unwanted::by_person());
                     continue;
                 }
+                if merged && !self.tell_unbegun(&issue).await {
+                    // It is looked at once more.
+                    continue;
+                }
                 self.drop_waiting(&issue).await;
                 self.is_over(&issue, merged);
             }
@@ -351,6 +355,21 @@ impl Daemon {
         }
         self.save();
         Ok(())
+    }
+
+    /// Tells whoever asked for a run that the pull request was merged before it began. False = GitHub does not answer now.
+    async fn tell_unbegun(&mut self, issue: &IssueRef) -> bool {
+        match self.refuse_merged(issue).await {
+            Ok(()) => true,
+            Err(NotPrepared::GitHub(error)) if error.is_transient() => {
+                tracing::warn!(%issue, %error, "that the pull request was merged could not be told yet; it is tried again");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%issue, %error, "whoever asked for a run is not told that the pull request was merged");
+                true
+            }
+        }
     }
 
     /// Nobody is told any more what was said of a pull request that is over.

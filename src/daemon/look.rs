@@ -23,8 +23,9 @@ pub(super) const POLLED_AT_ONCE: usize = 8;
 
 impl Daemon {
     /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29). True: there are
-    /// repositories left that were never looked at, for a tick that follows at once.
+    /// repositories left that were never looked at, or issues about which nothing was asked, for a tick that follows at once.
     pub(super) async fn tick(&mut self) -> bool {
+        self.asks_more = false;
         let later = self.looked_at_later().await;
         let idle = self.watches.iter().filter(|watch| watch.is_idle());
         let requests: u32 = idle.map(|watch| watch.activity.requests).sum();
@@ -49,7 +50,7 @@ impl Daemon {
         };
         let changed = |name: &RepoName| changed.contains(name) && !later.contains(name);
         self.look(|watch| is_due(watch) || changed(&watch.watched.name)).await;
-        !later.is_empty()
+        !later.is_empty() || self.asks_more
     }
 
     /// Of many repositories that were never looked at, as after a start, those whose turn is not now. Where something changed last is

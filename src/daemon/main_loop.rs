@@ -34,6 +34,8 @@ use crate::repository::shared_limits;
 use crate::store::port::HeldLease;
 use crate::sys::memory;
 
+/// About so many issues something is asked in one tick, with a few requests for each.
+const ASKED_IN_A_TICK: usize = 16;
 /// However often it is woken, there is this much between two ticks.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
 /// Before a shorter pause memory is kept for a while: what comes next would read it again.
@@ -66,6 +68,8 @@ pub struct Daemon {
     pub(super) waiting: Vec<(IssueRef, Reason)>,
     /// Running issues that were closed or lost their label.
     pub(super) gone: BTreeMap<IssueRef, Stop>,
+    /// Whether there are issues left about which something is to be asked, for a tick that follows at once.
+    pub(super) asks_more: bool,
     pub(super) ended: Vec<(IssueRef, RunSummary)>,
     /// What earlier processes left and was not looked at yet.
     pub(super) unfinished: Vec<UnfinishedRun>,
@@ -163,6 +167,7 @@ impl Daemon {
             started_at: deps.clock.now(),
             waiting: Vec::new(),
             gone: BTreeMap::new(),
+            asks_more: false,
             ended: Vec::new(),
             unfinished: deps.unfinished.clone(),
             reload_error: None,
@@ -372,12 +377,14 @@ impl Daemon {
         gone
     }
 
-    /// Runs the scheduler and its decisions until there are no new ones.
+    /// Runs the scheduler and its decisions until there are no new ones. Of many issues about which something is to be asked, as after a
+    /// start, it asks about some: the others have their turn in the next tick, and who labels an issue meanwhile does not wait for them.
     pub(super) async fn dispatch(&mut self) {
         if !self.may_poll() {
             return;
         }
         self.look_at_nodes().await;
+        let (mut asked, mut unasked) = (0, Vec::new());
         // Each round learns or changes something. The limit is only a guard against a defect.
         for _ in 0..4 {
             let actions = self.scheduled().await;
@@ -385,13 +392,16 @@ impl Daemon {
                 .iter()
                 .filter_map(|action| match action {
                     Action::Wait(issue, reason) => Some((issue.clone(), reason.clone())),
+                    Action::Ask(issue) => Some((issue.clone(), Reason::AdmissionPending)),
                     _ => None,
                 })
                 .collect();
             let mut again = false;
             for action in actions {
                 match action {
+                    Action::Ask(issue) if asked == ASKED_IN_A_TICK => unasked.push(issue),
                     Action::Ask(issue) => {
+                        asked += 1;
                         let (client, trigger) = (self.quick_client(), self.deps.labels.trigger.clone());
                         let now = self.deps.clock.now();
                         if let Some(watch) = self.watch_of(&issue.repo) {
@@ -410,7 +420,7 @@ impl Daemon {
                         }
                         again = true;
                     }
-                    Action::Wait(issue, reason) => self.show_waiting(&issue, &reason).await,
+                    Action::Wait(..) => {}
                     Action::Stop(issue, why) => {
                         if let Some(live) = self.supervisor.get(&issue) {
                             tracing::info!(%issue, why = why.detail.as_str(), "asking a run to stop");
@@ -425,6 +435,17 @@ impl Daemon {
                 break;
             }
         }
+        // Where no slot is free, they have time.
+        self.asks_more = unasked.iter().any(|issue| self.has_room(&issue.repo));
+        self.show_waiting().await;
+    }
+
+    /// Whether another run may begin in a repository, as far as the slots go.
+    fn has_room(&self, repo: &RepoName) -> bool {
+        let limits = self.limits_now();
+        let issues = self.supervisor.issues();
+        let there = issues.iter().filter(|issue| issue.repo == *repo).count();
+        issues.len() < limits.all && there < limits.per_repository
     }
 
     /// What the scheduler decides. What others have under way is looked at only where something could begin: it costs a look at every lease.

@@ -5,11 +5,14 @@ use super::outbox_writer::{Written, write_outcome};
 use super::outcome::{Afterwards, RunSummary, afterwards};
 use super::pause::WorksFor;
 use super::snapshot::{IssueRef, Selection};
-use super::start_rules::Reason;
-use super::state_format::{AskedBy, BackOff, OutOfMoney, ParkedLabel, PauseCause, PendingOutcome};
+use super::state_format::{AskedBy, BackOff, OutOfMoney, ParkedLabel, PauseCause, PendingOutcome, UntoldRun};
 use crate::domain::issue_state::IssueState;
+use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
-use crate::github::ErrorKind;
+use crate::github::{ErrorKind, IssueSnapshot};
+
+/// So many issues that wait say so in one tick: writing is what GitHub limits most.
+const SHOWN_IN_A_TICK: usize = 16;
 
 impl Daemon {
     /// Takes the end of a run. What follows is in the state before anything is written to GitHub.
@@ -91,9 +94,11 @@ impl Daemon {
                     parked.text = text;
                     parked.requester = requester.filter(|_| detail == StopDetail::ApprovalPending);
                 }
-                // Not written again, because a new trigger label asks for the next run.
-                if summary.labels_written {
-                    self.outcome_is_written(&issue);
+                match summary.run_id {
+                    // Not written again, because a new trigger label asks for the next run.
+                    _ if summary.labels_written => self.outcome_is_written(&issue),
+                    Some(run_id) => self.note_untold(&issue, run_id, &summary),
+                    None => {}
                 }
             }
             // Another node is asked at once, or waited for.
@@ -120,6 +125,15 @@ impl Daemon {
         }
         self.ended.push((issue, summary));
         self.save();
+    }
+
+    /// GitHub took no labels from a run: perhaps not its comment either.
+    fn note_untold(&mut self, issue: &IssueRef, run_id: RunId, summary: &RunSummary) {
+        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+        if let Some(pending) = memory.and_then(|memory| memory.pending_outcome.as_mut()) {
+            let (message, pull_request) = (summary.stop.message.clone(), summary.pull_request.clone());
+            pending.run = Some(UntoldRun { run_id, message, pull_request });
+        }
     }
 
     /// What of an end counts for the next run: its pull request, and whoever it worked for where its money was used up.
@@ -178,7 +192,7 @@ impl Daemon {
             memory.parked = Some(ParkedLabel { code: code.to_owned(), text, at: now, requester: None });
         }
         let answers = memory.answers.take().or(labelled);
-        memory.pending_outcome = Some(PendingOutcome { state, refusal, answers });
+        memory.pending_outcome = Some(PendingOutcome { state, refusal, answers, run: None, problem: None });
         watch.drop_swept(issue.number);
         self.save();
     }
@@ -214,14 +228,16 @@ impl Daemon {
                     if matches!(error.kind, ErrorKind::RateLimited { .. }) {
                         break;
                     }
-                    if self.troubles.again(format!("labels of {issue}"), &error.to_string()) {
-                        tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet; it is tried again");
+                    let why = error.to_string();
+                    if self.troubles.again(format!("labels of {issue}"), &why) {
+                        tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be written yet; it is tried again");
+                        self.note_problem(&issue, why);
                     }
                     continue;
                 }
             };
             if let Some(times) = self.troubles.over(&format!("labels of {issue}")) {
-                tracing::info!(%issue, times, "the issue's labels are settled now");
+                tracing::info!(%issue, times, "the issue's labels are written now");
             }
             match written {
                 Written::Labels { before } => {
@@ -239,6 +255,15 @@ impl Daemon {
                 Written::Gone { became: None } => {}
             }
             self.outcome_is_written(&issue);
+            self.save();
+        }
+    }
+
+    /// Why an end is not on the issue yet is shown.
+    fn note_problem(&mut self, issue: &IssueRef, why: String) {
+        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+        if let Some(pending) = memory.and_then(|memory| memory.pending_outcome.as_mut()) {
+            pending.problem = Some(why);
             self.save();
         }
     }
@@ -275,29 +300,40 @@ impl Daemon {
         }
     }
 
-    /// An issue that waits for something that ends by itself says so.
-    pub(super) async fn show_waiting(&mut self, issue: &IssueRef, reason: &Reason) {
-        if !reason.is_wait() {
-            return;
+    /// Issues that wait for something that ends by itself say so; of many, some in each tick.
+    pub(super) async fn show_waiting(&mut self) {
+        let labels = &self.deps.labels;
+        let others = || labels.others(IssueState::Queued);
+        let mut unshown: Vec<(IssueRef, IssueSnapshot)> = Vec::new();
+        for (issue, _) in self.waiting.iter().filter(|(_, reason)| reason.is_wait()) {
+            let watch = self.watches.iter().find(|watch| watch.watched.name == issue.repo);
+            let candidate = watch.and_then(|watch| watch.candidate(issue.number));
+            let Some((snapshot, Selection::Trigger)) = candidate else { continue };
+            if !snapshot.has_label(&labels.queued) || others().any(|other| snapshot.has_label(other)) {
+                unshown.push((issue.clone(), snapshot.clone()));
+            }
         }
+        for (issue, snapshot) in unshown.into_iter().take(SHOWN_IN_A_TICK) {
+            self.show_one_waiting(&issue, snapshot).await;
+        }
+    }
+
+    async fn show_one_waiting(&mut self, issue: &IssueRef, snapshot: IssueSnapshot) {
         let (client, labels) = (self.quick_client(), self.deps.labels.clone());
-        let Some(watch) = self.watch_of(&issue.repo) else { return };
-        let Some((snapshot, Selection::Trigger)) = watch.candidate(issue.number) else { return };
-        let current = snapshot.issue.labels.clone();
+        let current = snapshot.issue.labels;
         if let Err(error) =
             client.ensure_labels(&issue.repo, issue.number, &current, IssueState::Queued, &labels).await
         {
             tracing::warn!(%issue, %error, "the queued label could not be put on");
-        } else if let Some(place) =
-            self.watch_of(&issue.repo).and_then(|watch| watch.listed_mut(issue.number))
-        {
-            let off = |label: &String| {
-                !labels.others(IssueState::Queued).any(|other| other.eq_ignore_ascii_case(label))
-            };
-            place.issue.labels.retain(off);
-            if !place.has_label(&labels.queued) {
-                place.issue.labels.push(labels.queued.clone());
-            }
+        } else if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.note_labels(issue.number, |names| {
+                names.retain(|name| {
+                    !labels.others(IssueState::Queued).any(|other| other.eq_ignore_ascii_case(name))
+                });
+                if !names.iter().any(|name| name.eq_ignore_ascii_case(&labels.queued)) {
+                    names.push(labels.queued.clone());
+                }
+            });
         }
     }
 }

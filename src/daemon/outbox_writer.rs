@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::snapshot::IssueRef;
-use super::state_format::PendingOutcome;
+use super::state_format::{PendingOutcome, UntoldRun};
+use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::github::{Client, Error, ErrorKind};
-use crate::issue::{refusal_comment, status_comment, unwanted};
+use crate::issue::{refusal_comment, shown_lease, status_comment, unwanted};
+use crate::record::rendering;
 use crate::store::Store;
 
 /// What was found where an outcome was written.
@@ -57,5 +59,34 @@ pub(super) async fn write_outcome(
     }
     let (current, end) = (snapshot.issue.labels, (wanted.state, wanted.answers));
     client.ensure_end_labels(&issue.repo, issue.number, current, end, labels).await?;
+    if let Some(run) = &wanted.run {
+        tell_untold(client, store, issue, run).await?;
+    }
     Ok(Written::Labels { before })
+}
+
+/// The status comment of a run whose end GitHub did not take from it says how it ended, unless it does.
+async fn tell_untold(
+    client: &Client,
+    store: &Arc<dyn Store>,
+    issue: &IssueRef,
+    run: &UntoldRun,
+) -> Result<(), Error> {
+    let marker = rendering::marker(&IssueKey::Number(issue.number));
+    let found = client.find_comment(&issue.repo, issue.number, &marker).await?;
+    let UntoldRun { run_id, message, pull_request } = run;
+    let is_told = |body: &str| body.contains(&run_id.to_string()) && !shown_lease::shows_work(body);
+    if found.is_some_and(|found| is_told(&found.body)) {
+        return Ok(());
+    }
+    let pull = pull_request.as_ref().map_or_else(String::new, |url| format!("Pull request: {url}\n\n"));
+    let text = format!(
+        "**agentd has ended its work on this issue.** {message}\n\n{pull}GitHub did not take the whole report when the run ended. \
+         Where it ran, `agentd runs show {run_id}` has it.\n"
+    );
+    match status_comment::ensure(client, store, (&issue.repo, issue.number), &text).await {
+        // Nothing is written where people locked the conversation, and the labels say how it ended.
+        Err(error) if !error.is_locked() => Err(error),
+        _ => Ok(()),
+    }
 }

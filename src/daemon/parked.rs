@@ -319,7 +319,10 @@ impl Daemon {
         let why = match client.issue_if_changed(&issue.repo, issue.number, known.as_deref()).await {
             Ok(Fetched::Unchanged) => return Ok(false),
             Ok(Fetched::Fresh(fresh, _)) if !fresh.issue.open => "issue_closed",
-            Ok(Fetched::Fresh(fresh, _)) if !parked.unlabelled && !fresh.has_label(&labels.trigger) => {
+            // What is decided is kept for the run that goes on with it: a refused start takes the label off as well.
+            Ok(Fetched::Fresh(fresh, _))
+                if !parked.unlabelled && parked.answer.is_none() && !fresh.has_label(&labels.trigger) =>
+            {
                 "label_removed"
             }
             Ok(Fetched::Fresh(_, etag)) => {

@@ -224,9 +224,11 @@ impl Daemon {
         let mut due = Vec::new();
         for watch in self.watches.iter().filter(|watch| watch.is_fresh()) {
             let repo = &watch.watched.name;
+            // It is over before its time where the cause is: a day's cap was raised, a model answers again.
+            let is_over = watch.state.pause.is_none();
             due.extend(watch.state.issues.iter().filter_map(|(number, memory)| {
                 let ended = memory.goes_on.as_ref().filter(|_| memory.pending_outcome.is_none())?;
-                (ended.at <= now && !ended.is_queued)
+                ((is_over || ended.at <= now) && !ended.is_queued)
                     .then(|| (IssueRef { repo: repo.clone(), number: *number }, ended.clone()))
             }));
         }

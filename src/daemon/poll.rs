@@ -359,7 +359,7 @@ impl Watch {
                 seen: seen(snapshot),
                 selection,
                 labels: frame.labels.clone(),
-                outcome_pending: memory.pending_outcome.is_some(),
+                pending_outcome: memory.pending_outcome,
                 holder: running.contains(&issue).then_some(WorkedOnBy::Here),
                 admission: known.map_or(Lookup::NotYet, |known| known.admission.clone()),
                 min_permission: frame.min_permission,
@@ -447,6 +447,13 @@ impl Watch {
         same
     }
 
+    /// A listed issue has other labels because agentd wrote them: nothing is asked again for that.
+    pub fn note_labels(&mut self, wanted: u64, change: impl Fn(&mut Vec<String>)) {
+        let listed = self.listing.iter_mut().find(|issue| number(issue) == Some(wanted));
+        let known = self.known.get_mut(&wanted).map(|known| &mut known.of);
+        listed.into_iter().chain(known).for_each(|of| change(&mut of.issue.labels));
+    }
+
     /// Forgets a candidate until something lists it again.
     pub fn drop_candidate(&mut self, wanted: u64) {
         self.listing.retain(|issue| number(issue) != Some(wanted));
@@ -476,6 +483,7 @@ impl Known {
         let written = |of: &IssueSnapshot| {
             let mut of = of.clone();
             (of.issue.title, of.issue.updated_at) = (String::new(), None);
+            of.issue.labels.sort();
             of
         };
         self.of == *snapshot || written(&self.of) == written(snapshot)

@@ -28,6 +28,16 @@ const JUST_NOW: Duration = Duration::from_secs(5);
 /// How people are told that there were enough runs.
 pub(super) const NEEDS_WORK: &str = "still needs work after";
 
+/// A follow-up run that people asked for, and that is not begun.
+struct RefusedRound<'a> {
+    /// Where they asked.
+    pull: u64,
+    /// What asked for it.
+    asked: RemarkId,
+    /// What they can do instead, as a sentence.
+    instead: &'a str,
+}
+
 /// Why a follow-up run could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotPrepared {
@@ -141,7 +151,8 @@ impl Daemon {
             Err(error) => match self.what_became(issue, &error) {
                 Some(became) => {
                     let instead = "For more work on this branch, write a new issue, or go on by hand.";
-                    self.refuse_round(issue, (pull, asked.remark.id), (&became, instead)).await?;
+                    let refused = RefusedRound { pull: pull.number, asked: asked.remark.id, instead };
+                    self.refuse_round(issue, refused, &format!("the issue {became}")).await?;
                     return Ok(false);
                 }
                 None => return Err(error.into()),
@@ -152,7 +163,8 @@ impl Daemon {
         }
         if !fresh.issue.open {
             let instead = "Open it again and write here again, or go on by hand.";
-            self.refuse_round(issue, (pull, asked.remark.id), ("is closed", instead)).await?;
+            let refused = RefusedRound { pull: pull.number, asked: asked.remark.id, instead };
+            self.refuse_round(issue, refused, "the issue is closed").await?;
             return Ok(false);
         }
         let findings = self.findings(pull, issue, &[]);
@@ -193,23 +205,42 @@ impl Daemon {
         self.watch_of(&issue.repo)?.pulls.what_became(issue.number, error)
     }
 
-    /// Whoever wrote on the pull request of an issue that is closed or gone is told so, once; what waits there waits no more.
+    /// Whoever wrote what starts no follow-up run is told so, once; what waits there waits no more.
     async fn refuse_round(
         &mut self,
         issue: &IssueRef,
-        (pull, asked): (&Pull, RemarkId),
-        (became, instead): (&str, &str),
+        RefusedRound { pull, asked, instead }: RefusedRound<'_>,
+        why: &str,
     ) -> Result<(), NotPrepared> {
-        let text = format!(
-            "Nothing is done about this: issue #{} {became}, and agentd works on issues. {instead}",
-            issue.number
-        );
-        let marker = rendering::request_marker(&IssueKey::Number(issue.number), &format!("command-{asked}"));
-        self.quick_client().ensure_comment(&issue.repo, pull.number, &marker, &text).await?;
-        let why = format!("the issue {became}");
-        tracing::info!(%issue, pull = pull.number, why, "what people wrote starts no follow-up run");
+        let number = issue.number;
+        let text =
+            format!("Nothing is done about this: {why} (agentd works on issue #{number} here). {instead}");
+        let marker = rendering::request_marker(&IssueKey::Number(number), &format!("command-{asked}"));
+        self.quick_client().ensure_comment(&issue.repo, pull, &marker, &text).await?;
+        tracing::info!(%issue, pull, why, "what people wrote starts no follow-up run");
+        let why = why.to_owned();
         self.inbox(issue).update(move |inbox| inbox.leave_all_out(&why)).await?;
         Ok(())
+    }
+
+    /// Whoever asked for a follow-up run that had not begun when the pull request was merged is told so.
+    pub(super) async fn refuse_merged(&mut self, issue: &IssueRef) -> Result<(), NotPrepared> {
+        let inbox = self.inbox(issue).read().await?;
+        let memory = self.memory(issue);
+        let tried =
+            memory.and_then(|memory| memory.followed.as_ref()).and_then(|followed| followed.tried.as_ref());
+        let due = self.rules().due(&inbox).filter(|due| {
+            let asked = Some(due.asked.remark.id);
+            // Who was refused it before was told so.
+            due.by == Starter::Person && !tried.is_some_and(|tried| tried.is_refused && tried.remark == asked)
+        });
+        let (Some(due), Some(pull)) = (due, memory.and_then(|memory| memory.pull)) else { return Ok(()) };
+        if self.deps.max_follow_ups == 0 {
+            return Ok(());
+        }
+        let instead = "For more work, write a new issue, or open this one again and put the label on.";
+        let refused = RefusedRound { pull, asked: due.asked.remark.id, instead };
+        self.refuse_round(issue, refused, "the pull request was merged before a run began").await
     }
 
     /// Whether the same start was refused before, so that people have to do something first.

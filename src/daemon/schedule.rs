@@ -86,8 +86,8 @@ mod tests {
     use crate::daemon::admission::Admission;
     use crate::daemon::snapshot::Presence;
     use crate::daemon::snapshot::{Limits, Lookup, Poll, Running, Seen, WorkedOnBy};
-    use crate::daemon::state_format::BackOff;
-    use crate::domain::issue_state::LabelsTable;
+    use crate::daemon::state_format::{BackOff, PendingOutcome};
+    use crate::domain::issue_state::{IssueState, LabelsTable};
     use crate::domain::policy::ActorPermission;
     use crate::domain::stop::StopDetail;
     use crate::github::{Actor, Dependency};
@@ -114,7 +114,7 @@ mod tests {
             },
             selection: Selection::Trigger,
             labels: LabelsTable::default(),
-            outcome_pending: false,
+            pending_outcome: None,
             holder: None,
             admission: Lookup::Known(Admission {
                 actor: Some(actor),
@@ -199,7 +199,14 @@ mod tests {
         assert_eq!(verdict(|facts| relabel(facts, false, &["agentd"])), "wait closed");
         assert_eq!(verdict(|facts| relabel(facts, true, &["bug"])), "wait no_trigger");
         assert_eq!(verdict(|facts| facts.labels.trigger = " ".into()), "wait no_trigger");
-        assert_eq!(verdict(|facts| facts.outcome_pending = true), "wait settling");
+        let pending = PendingOutcome {
+            state: IssueState::Done,
+            refusal: None,
+            answers: None,
+            run: None,
+            problem: None,
+        };
+        assert_eq!(verdict(|facts| facts.pending_outcome = Some(pending.clone())), "wait settling");
         assert_eq!(verdict(|facts| facts.holder = Some(WorkedOnBy::Here)), "wait running");
         assert_eq!(
             verdict(|facts| facts.holder = Some(WorkedOnBy::Elsewhere("h".into()))),

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::disk_room::DiskRoom;
-use super::state_format::{BackOff, ParkedLabel, Pause, PauseCause};
+use super::state_format::{BackOff, ParkedLabel, Pause, PauseCause, PendingOutcome};
 use crate::config::settings::Daemon;
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
 use crate::domain::issue::IssueKey;
@@ -120,6 +120,8 @@ pub enum Lookup<T> {
 pub enum Poll {
     /// The list is of now.
     Fresh,
+    /// No daemon has asked for it yet.
+    Never,
     /// It failed; what is known of issues is old. Public text (I50).
     Failed(String),
 }
@@ -199,8 +201,8 @@ pub struct Facts {
     pub selection: Selection,
     /// Names of the labels.
     pub labels: LabelsTable,
-    /// Whether an ended run's labels are still being written.
-    pub outcome_pending: bool,
+    /// An end that is still to be written to the issue.
+    pub pending_outcome: Option<PendingOutcome>,
     /// Who works on it.
     pub holder: Option<WorkedOnBy>,
     /// Who asks, and what they may (D7).

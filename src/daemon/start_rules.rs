@@ -34,8 +34,8 @@ pub enum Reason {
     },
     /// A sweep meets an issue that a run has ended on; somebody has to ask again.
     AlreadyHandled(String),
-    /// The last run's labels are still being written.
-    OutcomePending,
+    /// The last run's labels are still being written; with why GitHub did not take them the last time.
+    OutcomePending(Option<String>),
     /// A run of this daemon works on it.
     Running,
     /// Somebody else works on it.
@@ -133,7 +133,7 @@ impl Reason {
             Self::Closed => "closed",
             Self::NoTrigger { .. } => "no_trigger",
             Self::AlreadyHandled(_) => "already_handled",
-            Self::OutcomePending => "settling",
+            Self::OutcomePending(_) => "settling",
             Self::Running => "running",
             Self::RunningElsewhere(_) => "running_elsewhere",
             Self::AdmissionPending => "admission_pending",
@@ -211,7 +211,7 @@ impl Reason {
                 format!("agentd daemon on a node with {} in its configuration, or agentd run {number}", facts.issue.repo)
             }
             Self::PollFailed(_)
-            | Self::OutcomePending
+            | Self::OutcomePending(_)
             | Self::Running
             | Self::RunningElsewhere(_)
             | Self::AdmissionPending
@@ -268,7 +268,10 @@ impl std::fmt::Display for Reason {
                     "a run has ended on it (\"{label}\"); put the trigger label on for another, or take that label off"
                 )
             }
-            Self::OutcomePending => f.write_str("the last run has ended and its labels are still being written"),
+            Self::OutcomePending(problem) => {
+                f.write_str("the last run has ended and its labels are still being written")?;
+                problem.as_ref().map_or(Ok(()), |why| write!(f, " (GitHub did not take them: {why})"))
+            }
             Self::Running => f.write_str("a run works on it"),
             Self::RunningElsewhere(holder) => write!(f, "somebody else works on it: {holder}"),
             Self::AdmissionPending => f.write_str("who asks for it is still to be read"),
@@ -520,6 +523,7 @@ pub(super) fn outlook(
 fn polled(facts: &Facts, _: Slots) -> Result<String, Reason> {
     match &facts.poll {
         Poll::Fresh => Ok("the last poll of the repository succeeded".to_owned()),
+        Poll::Never => Ok("no daemon has polled the repository yet".to_owned()),
         Poll::Failed(why) => Err(Reason::PollFailed(why.clone())),
     }
 }
@@ -556,10 +560,9 @@ fn asked_for(facts: &Facts, _: Slots) -> Result<String, Reason> {
 }
 
 fn nothing_pending(facts: &Facts, _: Slots) -> Result<String, Reason> {
-    if facts.outcome_pending {
-        Err(Reason::OutcomePending)
-    } else {
-        Ok("no earlier run has labels to be written".to_owned())
+    match &facts.pending_outcome {
+        Some(pending) => Err(Reason::OutcomePending(pending.problem.clone())),
+        None => Ok("no earlier run has labels to be written".to_owned()),
     }
 }
 

@@ -399,6 +399,24 @@ pub struct PendingOutcome {
     /// The labelling that it answers; `None` = whoever put the trigger on, it goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
+    /// The run that could not write its labels, and perhaps not its comment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<UntoldRun>,
+    /// Why GitHub did not take it the last time; public text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A run whose end GitHub did not take from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct UntoldRun {
+    /// Which.
+    pub run_id: RunId,
+    /// How it ended, as public text.
+    pub message: String,
+    /// Web address of its pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<String>,
 }
 
 /// An issue that a person has to look at.

@@ -61,12 +61,9 @@ impl Daemon {
         let login = &by.login;
         let denied = (self.deps.deny)(issue.clone(), Admission::principal_of(login, by.id)).await?;
         let Some(calls) = denied else { return Ok(None) };
-        if let Err(error) = self.tell_dropped(issue, &format!("{login} decided against it")).await {
-            tracing::warn!(%issue, %error, "that a call was decided against could not be told");
-        }
-        let mut watches = self.watches.iter_mut().filter(|watch| watch.watched.name == issue.repo);
-        if let Some(memory) = watches.find_map(|watch| watch.state.issues.get_mut(&issue.number)) {
-            memory.wait_no_more();
+        // Else it is told at a later look.
+        if self.tell_denied(issue, &format!("{login} decided against its call")).await {
+            self.leave_parked(issue);
         }
         Ok(Some(format!(
             "{login} decided against what waited for an approval, {calls}; nothing goes on by itself."

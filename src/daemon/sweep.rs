@@ -11,7 +11,6 @@ use super::dependencies::Dependencies;
 use super::loading::DaemonError;
 use super::main_loop::{Daemon, DaemonReport};
 use super::poll::{Watch, number, seen};
-use super::snapshot::Selection;
 use super::start_rules::Reason;
 use crate::config::config_file::SweepSelect;
 use crate::domain::issue_state::LabelsTable;
@@ -301,15 +300,5 @@ impl Watch {
         self.state.sweeping.clear();
         self.health.failing_since.get_or_insert(now);
         self.health.error = Some(error.to_string());
-    }
-
-    /// A candidate of the list, to be brought up to date without asking.
-    pub(super) fn listed_mut(&mut self, wanted: u64) -> Option<&mut IssueSnapshot> {
-        match self.candidate(wanted) {
-            Some((_, Selection::Trigger)) => {
-                self.listing.iter_mut().find(|issue| number(issue) == Some(wanted))
-            }
-            _ => None,
-        }
     }
 }

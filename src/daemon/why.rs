@@ -54,20 +54,21 @@ pub async fn gather(
     let repo = around.watched.name.clone();
     let memory =
         state.repositories.get(&repo).and_then(|of| of.issues.get(&number)).cloned().unwrap_or_default();
-    let failing = status
-        .into_iter()
-        .flat_map(|status| &status.repositories)
-        .find(|of| of.repo == repo)
-        .and_then(|of| of.error.clone());
+    let polled = status.into_iter().flat_map(|status| &status.repositories).find(|of| of.repo == repo);
+    let poll = match polled.map(|of| of.error.clone()) {
+        Some(Some(why)) => Poll::Failed(why),
+        _ if !state.repositories.contains_key(&repo) => Poll::Never,
+        _ => Poll::Fresh,
+    };
     let pause = state.repositories.get(&repo).and_then(|of| of.pause.clone());
     let pause = pause.filter(|pause| pause.is_for(&memory));
     let mut facts = Facts {
         issue: IssueRef { repo: repo.clone(), number },
-        poll: failing.map_or(Poll::Fresh, Poll::Failed),
+        poll,
         seen: Seen::Missing,
         selection: Selection::Trigger,
         labels: around.labels,
-        outcome_pending: memory.pending_outcome.is_some(),
+        pending_outcome: memory.pending_outcome,
         holder: around.holder,
         admission: Lookup::NotYet,
         min_permission: around.min_permission,

@@ -10,6 +10,7 @@ use super::cluster::cells::HeldTerm;
 use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
+use super::executed::executed;
 use super::fingerprint::Fingerprint;
 use super::head_check::{CheckRead, CheckRerun};
 use super::issue::{Issue, ObjectiveSource};
@@ -651,15 +652,19 @@ impl Change {
         self.files.is_empty()
     }
 
-    /// Files of the change that a command executes: its program, or a script among its arguments. The change has an
-    /// influence on what such a command says.
-    pub fn executed_by(&self, argv: &[String]) -> Vec<String> {
+    /// Files of the change that a command executes: its program, a script among its arguments or in a shell's line, and those of which
+    /// `executes` says so. The change has an influence on what such a command says.
+    pub fn executed_by(&self, argv: &[String], executes: &[String]) -> Vec<String> {
+        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        let in_change = |path: &str| self.files.iter().any(|file| file.path == path.trim_start_matches("./"));
+        let found = executed(&words, &in_change);
         let named = argv.iter().map(|word| word.trim_start_matches("./").replace("/./", "/"));
         let named: Vec<String> = named.collect();
         let executed = |path: &str| {
             // A program without a folder is looked for elsewhere.
             let program = argv.first().is_some_and(|program| program.contains('/') && named[0] == path);
-            program || named.iter().skip(1).any(|word| word == path)
+            let is_found = found.iter().chain(executes).any(|one| one.trim_start_matches("./") == path);
+            program || is_found || named.iter().skip(1).any(|word| word == path)
         };
         self.files.iter().filter(|file| executed(&file.path)).map(|file| file.path.clone()).collect()
     }

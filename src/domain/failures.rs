@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::canonical::sha256_hex;
-use super::event::Event;
+use super::event::{Effect, Event};
 use super::evidence::ClaimStatus;
 use super::facts::{EffectState, RunFacts};
 use super::ledger_entry::{AccountingKind, AccountingStatus};
@@ -70,7 +70,11 @@ pub fn of(facts: &RunFacts) -> Vec<FailureRecord> {
     }
     for command in facts.verification.iter().filter(|command| !command.passed()) {
         let what = format!("verify:{} {}", command.argv.join(" "), command.ending());
-        seen.note(&what, Severity::High, last_visit, "the pull request is a draft");
+        let adjustment = match facts.outcome(Effect::PullRequest) {
+            Some(_) => "the pull request is a draft",
+            None => "the work is on the branch, and the report says that it fails",
+        };
+        seen.note(&what, Severity::High, last_visit, adjustment);
     }
     for (effect, state) in &facts.effects {
         if let EffectState::Failed { message, .. } = state {

@@ -18,6 +18,9 @@ use super::policy::{
 /// Reason of the denial when rules of the kind exist and none matched.
 pub const NO_RULE_MATCHED: &str = "no_rule_matched";
 
+/// Reason of what is allowed because a person approved it.
+pub const APPROVED: &str = "approved";
+
 /// All rules in force, in the order of their files.
 #[derive(Debug, Clone, Default)]
 pub struct RuleSet {

@@ -42,6 +42,10 @@ pub struct VerifyCommand {
     /// What it ran in; `none` = nothing.
     #[serde(default = "unsandboxed")]
     pub sandbox: String,
+    /// Files of the worktree that it executes as far as its words show, also those that links lead to; absent in journals of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executes: Vec<String>,
     /// Tree before.
     pub tree_before: String,
     /// Tree of the tracked files after.

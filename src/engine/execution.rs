@@ -21,7 +21,7 @@ use super::interrupt::{GRACE, Interrupt, Interrupts};
 use super::nearest_rules::NearestRules;
 use super::queue::{AGENT_QUEUE, Queues};
 use super::redaction_program::RedactionProgram;
-use super::ruling::ReadyCall;
+use super::ruling::{ReadyCall, untold_write};
 use super::session_trace::{LedgerLine, SessionTrace};
 use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use super::tool_output::{StoreReason, StoredOutputs};
@@ -81,6 +81,11 @@ impl Seat {
     /// Whether it works on the run's worktree, as all of agentd's own tools and agent programs do.
     fn is_of_worktree(&self) -> bool {
         self.tool.source() == "agentd" || self.tool.queue() == Some(AGENT_QUEUE)
+    }
+
+    /// Whether it may change anything.
+    fn may_write(&self) -> bool {
+        !self.tool.only_reads() && self.tool.risk() != Risk::Read
     }
 
     /// Whether it may change the worktree.
@@ -222,6 +227,11 @@ impl Execution<'_> {
             None => text.as_bytes(),
             Some(_) => b"",
         });
+        // Of what a person let a server's tool write, the server does not say what it is.
+        let is_untold =
+            seat.ready.approved && error.is_none() && seat.tool.source() != "agentd" && seat.may_write();
+        let path = seat.ready.arguments["path"].as_str().filter(|_| is_untold);
+        let facts = facts.or_else(|| path.map(untold_write));
         if let Some(facts) = &facts {
             self.record.note(Event::ToolFacts {
                 turn: self.turn,

@@ -20,7 +20,7 @@ use super::question::{self, ASK};
 use super::queue::Queues;
 use super::report::FINAL_REPORT;
 use super::ruling::{
-    HandoffRuling, Permission, Phase, Proposal, ReadyCall, ReportCall, Ruling, SingleRuling,
+    HandoffRuling, Permission, Phase, Proposal, ReadyCall, ReportCall, Ruling, SingleRuling, untold_write,
 };
 use super::session_trace::SessionTrace;
 use super::task_status::{self, TASK_STATUS};
@@ -35,6 +35,7 @@ use crate::domain::policy::{
     Decision, DenyMode, PROTOCOL_TOOLS, PolicyDecision, PolicyInput, PolicyResult, ProposalContext,
     ProposalKind, Proposed, Resource, Risk,
 };
+use crate::domain::rules::APPROVED;
 use crate::domain::stop::StopDetail;
 use crate::domain::trace::{Item, SuspendedProposal};
 
@@ -375,6 +376,7 @@ impl Gate {
             action,
             proposal_hash: input.proposal_hash,
             denied_files,
+            approved: verdict.reason == APPROVED,
         })))
     }
 
@@ -459,7 +461,19 @@ impl Gate {
         )
         .await;
         match decided {
-            Ok((verdict, _)) if verdict.decision == Decision::Allow => Ok(Permission::Allowed),
+            Ok((verdict, _)) if verdict.decision == Decision::Allow => {
+                let path = arguments["path"].as_str().filter(|_| kind.0 != Risk::Read);
+                if let Some(path) = path.filter(|_| verdict.reason == APPROVED) {
+                    self.record.note(Event::ToolFacts {
+                        turn,
+                        call_id: call.id.clone(),
+                        tool: call.name.clone(),
+                        facts: self.record.redact_json(&untold_write(path)),
+                        output_sha256: sha256_hex(b""),
+                    })?;
+                }
+                Ok(Permission::Allowed)
+            }
             Ok((verdict, _)) => Ok(Permission::Denied(verdict.public_text().to_owned())),
             Err(Denied::ByPolicy(answer, _)) if answer.is_default_denial() => Ok(Permission::NotMentioned),
             Err(Denied::ByPolicy(answer, abort))

@@ -17,7 +17,7 @@ use crate::domain::policy::{
     Decision, DenyMode, FILE_TOOLS, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalContext, ProposalKind,
     Proposed, Risk,
 };
-use crate::domain::rules::{HandoffDenial, RuleSet, RuleVerdict};
+use crate::domain::rules::{APPROVED, HandoffDenial, RuleSet, RuleVerdict};
 use crate::sys::clock::Stopwatch;
 use crate::sys::worktree_path::WorktreeRoot;
 
@@ -281,7 +281,7 @@ fn lifted(denial: PolicyResult, approval: &Approval) -> PolicyResult {
     PolicyResult {
         policy_version: denial.policy_version,
         metadata: Some(metadata),
-        ..PolicyResult::allow("approved")
+        ..PolicyResult::allow(APPROVED)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the gate is asked about, and its word on it.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::envelope::CallAnswer;
 use crate::domain::denied_files::DeniedFiles;
@@ -89,6 +89,13 @@ pub struct ReadyCall {
     pub characters_in: u64,
     /// The files that it must not show.
     pub denied_files: DeniedFiles,
+    /// Whether a person approved it.
+    pub approved: bool,
+}
+
+/// Facts of a write that a person approved, and that a server's tool or an agent program does: it does not say what stands there then.
+pub fn untold_write(path: &str) -> Value {
+    json!({ "path": path, "untold": true })
 }
 
 /// What the gate says to a handoff.

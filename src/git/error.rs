@@ -92,6 +92,15 @@ pub enum GitError {
         /// URL without credentials.
         remote: String,
     },
+    /// The remote's address leads to another one.
+    #[error(
+        "{remote} leads elsewhere, and agentd sends its token nowhere else; set the remote to the repository's present address \
+         (`git remote set-url`)"
+    )]
+    RemoteMoved {
+        /// URL without credentials.
+        remote: String,
+    },
     /// The remote could not be reached.
     #[error("{remote} could not be reached: {detail}")]
     Network {
@@ -287,6 +296,9 @@ pub(super) fn cause(what: &str, code: String, stderr: &str, remote: Option<&str>
         ]) {
             return GitError::Auth { remote, detail };
         }
+        if says(&["returned error: 30"]) {
+            return GitError::RemoteMoved { remote };
+        }
         if says(&[
             "repository not found",
             "does not appear to be a git repository",
@@ -356,6 +368,8 @@ mod tests {
         assert!(matches!(of(auth), GitError::Auth { .. }));
         let gone = "remote: Repository not found.\nfatal: repository 'https://h/o/n/' not found";
         assert!(matches!(of(gone), GitError::RemoteNotFound { .. }));
+        let moved = "fatal: unable to access 'https://h/': The requested URL returned error: 301";
+        assert!(matches!(of(moved), GitError::RemoteMoved { .. }));
         let down =
             "fatal: unable to access 'https://h/': Failed to connect to h port 443: Connection refused";
         assert!(matches!(of(down), GitError::Network { .. }));

@@ -14,7 +14,8 @@ use super::tree_diff::tree_diff;
 use super::worktree::Worktree;
 use crate::domain::name::CommitId;
 
-/// Mode of a symbolic link, and of a submodule, in git's trees.
+/// Mode of a plain file, of a symbolic link, and of a submodule, in git's trees.
+const PLAIN: i32 = 0o100_644;
 const LINK: i32 = 0o120_000;
 const SUBMODULE: i32 = 0o160_000;
 /// How many bytes at the start of a file are searched for a zero byte, which makes the file binary, as in git.
@@ -38,8 +39,12 @@ pub struct OutgoingChange {
     pub blob: String,
     /// Bytes of it.
     pub bytes: u64,
+    /// Blobs that stood there before, as text; several in a merge.
+    pub before: Vec<String>,
     /// Whether there was nothing before.
     pub is_new: bool,
+    /// Whether it is another kind of file than before, such as a program now; of a new one, whether it is more than plain.
+    pub mode_changed: bool,
     /// Whether it is binary.
     pub binary: bool,
     /// Lines that were added.
@@ -167,7 +172,7 @@ impl Look<'_> {
             if from_known {
                 continue;
             }
-            let brought = self.brought(tree, path, (before.is_empty(), now), &old, commit)?;
+            let brought = self.brought(tree, path, (&before, now), &old, commit)?;
             self.all.changes.push(brought);
         }
         Ok(())
@@ -233,7 +238,7 @@ impl Look<'_> {
         &mut self,
         tree: &Tree<'_>,
         path: String,
-        (is_new, now): (bool, Option<Entry>),
+        (before, now): (&[Entry], Option<Entry>),
         old: &HashSet<&str>,
         commit: Option<&CommitId>,
     ) -> Result<OutgoingChange, GitError> {
@@ -243,13 +248,19 @@ impl Look<'_> {
             kind: OutgoingKind::Gone,
             blob: String::new(),
             bytes: 0,
-            is_new,
+            before: before.iter().map(|entry| entry.id.to_string()).collect(),
+            is_new: before.is_empty(),
+            mode_changed: false,
             binary: false,
             lines: 0,
             found: Vec::new(),
         };
         let Some(now) = now else { return Ok(brought) };
         brought.blob = now.id.to_string();
+        brought.mode_changed = match before {
+            [] => now.mode != PLAIN,
+            before => before.iter().all(|entry| entry.mode != now.mode),
+        };
         if now.mode == SUBMODULE {
             brought.kind = OutgoingKind::Submodule;
             return Ok(brought);

@@ -113,7 +113,9 @@ impl Remote {
         let header =
             format!("Authorization: Basic {}", base64::engine::general_purpose::STANDARD.encode(pair));
         let key = format!("http.{}.extraHeader", self.target());
-        vec![("credential.helper".into(), String::new()), (key.clone(), String::new()), (key, header)]
+        // Git sends a header on to wherever it is redirected.
+        let follow = ("http.followRedirects".into(), "false".into());
+        vec![("credential.helper".into(), String::new()), (key.clone(), String::new()), (key, header), follow]
     }
 }
 

@@ -38,6 +38,7 @@ pub struct Comment {
     /// When it was last edited.
     pub updated_at: Option<DateTime<Utc>>,
     app: Option<u64>,
+    node: Option<String>,
 }
 
 /// A sign that somebody put on a comment.
@@ -51,6 +52,13 @@ pub struct Reaction {
     pub at: DateTime<Utc>,
 }
 
+impl Comment {
+    /// Its id for GraphQL.
+    pub(super) fn node(&self) -> Option<&str> {
+        self.node.as_deref()
+    }
+}
+
 impl From<CommentWire> for Comment {
     fn from(wire: CommentWire) -> Self {
         Self {
@@ -62,6 +70,7 @@ impl From<CommentWire> for Comment {
             created_at: wire.created_at,
             updated_at: wire.updated_at,
             app: wire.performed_via_github_app.map(|app| app.id),
+            node: wire.node_id,
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::account::{Actor, Association};
 use super::client::Client;
-use super::comments::on_pull;
+use super::comments::{Comment, on_pull};
 use super::error::Error;
 use super::graphql::Query;
 use super::heard_wire::{NodeWire, ReviewCommentWire, ReviewWire};
@@ -184,6 +184,20 @@ impl Client {
             found.extend(nodes.into_iter().flatten().map(|node| (node.id.clone(), present(node))));
         }
         Ok(found)
+    }
+
+    /// Whether somebody else than its author edited a comment last, as far as GitHub says it.
+    pub async fn is_edited_by_others(&self, comment: &Comment) -> Result<bool, Error> {
+        let Some(node) = comment.node() else { return Ok(true) };
+        let found = self.remarks_now(std::slice::from_ref(&node.to_owned())).await?;
+        let Some(present) = found.get(node) else { return Ok(true) };
+        // Apps have a suffix in one of GitHub's interfaces and not in the other.
+        let name = |login: &str| login.to_ascii_lowercase().trim_end_matches("[bot]").to_owned();
+        let author = comment.author.as_ref().map(|author| name(&author.login));
+        Ok(match &present.editor {
+            None => present.edited.is_some(),
+            Some(editor) => Some(name(editor)) != author,
+        })
     }
 
     /// Puts 👀 on a comment; a second time changes nothing. Reviews take none this way.

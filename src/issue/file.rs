@@ -104,7 +104,9 @@ fn key(path: &Path, text: &str) -> IssueKey {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let digits = stem.strip_prefix("issue-").unwrap_or(stem);
     match digits.parse::<u64>() {
-        Ok(number) if digits.bytes().all(|byte| byte.is_ascii_digit()) => IssueKey::Number(number),
+        Ok(number) if number > 0 && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            IssueKey::Number(number)
+        }
         _ => IssueKey::of_content(text),
     }
 }
@@ -117,7 +119,7 @@ mod tests {
     fn d94_only_a_number_or_issue_number_is_a_number() {
         assert_eq!(key(Path::new("/x/7.md"), ""), IssueKey::Number(7));
         assert_eq!(key(Path::new("/x/issue-42.md"), ""), IssueKey::Number(42));
-        for other in ["/x/v2.md", "/x/2026-plan.md", "/x/issue-4b.md", "/x/+7.md"] {
+        for other in ["/x/v2.md", "/x/2026-plan.md", "/x/issue-4b.md", "/x/+7.md", "/x/0.md"] {
             assert!(
                 matches!(key(Path::new(other), "text"), IssueKey::Word(word) if word.starts_with('0')),
                 "{other}"

@@ -45,7 +45,7 @@ pub async fn show(
         return Ok(Some(other));
     }
     if let Some(comment) = &found {
-        adopt_spending(issue.key, context, comment).await;
+        adopt_spending(issue.key, (context, client), comment).await;
     }
     let of = (&context.repo, number);
     let written = status_comment::ensure(client, context.state.store(), of, &text(issue.key, mine)).await;
@@ -72,12 +72,34 @@ pub async fn show(
 }
 
 /// What the issue has cost in another state directory counts here, too.
-async fn adopt_spending(key: &IssueKey, context: &RepositoryContext, comment: &Comment) {
+async fn adopt_spending(key: &IssueKey, (context, client): (&RepositoryContext, &Client), comment: &Comment) {
     let (store, repo, key) = (context.state.store().clone(), context.repo.clone(), key.clone());
     let body = comment.body.clone();
-    let adopted = tokio::task::spawn_blocking(move || spending::adopt(&store, &repo, &key, &body)).await;
+    let (known, of, about, text) = (store.clone(), repo.clone(), key.clone(), body.clone());
+    let gives_more =
+        tokio::task::spawn_blocking(move || spending::gives_more(&known, &of, &about, &text)).await;
+    let with_given = gives_more.unwrap_or(false) && is_as_written(client, comment).await;
+    let adopted =
+        tokio::task::spawn_blocking(move || spending::adopt(&store, &repo, &key, (&body, with_given))).await;
     if let Ok(Err(error)) = adopted {
         tracing::warn!(%error, "what the issue has cost elsewhere could not be taken over");
+    }
+}
+
+/// Whether a comment is as agentd wrote it. What others made of it counts for nothing that costs money.
+async fn is_as_written(client: &Client, comment: &Comment) -> bool {
+    match client.is_edited_by_others(comment).await {
+        Ok(false) => true,
+        Ok(true) => {
+            tracing::warn!(
+                "somebody edited the status comment: what it says that people gave the issue does not count"
+            );
+            false
+        }
+        Err(error) => {
+            tracing::warn!(%error, "whether somebody edited the status comment is not known: what it says that people gave does not count");
+            false
+        }
     }
 }
 
@@ -93,6 +115,11 @@ fn parked_mark(state: &str) -> String {
 /// Whether a status comment says that a person is waited for.
 pub fn shows_parked(body: &str) -> bool {
     parked_by(body).is_some()
+}
+
+/// Whether a status comment says that somebody works on the issue.
+pub fn shows_work(body: &str) -> bool {
+    holder_of(body).is_some()
 }
 
 /// The name of the state directory that waits for a person, if a status comment says that one does.

@@ -87,21 +87,29 @@ pub fn line(store: &Arc<dyn Store>, repo: &RepoName, key: &IssueKey) -> String {
     format!("\n{BEGIN}{json}{END}\n")
 }
 
-/// Takes over what a status comment says beyond what is known here. A comment that says less changes nothing. Blocks.
+/// Whether a status comment says that people gave the issue more than is known here. Blocks.
+pub fn gives_more(store: &Arc<dyn Store>, repo: &RepoName, key: &IssueKey, comment: &str) -> bool {
+    let known = shared_cap::issue_spending(store, repo, key).map(|spending| spending.given());
+    carried(comment).is_some_and(|carried| known.is_ok_and(|known| carried.given > known))
+}
+
+/// Takes over what a status comment says beyond what is known here; what people gave only where `with_given`, for whoever can edit the
+/// comment can write there what nobody gave. A comment that says less changes nothing. Blocks.
 pub fn adopt(
     store: &Arc<dyn Store>,
     repo: &RepoName,
     key: &IssueKey,
-    comment: &str,
+    (comment, with_given): (&str, bool),
 ) -> Result<(), SharedCapError> {
     let Some(carried) = carried(comment) else { return Ok(()) };
     let known = shared_cap::issue_spending(store, repo, key)?;
-    if carried.usd <= known.total() && carried.given <= known.given() {
+    let given = if with_given { carried.given } else { Money::ZERO };
+    if carried.usd <= known.total() && given <= known.given() {
         return Ok(());
     }
     shared_cap::change_issue_spending(store, repo, key, |spending| {
         spending.spent += carried.usd.saturating_sub(spending.total());
-        let given = carried.given.saturating_sub(spending.given());
+        let given = given.saturating_sub(spending.given());
         if given > Money::ZERO {
             let before = spending.extensions.get(ELSEWHERE).map_or(Money::ZERO, |before| before.amount);
             let amount = before + given;
@@ -145,8 +153,12 @@ mod tests {
         })
         .unwrap();
         let comment = format!("<!-- agentd:issue-7 -->\nWords.\n{}", line(&here, &repo, &key));
+        let (_c, edited) = store();
+        adopt(&edited, &repo, &key, (&comment, false)).unwrap();
+        let known = shared_cap::issue_spending(&edited, &repo, &key).unwrap();
+        assert_eq!((known.total(), known.given()), (Money::from_micros(1_234_567), Money::ZERO));
         for _ in 0..2 {
-            adopt(&there, &repo, &key, &comment).unwrap();
+            adopt(&there, &repo, &key, (&comment, true)).unwrap();
             let known = shared_cap::issue_spending(&there, &repo, &key).unwrap();
             assert_eq!(
                 (known.total(), known.given()),
@@ -154,7 +166,7 @@ mod tests {
             );
         }
         for less in ["<!-- agentd:spent {\"usd\":1,\"given\":0} -->", "<!-- agentd:spent {} -->", ""] {
-            adopt(&there, &repo, &key, less).unwrap();
+            adopt(&there, &repo, &key, (less, true)).unwrap();
             let known = shared_cap::issue_spending(&there, &repo, &key).unwrap();
             assert_eq!(known.total(), Money::from_micros(1_234_567), "{less}");
         }

@@ -126,11 +126,20 @@ async fn note_changed_text(run: &Run<'_>) {
     }
     let (plan, context) = (run.plan, run.context);
     let Some(github) = context.github.as_ref().filter(|_| inbox(run).is_some()) else { return };
-    let asked = plan.request.asked.clone().or_else(|| {
-        let started = DateTime::from_timestamp_millis(run.journal.facts().started_at)?;
-        Some(Asked { by: None, how: AskedHow::Operator, at: started })
-    });
-    let Some(asked) = asked else { return };
+    let asked = match plan.request.asked.clone() {
+        Some(asked) => asked,
+        None => {
+            let Some(number) = plan.issue.key.number() else { return };
+            // The operator's text is the one that was read. When that was by GitHub's clock is not known: only what differs was changed.
+            match github.issue(&context.repo, number).await {
+                Ok(now) if (&now.issue.title, &now.issue.body) != (&plan.issue.title, &plan.issue.body) => {}
+                _ => return,
+            }
+            let started = DateTime::from_timestamp_millis(run.journal.facts().started_at);
+            let Some(at) = started else { return };
+            Asked { by: None, how: AskedHow::Operator, at }
+        }
+    };
     match issue_text::changed_since(&plan.issue, &asked, github, context).await {
         Ok(Some(told)) => run.journal.warn("issue_text_changed", told),
         Ok(None) => {}

@@ -3,6 +3,7 @@
 //! Takes a committed run. Leaves the result of each command, and the worktree as it was committed. After a crash in it the
 //! next run runs the commands again.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::commit::{Committed, new_files};
@@ -10,15 +11,18 @@ use super::run::Run;
 use super::stage::Workspace;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Event, VerifyCommand};
+use crate::domain::executed::executed;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
+use crate::git::worktree::Worktree;
 use crate::record::summary_text;
 use crate::repository::base_tree::{self, BaseTree};
 use crate::repository::host_command;
 use crate::sys::clock::Stopwatch;
 use crate::sys::process::{Captured, Ending, Exit, ProcessError};
 use crate::sys::sandbox;
+use crate::sys::worktree_path::WorktreeRoot;
 
 /// The least time for all verify commands together, however little of the wall time is left.
 const OVERTIME: Duration = Duration::from_secs(5 * 60);
@@ -94,6 +98,7 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
         }
         let verified = verified?;
         let also_red = verified.also_red_on_base == Some(true);
+        let executes = verified.executes.clone();
         run.journal.record(Event::Verified(verified))?;
         if also_red {
             let text = format!(
@@ -103,7 +108,8 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
             );
             run.journal.warn("also_red_on_base", text);
         }
-        let changed = run.journal.facts().committed.as_ref().map(|done| done.change.executed_by(argv));
+        let changed =
+            run.journal.facts().committed.as_ref().map(|done| done.change.executed_by(argv, &executes));
         if let Some(changed) = changed.filter(|changed| !changed.is_empty()) {
             let text = format!(
                 "`{}` was run on the final tree, and {}: look at that change before what it says is relied on",
@@ -138,6 +144,7 @@ async fn verify_one(
     if let Some(recorded) = recorded {
         return Ok(recorded);
     }
+    let executes = executed_in(worktree, argv);
     let started_at = run.context.clock.now_ms();
     let ended = run_command(run, workspace, argv, longest).await;
     worktree.something_ran();
@@ -183,9 +190,21 @@ async fn verify_one(
         output: artifact.path.clone(),
         output_file: Some(artifact),
         sandbox: sandbox::name(workspace.of_commands(run)).to_owned(),
+        executes,
         tree_before,
         tree_after,
     })
+}
+
+/// The files of the worktree that a command executes, as they are named and as links lead to them.
+fn executed_in(worktree: &Worktree, argv: &[String]) -> Vec<String> {
+    let Ok(root) = WorktreeRoot::open(worktree.path()) else { return Vec::new() };
+    let real = |path: &str| root.resolve(path).ok();
+    let is_file = |path: &str| real(path).is_some_and(|found| found.absolute().as_path().is_file());
+    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let found = executed(&words, &is_file);
+    let followed: Vec<String> = found.iter().filter_map(|path| Some(real(path)?.relative())).collect();
+    found.into_iter().chain(followed).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 async fn run_command(

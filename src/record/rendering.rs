@@ -8,7 +8,7 @@ use minijinja::{Environment, context};
 use super::summary_text::{self, counted, pending, short_hash};
 use crate::domain::call_text::shown_arguments;
 use crate::domain::confined;
-use crate::domain::event::Change;
+use crate::domain::event::{Change, Effect};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
@@ -116,9 +116,9 @@ fn render(
         by_commands => by_commands(change),
         not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out", "nested_repository"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
-        found_edits => run.warnings.iter().filter(|warning| warning.code == "found_edits")
+        found_edits => run.warnings.iter().filter(|warning| ["found_edits", "other_authors"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
-        changed_by_people => run.warnings.iter().filter(|warning| ["origin_changed", "found_edits"].contains(&warning.code.as_str()))
+        changed_by_people => run.warnings.iter().filter(|warning| ["origin_changed", "found_edits", "other_authors"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
         merged_meanwhile => run.warnings.iter().filter(|warning| warning.code == "merged_meanwhile")
             .map(|warning| said(&sentence_of(&warning.text))).next_back(),
@@ -133,7 +133,7 @@ fn render(
             .all(|command| command.tree_before == committed.tree && command.tree_after == committed.tree)),
         verification => facts.verification.iter().map(|command| context! {
             line => summary_text::plain(&command.argv.join(" ")),
-            changed => match change.executed_by(&command.argv).as_slice() {
+            changed => match change.executed_by(&command.argv, &command.executes).as_slice() {
                 [] => String::new(),
                 paths => format!("; {}", summary_text::changed_script(paths)),
             },
@@ -151,12 +151,14 @@ fn render(
             proofs => run.evidence.iter().filter(|record| claim.evidence_ids.contains(&record.evidence_id))
                 .map(|record| said_line(&summary_text::proof(record))).collect::<Vec<_>>(),
         }).collect::<Vec<_>>(),
+        by_cites => verified.iter().any(|claim| !matches!(claim.kind, ClaimKind::TestsPass | ClaimKind::ChangeMade)),
         unverified => !unverified.is_empty(),
         limitations => run.limitations.iter().map(|line| said_line(line)).collect::<Vec<_>>(),
         next_steps => summary_text::next_steps(run, facts).iter().map(|step| said_line(step)).collect::<Vec<_>>(),
         interventions => summary_text::interventions(run, facts).iter().map(|line| said_line(line)).collect::<Vec<_>>(),
         message => run.error.as_ref().map(|error| said(&error.message)),
         pr_url => links.pull_request.clone(),
+        pushed_branch => pushed_branch(run, facts),
         draft_reason => links.draft_reason.as_deref().map(said),
         trigger_label => links.trigger_label.clone(),
         closes => own,
@@ -210,6 +212,22 @@ pub fn approval_over(run: &str) -> String {
 /// What stands there once nobody is asked any more, and why.
 pub fn approval_dropped(why: &str) -> String {
     format!("No approval is waited for any more: {why}.\n")
+}
+
+/// A status comment that says that calls wait for an approval, once they were decided against; `None` = it does not say so.
+pub fn approval_denied(body: &str, why: &str) -> Option<String> {
+    let waits = format!("**{}**", asked_for(StopDetail::ApprovalPending));
+    let (before, told) = body.split_once(&waits)?;
+    let rest = told.split_once('\n').map_or("", |(_, rest)| rest);
+    let text = before.lines().filter(|line| !line.starts_with("<!-- agentd:"));
+    let text: String = text.map(|line| format!("{line}\n")).collect();
+    Some(format!("{text}**It waited for an approval, and does no more:** {why}.\n{rest}"))
+}
+
+/// The branch on the remote, where no pull request names it.
+pub fn pushed_branch<'a>(run: &'a RunOutput, facts: &RunFacts) -> Option<&'a str> {
+    let pushed = facts.outcome(Effect::Push).is_some() && facts.outcome(Effect::PullRequest).is_none();
+    run.mapping.as_ref().filter(|_| pushed).map(|mapping| mapping.branch.as_str())
 }
 
 /// What happened, in a word and a sentence.

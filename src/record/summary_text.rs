@@ -289,6 +289,12 @@ fn after_fault(run: &RunOutput, facts: &RunFacts) -> String {
                 "Wait until the provider answers again, or add another target, then go on: {resume}. {BY_ITSELF}"
             )
         }
+        StopDetail::PolicyDenied if facts.flow_end.as_ref().is_some_and(|ended| ended.stop.success()) => {
+            format!(
+                "Take out of the worktree what is named above, or allow it (`[commit]`, rules of `write_file` in the policy), then run \
+             again: {again}. The agent works on it anew, from what is there."
+            )
+        }
         StopDetail::PolicyDenied => format!(
             "See the refused call in `agentd runs events {}`; allow it in the policy if it should be, then go on: {resume}.",
             run.run_id

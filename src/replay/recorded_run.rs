@@ -270,6 +270,7 @@ impl RecordedRun {
                 output: String::new(),
                 output_file: None,
                 sandbox: "none".to_owned(),
+                executes: Vec::new(),
                 tree_before: tree.to_owned(),
                 tree_after: tree.to_owned(),
             }),

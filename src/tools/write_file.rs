@@ -102,8 +102,11 @@ async fn edit(world: Arc<ToolWorld>, arguments: Value) -> Result<ToolOutput, Too
         let text = format!("edited {name} at line {line} ({removed} lines replaced by {added})");
         // The model names lines around what it changes, to be understood; they stay.
         let (removed, added) = changed_lines(&content, &changed, at, old.len());
-        let sha256 = sha256_hex(&changed);
-        let facts = json!({"path": name, "line": line, "lines_removed": removed, "lines_added": added, "sha256": sha256});
+        // What is approved of an edit is the change of what stood there then, and not the rest of the file.
+        let facts = json!({
+            "path": name, "line": line, "lines_removed": removed, "lines_added": added, "sha256_before": sha256_hex(&content),
+            "sha256": sha256_hex(&changed),
+        });
         Ok(ToolOutput { text, exit_code: None, facts: Some(facts) })
     })
     .await

@@ -602,6 +602,32 @@ async fn a_scheduled_sweep_comes_at_its_time_and_a_missed_one_once() {
 }
 
 #[tokio::test]
+async fn of_many_issues_that_wait_some_are_asked_about_at_a_time_and_the_list_is_read_between() {
+    let blocked: String = (1..=40)
+        .map(|number| issue(&format!("Issue {number}"), "labels = [\"agentd\"]\nblocked_by = [41]"))
+        .collect();
+    let yard = Yard::new(&(blocked + &issue("Last", ""))).await;
+    let report = yard.once(ended(StopDetail::Completed)).await;
+    assert_eq!(codes(&report), (1..=40).map(|number| (number, "blocked_by_open")).collect::<Vec<_>>());
+    let asked: Vec<bool> = yard
+        .sim
+        .requests()
+        .iter()
+        .filter_map(|request| {
+            let is_list = request.target.starts_with("/repos/octo/greeter/issues?");
+            let is_about_one = request.target.contains("/dependencies/");
+            (is_list || is_about_one).then_some(is_list)
+        })
+        .collect();
+    let between: Vec<usize> = asked.split(|is_list| *is_list).map(<[bool]>::len).collect();
+    assert_eq!(between.iter().sum::<usize>(), 40, "each once");
+    assert!(between.iter().all(|count| *count <= 16), "{between:?}");
+    let queued = (1..=40).filter(|number| yard.labels(*number).contains(&"agentd:queued".to_owned())).count();
+    assert!(queued >= 24, "{queued}");
+    yard.violations();
+}
+
+#[tokio::test]
 async fn i51_why_gives_every_rules_answer_and_the_schedulers_own_reason() {
     let blocked = issue("One", "labels = [\"agentd\"]\nblocked_by = [2]");
     let yard = Yard::new(&(blocked + &issue("Two", "author = \"rita\""))).await;

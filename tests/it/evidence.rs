@@ -184,6 +184,7 @@ impl Stage {
             end: None,
             not_started: false,
             also_red_on_base: None,
+            executes: Vec::new(),
             started_at: 1,
             duration_ms: 1,
             stdout_sha256: "s".into(),

@@ -372,8 +372,15 @@ fn codes() -> String {
     );
     for detail in StopDetail::ALL {
         let word = detail.as_str();
+        // Whoever begins a run by hand on an issue without the trigger goes on with it, too.
+        let unchanged = match detail {
+            StopDetail::Shutdown => {
+                "as it was; `attention` where a person began the run by hand and the trigger is not on"
+            }
+            _ => "as it was",
+        };
         let label =
-            IssueState::after(*detail).map_or("as it was".to_owned(), |state| format!("`{}`", state.key()));
+            IssueState::after(*detail).map_or(unchanged.to_owned(), |state| format!("`{}`", state.key()));
         let (reason, exit, meaning) = (detail.reason(), detail.exit_code(), cell(&details[word]));
         page += &format!("| `{word}` | `{reason}` | {exit} | {label} | {meaning} |\n");
     }

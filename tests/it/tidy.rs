@@ -18,17 +18,18 @@ fn source() -> PathBuf {
 }
 
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
+    let is_rust = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "rs");
+    files(folder).into_iter().filter(is_rust).collect()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
     }
-    files.sort();
-    files
+    found.sort();
+    found
 }
 
 /// Module name → layer, in the order of the `mod` lines of lib.rs.
@@ -130,6 +131,15 @@ fn every_file_says_what_it_is_for_and_can_be_read_in_one_sitting() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_but_source_lies_in_src() {
+    let kinds = ["rs", "graphql"];
+    let is_source =
+        |file: &PathBuf| file.extension().is_some_and(|kind| kinds.iter().any(|known| kind == *known));
+    let strange: Vec<PathBuf> = files(&source()).into_iter().filter(|file| !is_source(file)).collect();
+    assert!(strange.is_empty(), "{strange:?}");
 }
 
 #[test]

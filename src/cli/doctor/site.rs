@@ -13,7 +13,6 @@ use super::{Finding, PROGRAM, disk, mcp, refused, rest, tried, weak};
 use crate::cli::context::Context;
 use crate::cli::remote;
 use crate::config::Config;
-use crate::config::config_file::Publish;
 use crate::definition::{self, Loaded, Severity};
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::egress::Egress;
@@ -297,9 +296,6 @@ async fn left(site: &RepositoryContext) -> Vec<Finding> {
 
 async fn origin(site: &RepositoryContext) -> (Option<Finding>, Option<BranchName>) {
     let what = "origin";
-    if site.remote.is_none() && site.repository.publish != Publish::None {
-        return (None, None);
-    }
     let Some(branch) = &site.repository.origin_branch else {
         let told = Finding::warning(
             what,

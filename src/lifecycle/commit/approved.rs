@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::call_text::told_arguments;
+use serde_json::Value;
+
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
+use crate::domain::name::CommitId;
 use crate::domain::policy::Decision;
+use crate::domain::rules::APPROVED;
 use crate::domain::run::RunId;
-use crate::domain::trace::Item;
 use crate::git::blob::LARGEST_FILE;
 use crate::git::error::GitError;
 use crate::git::outgoing::{Outgoing, OutgoingChange, OutgoingKind};
@@ -27,10 +29,26 @@ pub struct ApprovedFiles(BTreeMap<String, Vec<Content>>);
 /// What a call left at a path.
 #[derive(Debug, PartialEq, Eq)]
 enum Content {
-    /// SHA-256 of what agentd's own tool wrote.
-    Sha256(String),
-    /// A server's tool wrote it, and does not say what.
+    /// SHA-256 of what agentd's own tool wrote, all of it approved.
+    Whole(String),
+    /// The same of what it changed: what was approved is the change of what stood there.
+    Edited { before: String, after: String },
+    /// A server's tool or an agent program wrote it, and does not say what.
     Untold,
+}
+
+impl Content {
+    /// What the facts of an approved call say that it left.
+    fn of(tool: &str, facts: &Value) -> Option<(String, Self)> {
+        let text = |name: &str| facts[name].as_str().map(str::to_owned);
+        let content = match tool {
+            _ if facts["untold"] == true => Self::Untold,
+            "write_file" => Self::Whole(text("sha256")?),
+            "edit_file" => Self::Edited { before: text("sha256_before")?, after: text("sha256")? },
+            _ => return None,
+        };
+        Some((text("path")?.trim_start_matches("./").to_owned(), content))
+    }
 }
 
 impl ApprovedFiles {
@@ -38,11 +56,18 @@ impl ApprovedFiles {
     pub async fn of(run: &Run<'_>, bringing: &Outgoing) -> Self {
         let mut files = Self::default();
         files.add(&run.facts_with_predecessors().await);
-        let earlier: BTreeSet<RunId> =
-            bringing.messages.iter().filter_map(|(_, text)| run_of(text)).collect();
         let own = run.lease.run_id;
-        for run_id in earlier.into_iter().rev().filter(|run_id| *run_id != own).take(MOST_RUNS) {
-            if let Some(facts) = of_same_issue(run, run_id).await {
+        let mut earlier: BTreeMap<RunId, Vec<&CommitId>> = BTreeMap::new();
+        for (commit, text) in &bringing.messages {
+            if let Some(run_id) = run_of(text).filter(|run_id| *run_id != own) {
+                earlier.entry(run_id).or_default().push(commit);
+            }
+        }
+        for (run_id, commits) in earlier.into_iter().rev().take(MOST_RUNS) {
+            // Whoever can commit can write a trailer: the run itself says which commits are its own.
+            if let Some(facts) = of_same_issue(run, run_id).await
+                && facts.committed.as_ref().is_some_and(|made| commits.contains(&&made.head))
+            {
                 files.add(&facts);
             }
         }
@@ -50,50 +75,26 @@ impl ApprovedFiles {
     }
 
     fn add(&mut self, facts: &RunFacts) {
-        let mut paths: BTreeMap<&str, String> = BTreeMap::new();
-        for (_, event) in &facts.other {
-            if let Event::ItemRecorded { item, .. } = event
-                && let Item::ToolCallItem { call_id, arguments, .. } = item.as_ref()
-                && let Some(path) = told_arguments(arguments).get("path").and_then(|path| path.as_str())
-            {
-                paths.insert(call_id, path.trim_start_matches("./").to_owned());
-            }
-        }
         // Calls of two visits may have one id: what counts is the decision before the call ran.
         let mut approved: BTreeSet<&str> = BTreeSet::new();
-        let mut untold: BTreeSet<&str> = BTreeSet::new();
         for (_, event) in &facts.other {
             match event {
                 Event::PolicyDecided(made) => {
-                    let is_approved = made.decision == Decision::Allow && made.reason == "approved";
                     let call_id = made.call_id.as_str();
-                    if is_approved {
+                    if made.decision == Decision::Allow && made.reason == APPROVED {
                         approved.insert(call_id)
                     } else {
                         approved.remove(call_id)
                     };
-                    if is_approved {
-                        untold.insert(call_id);
-                    }
                 }
-                Event::ToolFacts { call_id, facts, .. } if approved.contains(call_id.as_str()) => {
-                    if let (Some(path), Some(sha256)) = (facts["path"].as_str(), facts["sha256"].as_str()) {
-                        untold.remove(call_id.as_str());
-                        self.note(path, Content::Sha256(sha256.to_owned()));
+                Event::ToolFacts { call_id, tool, facts, .. } if approved.contains(call_id.as_str()) => {
+                    if let Some((path, content)) = Content::of(tool, facts) {
+                        self.0.entry(path).or_default().push(content);
                     }
                 }
                 _ => {}
             }
         }
-        for call_id in untold {
-            if let Some(path) = paths.get(call_id) {
-                self.note(path, Content::Untold);
-            }
-        }
-    }
-
-    fn note(&mut self, path: &str, content: Content) {
-        self.0.entry(path.to_owned()).or_default().push(content);
     }
 
     /// Whether a person approved that something is written at a path.
@@ -103,17 +104,45 @@ impl ApprovedFiles {
 
     /// Whether a change leaves a file as it was approved.
     pub async fn allow(&self, run: &Run<'_>, change: &OutgoingChange) -> Result<bool, GitError> {
-        let Some(contents) = self.0.get(&change.path).filter(|_| change.kind == OutgoingKind::File) else {
-            return Ok(false);
-        };
+        let is_file = change.kind == OutgoingKind::File && !change.mode_changed;
+        let Some(contents) = self.0.get(&change.path).filter(|_| is_file) else { return Ok(false) };
         if contents.contains(&Content::Untold) {
             return Ok(true);
         }
         if change.bytes > LARGEST_FILE {
             return Ok(false);
         }
+        let mut before = BTreeSet::new();
+        for blob in &change.before {
+            if let Some(bytes) = run.context.checkout.blob_of_id(blob).await? {
+                before.extend(forms(&bytes));
+            }
+        }
         let Some(bytes) = run.context.checkout.blob_of_id(&change.blob).await? else { return Ok(false) };
-        Ok(forms(&bytes).into_iter().any(|form| contents.contains(&Content::Sha256(form))))
+        let allowed = reached(contents, &before);
+        Ok(forms(&bytes).iter().any(|form| allowed.contains(form.as_str())))
+    }
+}
+
+/// What approved calls lead to from what stood there before: hashes. An edit of what something else wrote leads nowhere.
+fn reached<'c>(contents: &'c [Content], before: &BTreeSet<String>) -> BTreeSet<&'c str> {
+    let mut reached: BTreeSet<&str> = BTreeSet::new();
+    loop {
+        let known = reached.len();
+        for content in contents {
+            match content {
+                Content::Whole(sha256) => reached.insert(sha256),
+                Content::Edited { before: from, after }
+                    if before.contains(from) || reached.contains(from.as_str()) =>
+                {
+                    reached.insert(after)
+                }
+                Content::Edited { .. } | Content::Untold => false,
+            };
+        }
+        if reached.len() == known {
+            return reached;
+        }
     }
 }
 
@@ -157,6 +186,17 @@ mod tests {
         let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 3\n";
         assert!(forms(pointer.as_bytes()).contains(&"abc".to_owned()));
         assert!(!forms(b"a\n").contains(&sha256("b\n")));
+    }
+
+    #[test]
+    fn an_edit_counts_from_what_stood_there_or_what_was_approved_and_not_from_what_else_was_written() {
+        let edited =
+            |before: &str, after: &str| Content::Edited { before: before.into(), after: after.into() };
+        let before = BTreeSet::from(["base".to_owned()]);
+        let contents = [edited("other", "bad"), edited("two", "three"), edited("base", "two")];
+        assert_eq!(reached(&contents, &before), BTreeSet::from(["two", "three"]));
+        assert_eq!(reached(&[Content::Whole("all".into()), edited("all", "more")], &before).len(), 2);
+        assert_eq!(Content::of("read_file", &serde_json::json!({ "path": "a", "sha256": "x" })), None);
     }
 
     #[test]

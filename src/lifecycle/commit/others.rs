@@ -62,6 +62,11 @@ pub async fn newer(run: &Run<'_>, worktree: &Worktree) -> Result<Option<Theirs>,
             *looked() = Some(look.found(tip));
             Ok(None)
         }
+        Found::Unknown(refusal) => {
+            // The push asks it too, and what is not pushed for that is pushed later.
+            tracing::warn!(%refusal, "whether others pushed to the branch cannot be asked now");
+            Ok(None)
+        }
     }
 }
 
@@ -78,16 +83,22 @@ enum Found {
     Newer(Theirs),
     /// The branch's commit on the remote, if it has one.
     Nothing(Option<CommitId>),
+    /// The remote does not say it now.
+    Unknown(Refusal),
 }
 
 async fn look_there(run: &Run<'_>, worktree: &Worktree) -> Result<Found, Stop> {
-    let failed = |refusal: Refusal| refusal.stop;
     let branch = &run.lease.mapping.branch;
-    let Some(remote) = run.context.authorised_remote().await.map_err(failed)? else {
-        return Ok(Found::Nothing(None));
+    let tip = async {
+        match run.context.authorised_remote().await? {
+            Some(remote) => Ok(run.context.remote_tip(&remote, branch, true).await?.map(|tip| (remote, tip))),
+            None => Ok::<_, Refusal>(None),
+        }
     };
-    let Some(tip) = run.context.remote_tip(&remote, branch, true).await.map_err(failed)? else {
-        return Ok(Found::Nothing(None));
+    let (remote, tip) = match tip.await {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(Found::Nothing(None)),
+        Err(refusal) => return Ok(Found::Unknown(refusal)),
     };
     let Some(head) = worktree.head().await.map_err(broken)? else { return Ok(Found::Nothing(Some(tip))) };
     let checkout = &run.context.checkout;

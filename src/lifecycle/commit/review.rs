@@ -86,7 +86,48 @@ pub async fn of_push(
     let bringing = bringing(run, worktree, ((head, None), &known)).await?;
     let mentions = run.file_mentions().await;
     let problems = problems(run, (worktree, &mentions), &bringing).await?;
-    Ok(stop(run, worktree, problems, "pushed"))
+    let stop = stop(run, worktree, problems, "pushed");
+    if stop.is_none() {
+        note_authors(run, &bringing).await?;
+    }
+    Ok(stop)
+}
+
+/// Whoever can commit can write any name: of commits that bear another one than agentd's, people are told.
+async fn note_authors(run: &Run<'_>, bringing: &Outgoing) -> Result<(), GitError> {
+    let checkout = &run.context.checkout;
+    let own = run.context.identity().await?;
+    let own = format!("{} <{}>", own.name, own.email);
+    let origin = run.context.last_seen(&run.lease.mapping.origin.branch).await?;
+    let mut found = Vec::new();
+    for (commit, text) in &bringing.messages {
+        let mut people: Vec<&str> = text.lines().take(2).filter(|who| **who != own).collect();
+        people.dedup();
+        let is_of_origin = match &origin {
+            Some(origin) if !people.is_empty() => checkout.is_ancestor(commit, origin).await?,
+            _ => false,
+        };
+        if !people.is_empty() && !is_of_origin {
+            found.push(format!("{} by {}", commit.short(), people.join(", committed by ")));
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let more = found.len().saturating_sub(LONGEST_LIST);
+    found.truncate(LONGEST_LIST);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    let text = format!(
+        "Commits in other names than agentd's are among what was pushed: {}{more}. Who made them is not known: a program of the run can \
+         write any name",
+        found.join("; ")
+    );
+    let text = run.plan.redactor.redact(&text).map_or_else(
+        |_| "Commits in other names than agentd's are among what was pushed".to_owned(),
+        |text| text.into_owned(),
+    );
+    run.journal.warn("other_authors", text);
+    Ok(())
 }
 
 async fn bringing(

@@ -221,7 +221,10 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
         let pushed = run.context.checkout.push(&remote, branch, &committed.head, there.as_ref()).await;
         let pushed = pushed.map_err(|error| {
             // A token that is over, a right that was taken away, an archived repository: what is done waits until that is mended.
-            let is_refused = matches!(error, GitError::Auth { .. } | GitError::RemoteNotFound { .. });
+            let is_refused = matches!(
+                error,
+                GitError::Auth { .. } | GitError::RemoteNotFound { .. } | GitError::RemoteMoved { .. }
+            );
             let refusal = Refusal::from(error);
             Refusal { transient: refusal.transient || is_refused, ..refusal }
         });

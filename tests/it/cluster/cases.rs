@@ -282,7 +282,7 @@ async fn held(test: &str, (path, delay_ms): (&str, u32), asked: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h_14_a_held_post_of_the_comment_arrives_after_a_takeover_and_there_is_one_comment() {
-    held("h_14_comment", ("/repos/demo/shop/issues/7/comments", 8_000), 4).await;
+    held("h_14_comment", ("/repos/demo/shop/issues/7/comments", 13_000), 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

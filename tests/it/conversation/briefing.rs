@@ -573,3 +573,20 @@ async fn an_agent_program_gets_the_same_prompt_and_a_folder_that_it_can_read_onl
         world.finish().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_text_that_an_operator_has_worked_on_is_not_called_changed_where_this_clock_is_behind_githubs() {
+    let world = solo(vec![reports("Done.", json!([]))], None, "").await;
+    outsiders(&world);
+    world.sim.edit_text(REPO, 7, "mallory", None, Some("NEW BODY"));
+    let ahead = world.sim.edit_issue(REPO, 7, |issue| {
+        issue.edits.iter_mut().skip(1).for_each(|edit| edit.at += chrono::TimeDelta::hours(1));
+    });
+    assert!(ahead);
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(world.told(0).contains("NEW BODY"));
+    let record = left(&world, "result.json").to_string();
+    assert!(!record.contains("issue_text_changed"), "{record}");
+    world.finish().await;
+}

@@ -263,3 +263,33 @@ async fn near_its_budget_an_issue_says_so_once_and_the_machine_s_user_gives_any_
     }
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_writes_into_the_status_comment_gives_an_issue_no_money() {
+    let replies = || reports("Done.", json!([]));
+    let world = world(vec![replies(), replies(), replies()], "max_cost_per_issue = 5.0\n").await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let comment = world.sim.issue("demo/shop", 7).unwrap().comments.remove(0);
+    let written = comment.body.replace("\"given\":0", "\"given\":500");
+    assert_ne!(written, comment.body);
+    let edit = json!({ "body": written, "actor": "max" });
+    world.sim.admin("PATCH", &format!("repos/demo/shop/comments/{}", comment.id), &edit).unwrap();
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let kept = spending(&world);
+    assert_eq!(kept["extensions"], Value::Null, "{kept:#}");
+    // In another state directory the sum that agentd wrote itself counts.
+    let (code, given) = world.json(&["extend", "7", "3"]).await;
+    assert_eq!(code, Some(0), "{given:#}");
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.sim.push_replies([replies()]).unwrap();
+    let mut command = world.command_in(&["--json", "run", "--issue", "7"]);
+    command.env("AGENTD_STATE_DIR", world.dir.path().join("elsewhere"));
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stdout));
+    let there: Value = serde_json::from_slice(&std::fs::read(cell(&world, "elsewhere")).unwrap()).unwrap();
+    assert_eq!(there["extensions"]["status-comment"]["amount"], json!(3.0), "{there:#}");
+    world.sim.shutdown().await;
+}

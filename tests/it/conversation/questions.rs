@@ -479,3 +479,30 @@ async fn what_a_follow_up_run_asked_is_stopped_by_a_comment_and_holds_no_next_ru
     daemon.stop().await;
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_outlives_a_refused_start_and_a_restart_before_somebody_has_mended_what_stood_in_the_way() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until_parked(&world).await;
+    daemon.stop().await;
+    // Something lies in the worktree's place.
+    let place = world.shop().join(".worktrees/issue-7");
+    std::fs::remove_dir_all(&place).unwrap();
+    std::fs::write(&place, "mine").unwrap();
+    assert_eq!(world.json(&["answer", "7", "2"]).await.0, Some(0));
+    let daemon = Running::start(&world, &[]);
+    until_labels(&world, &["agentd:attention"]).await;
+    daemon.stop().await;
+    let daemon = Running::start(&world, &[]);
+    super::pull_request::ticks(&world, 3).await;
+    assert_eq!(told(&world, "was taken off"), 0, "{:#?}", comments(&world));
+    std::fs::remove_file(&place).unwrap();
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until_labels(&world, &["agentd:done"]).await;
+    let asked = asked(&world);
+    assert!(asked.len() == 2 && asked[1].contains("dollars"), "{asked:#?}");
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}

@@ -564,3 +564,27 @@ async fn a_follow_up_run_that_is_to_begin_is_stopped_before_it_does() {
     daemon.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asked_for_a_run_before_the_merge_is_told_that_none_began_and_who_stopped_it_is_not_told_again() {
+    let wait = "[conversation]\nquiet_period = \"60s\"\nmax_wait = \"60s\"\n";
+    for stops in [false, true] {
+        let (world, daemon, pull) = delivered(1, wait).await;
+        let id = comment(&world, pull, "ada", "@agentd-demo please mend this.");
+        let fate = || super::pull_request::fate(&world, &format!("comment-{id}"));
+        until_or("it is heard", || fate() == "waiting", || format!("{:#}", inbox(&world))).await;
+        if stops {
+            comment(&world, 7, "ada", "/agentd stop");
+            let told = || said(&world, 7, "ada stopped what was to begin").len() == 1;
+            until_or("its answer", told, || format!("{:#}", inbox(&world))).await;
+        }
+        admin(&world, "POST", &format!("pulls/{pull}/merge"), &json!({ "actor": "ada" }));
+        until_or("it is over", || fate() != "waiting", || format!("{:#}", inbox(&world))).await;
+        ticks(&world, 3).await;
+        let told =
+            said(&world, pull, "Nothing is done about this: the pull request was merged before a run began");
+        assert_eq!((told.len(), runs(&world)), (usize::from(!stops), 1), "{told:?}");
+        daemon.stop().await;
+        world.finish().await;
+    }
+}

@@ -13,14 +13,22 @@ async fn an_idle_tick_costs_no_counted_request() {
     let waiting = issue("One", "labels = [\"agentd\"]\nblocked_by = [2]");
     let yard = Yard::new(&(waiting + &issue("Two", "") + &labelled("Three"))).await;
     let mut daemon = yard.daemon(ended(StopDetail::Completed));
-    daemon.once().await;
-    daemon.once().await;
+    // What the first one writes is read by the second, and the second's reading is confirmed by the third.
+    for _ in 0..3 {
+        daemon.once().await;
+    }
     let before = daemon.status().limits;
     for _ in 0..5 {
         daemon.once().await;
     }
     let after = daemon.status().limits;
-    assert_eq!(after.counted, before.counted);
+    let asked: Vec<String> = yard
+        .sim
+        .requests()
+        .iter()
+        .map(|one| format!("{} {} {}", one.method, one.target, one.status))
+        .collect();
+    assert_eq!(after.counted, before.counted, "{asked:#?}");
     assert_eq!(
         after.unchanged,
         before.unchanged + 20,

@@ -249,6 +249,9 @@ async fn a_call_that_was_denied_does_not_wait_and_the_agent_is_told_so() {
     assert_eq!(listed[0]["state"], "denied", "{listed:#}");
     let (_, why, _) = said(&world, &["why", "7"]).await;
     assert!(why.starts_with("Needs you: its call was denied: "), "{why}");
+    let (_, shown) = world.json(&["status"]).await;
+    let text = shown["parked"][0]["text"].as_str().unwrap();
+    assert!(text.starts_with("its call was decided against; agentd runs resume "), "{shown:#}");
     let (code, output) = world.json(&["runs", "resume", "latest"]).await;
     assert_eq!(code, Some(0), "{output:#}");
     assert!(!world.shop().join(".worktrees/issue-7/release/notes.md").exists());
@@ -455,7 +458,12 @@ async fn a_stop_while_a_call_waits_decides_against_the_call() {
     let told = answers().remove(0);
     assert!(told.contains("ada decided against") && told.contains("`write_file`"), "{told}");
     assert!(!told.contains("nothing waits"), "{told}");
-    assert!(!comments().iter().any(|body| body.contains("An approval is needed")), "{:#?}", comments());
+    let waits = ["An approval is needed", "**It waits for an approval.**"];
+    assert!(!comments().iter().any(|body| waits.iter().any(|part| body.contains(part))), "{:#?}", comments());
+    let because = "**It waited for an approval, and does no more:** ada decided against its call.";
+    assert!(comments()[0].contains(because) && comments()[0].contains("Stop reason"), "{}", comments()[0]);
+    let (_, shown) = world.json(&["status"]).await;
+    assert_eq!(shown["status"]["parked"][0]["text"], "ada decided against its call", "{shown:#}");
     let (_, listed) = world.json(&["approvals", "list"]).await;
     assert_eq!(
         (&listed[0]["state"], &listed[0]["proposal_hash"]),
@@ -490,7 +498,7 @@ async fn what_was_denied_on_the_daemons_machine_is_said_and_an_approval_after_al
         comments.iter().any(|comment| comment.body.contains(part))
     };
     assert!(told("No approval is waited for any more: its call was decided against"));
-    assert!(!told("An approval is needed"));
+    assert!(!told("An approval is needed") && !told("**It waits for an approval.**"));
     let (_, why, _) = said(&world, &["why", "7"]).await;
     assert!(why.contains("its call was denied"), "{why}");
     let (code, approved, _) = said(&world, &["approvals", "approve", &hash]).await;

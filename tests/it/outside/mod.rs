@@ -6,6 +6,7 @@
 
 mod aftermath;
 pub mod approvals;
+mod approved_files;
 mod attacks;
 mod bad_input;
 mod before_a_run;

@@ -371,3 +371,86 @@ async fn what_the_remote_refuses_for_its_content_is_told_to_the_next_run_and_com
     daemon.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_the_token_may_not_write_says_why_and_stands_on_the_issue_once_it_may() {
+    let world = World::new(1).await;
+    for method in ["POST", "PUT", "PATCH", "DELETE"] {
+        let refuse = json!({ "kind": "status", "status": 403, "times": 0, "method": method,
+            "body": { "message": "Resource not accessible by personal access token" } });
+        trouble(&world, "/repos/demo/shop/issues/**", refuse);
+    }
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("a pull request", || !world.sim.pulls("demo/shop").is_empty()).await;
+    let shown = || status(&world)["waiting"][0]["text"].as_str().unwrap_or_default().to_owned();
+    until_or("why", || shown().contains("GitHub did not take them"), || format!("{:#}", status(&world)))
+        .await;
+    assert!(shown().contains("issues: write"), "{}", shown());
+    let (_, why) = world.json(&["why", "7"]).await;
+    assert!(why["summary"].as_str().unwrap().contains("issues: write"), "{why:#}");
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    until_or("done", || world.labels() == ["agentd:done"], || format!("{:#}", status(&world))).await;
+    let comments = || world.sim.issue("demo/shop", 7).unwrap().comments;
+    until_or("a comment", || comments().len() == 1, || format!("{:#?}", comments())).await;
+    let told = comments().remove(0).body;
+    let pull = world.sim.pulls("demo/shop").remove(0);
+    assert!(told.contains("**agentd has ended its work on this issue.**"), "{told}");
+    assert!(told.contains(&format!("/pull/{}", pull.number)) && told.contains("agentd runs show "), "{told}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_is_published_later_where_the_whole_remote_is_away_at_its_end() {
+    let world = World::new(1).await;
+    slow_model(&world, 1, 3_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("it works", || world.sim.model_requests().len() >= 2).await;
+    trouble(&world, "/git/**", json!({ "kind": "status", "status": 503, "times": 0 }));
+    until("failed", || world.labels() == ["agentd:failed"]).await;
+    let asked = world.sim.model_requests().len();
+    let told = world.sim.issue("demo/shop", 7).unwrap().comments.remove(0).body;
+    assert!(told.contains("tries that again by itself"), "{told}");
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    until_or("done", || world.labels() == ["agentd:done"], || format!("{:#}", status(&world))).await;
+    assert_eq!(world.sim.model_requests().len(), asked, "no model is asked again");
+    world.assert_one_of_each();
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_goes_nowhere_that_a_remote_leads_to() {
+    use std::io::{Read as _, Write as _};
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = elsewhere.local_addr().unwrap();
+    let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::<String>::new()));
+    let said = std::sync::Arc::clone(&heard);
+    std::thread::spawn(move || {
+        for stream in elsewhere.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut asked = vec![0; 8192];
+            let length = stream.read(&mut asked).unwrap_or(0);
+            said.lock().unwrap().push(String::from_utf8_lossy(&asked[..length]).into_owned());
+            let _closed = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let world = World::new(1).await;
+    let place = format!("http://{there}/git/demo/shop.git/info/refs?service=git-upload-pack");
+    trouble(
+        &world,
+        "/git/**",
+        json!({ "kind": "status", "status": 302, "times": 0, "headers": { "location": place } }),
+    );
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(1), "{output:#}");
+    let heard = heard.lock().unwrap().clone();
+    assert_eq!(heard, Vec::<String>::new());
+    let message = output["error"]["message"].as_str().unwrap();
+    assert!(message.contains("leads elsewhere"), "{message}");
+    world.finish().await;
+}

@@ -255,3 +255,23 @@ async fn p_031_patterns_of_the_configuration_take_nothing_out_of_the_record_that
     }
     world.finish().await;
 }
+
+/// Such as the folder of a project, for a server of tools: what is recorded names it, and is looked at again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variable_whose_value_is_a_folder_that_is_there_is_taken_out_of_no_record() {
+    let world = World::new(1).await;
+    let overlay = world.dir.path().join("overlay.toml");
+    let server =
+        "\n[mcp.servers.shelf]\ncommand = \"true\"\nrequired = false\nenv = { ROOM = \"${PROJECT_DIR}\" }\n";
+    std::fs::write(&overlay, std::fs::read_to_string(&overlay).unwrap() + server).unwrap();
+    let with_folder = |args: &[&str]| {
+        let mut command = world.command_in(args);
+        command.env("PROJECT_DIR", world.dir.path());
+        command.output().unwrap()
+    };
+    let done = with_folder(&["run", "--issue", "7"]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let verified = with_folder(&["--json", "runs", "verify", "latest"]);
+    assert_eq!(verified.status.code(), Some(0), "{}{}", text(&verified.stdout), text(&verified.stderr));
+    world.finish().await;
+}

@@ -134,3 +134,43 @@ async fn a_model_that_refuses_is_asked_once_more_and_its_words_are_the_end() {
     let issue = world.sim.issue("demo/shop", 7).unwrap();
     assert!(issue.comments[0].body.contains(words), "{}", issue.comments[0].body);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_the_run_made_pass_is_named_however_its_command_comes_to_it() {
+    let spellings = [
+        r#"[["./check"]]"#,
+        r#"[["sh", "-c", "cd ci && ./check.sh"]]"#,
+        r#"[["sh", "-c", ". ci/check.sh"]]"#,
+        r#"[["bash", "-o", "pipefail", "-c", "ci/check.sh | cat"]]"#,
+        r#"[["sh", "linked/check.sh"]]"#,
+    ];
+    for commands in spellings {
+        let passes = json!({ "path": "ci/check.sh", "content": "#!/bin/sh\nexit 0\n" });
+        let world =
+            solo(vec![calls(&[("write_file", passes)]), reports("Mended.", json!([]))], None, "").await;
+        world.write("shop/ci/check.sh", "#!/bin/sh\nexit 1\n");
+        let make = "chmod +x ci/check.sh && ln -s ci/check.sh check && ln -s ci linked";
+        assert!(
+            std::process::Command::new("sh")
+                .args(["-c", make])
+                .current_dir(world.shop())
+                .status()
+                .unwrap()
+                .success()
+        );
+        world.git(&world.shop(), &["add", "-A", "ci", "check", "linked"]).await;
+        world
+            .git(
+                &world.shop(),
+                &["-c", "user.name=Ada", "-c", "user.email=ada@example.org", "commit", "-q", "-m", "check"],
+            )
+            .await;
+        let header = format!("http.extraHeader=Authorization: Basic {}", super::world::basic());
+        world.git(&world.shop(), &["-c", &header, "push", "-q", "origin", "HEAD:refs/heads/develop"]).await;
+        world.verify(commands);
+        let (code, output) = run(&world).await;
+        assert_eq!(code, Some(0), "{commands}: {output:#}");
+        assert!(codes(&output).contains(&"verify_script_changed"), "{commands}: {output:#}");
+        world.finish().await;
+    }
+}

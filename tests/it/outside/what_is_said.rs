@@ -278,3 +278,32 @@ async fn what_the_agent_itself_calls_open_stands_wherever_its_work_is_told() {
     }
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_is_pushed_without_a_pull_request_is_named_wherever_the_run_is_told() {
+    let world = World::new(1).await;
+    let (code, out, told) = said(&world, &["run", "--issue", "7", "--publish", "branch"]).await;
+    assert_eq!(code, Some(0), "{out}{told}");
+    let comment = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    for (place, text) in [("output", &out), ("comment", &comment), ("report", &report)] {
+        let is_named = text.lines().any(|line| {
+            line.contains("Branch") && line.contains("feature/issue-7") && line.contains("pushed")
+        });
+        assert!(is_named, "the {place} does not name it: {text}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_told_that_work_may_not_be_published_is_sent_to_the_file_and_not_to_a_call() {
+    let big = calls(&[("write_file", json!({ "path": "big.txt", "content": "words\n".repeat(1000) }))]);
+    let replies = vec![big, reports("I made it.", json!([]))];
+    let world = solo(replies, None, "[commit]\nmax_file = 2000\n").await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("policy_denied")), "{output:#}");
+    let (_, report) = world.json(&["runs", "report", "latest"]).await;
+    let next = report["next_steps"].to_string();
+    assert!(next.contains("Take out of the worktree") && !next.contains("refused call"), "{next}");
+    world.finish().await;
+}
