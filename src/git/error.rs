@@ -95,7 +95,7 @@ pub enum GitError {
     /// The remote's address leads to another one.
     #[error(
         "{remote} leads elsewhere, and agentd sends its token nowhere else; set the remote to the repository's present address \
-         (`git remote set-url`)"
+         (`git remote set-url`), and keep its old name as `name` in agentd.toml, under which all that waits is kept"
     )]
     RemoteMoved {
         /// URL without credentials.

@@ -254,7 +254,11 @@ async fn tracker(
         findings.push(Finding::warning(
             "github",
             format!("{} is called {} now", site.repo, repository.full_name),
-            "use the new name in the remote's address and in agentd.toml",
+            format!(
+                "set the remote to the new address, and write `name = \"{}\"` in its entry of agentd.toml: GitHub still knows it by that \
+                 name, and what waits, was taken over or approved is kept under it",
+                site.repo
+            ),
         ));
     }
     let trigger = &site.config.github.labels.trigger;

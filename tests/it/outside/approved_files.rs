@@ -101,7 +101,7 @@ async fn d86_a_trailer_that_an_agent_writes_brings_no_approval_of_an_earlier_run
                 mkdir -p release; echo 'echo once' > release/install.sh; git add -A; \
                 git commit -q -m \"Tidy\n\nAgentd-Run: $id\"";
     let more = vec![
-        calls(&[write.clone()]),
+        calls(std::slice::from_ref(&write)),
         reports("Done.", json!([])),
         calls(&[command(back)]),
         reports("Done.", json!([])),

@@ -307,3 +307,21 @@ async fn who_is_told_that_work_may_not_be_published_is_sent_to_the_file_and_not_
     assert!(next.contains("Take out of the worktree") && !next.contains("refused call"), "{next}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_bears_another_name_than_agentds_is_told_and_one_of_its_own_is_not() {
+    for (as_whom, told) in [("-c user.name=Bob -c user.email=bob@example.org ", true), ("", false)] {
+        let line = format!("echo x > lib/x.txt && git add -A lib && git {as_whom}commit -q -m 'More of it'");
+        let commits = calls(&[("run_command", json!({ "argv": ["sh", "-c", line] }))]);
+        let world = solo(vec![commits, reports("Done.", json!([]))], Some(super::approvals::ASK), "").await;
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
+        let comment = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+        for (place, text) in [("pull request", &body), ("comment", &comment)] {
+            let is_told = text.contains("in other names than agentd's") && text.contains("bob@example.org");
+            assert_eq!(is_told, told, "{place}: {text}");
+        }
+        world.finish().await;
+    }
+}
