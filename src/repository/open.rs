@@ -71,6 +71,7 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
     if let (Some(github), Some(url), Some(other)) =
         (&github, &remote, of_remote.filter(|other| *other != repo))
         && github.endpoint().hosts(url)
+        && !is_called(github, &repo, &other).await
     {
         return Err(another_repository(&repository.remote, checkout.root(), &other, &repo));
     }
@@ -89,6 +90,13 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
         last_known_good: None,
         managed: false,
     })
+}
+
+/// Whether GitHub knows a repository by another name now, and this is it: the configuration keeps the one under which all that waits is
+/// kept.
+async fn is_called(github: &github::Client, repo: &RepoName, now: &RepoName) -> bool {
+    let found = github.repository(repo).await;
+    found.is_ok_and(|found| found.full_name.eq_ignore_ascii_case(&now.to_string()))
 }
 
 /// What is told where a checkout's remote names another repository than the one that is meant.

@@ -209,6 +209,15 @@ async fn another_repository_than_the_checkouts_is_refused_and_letters_case_makes
     assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("config_invalid")), "{output:#}");
     let message = output["error"]["message"].as_str().unwrap();
     assert!(message.contains("is demo/shop, not demo/other"), "{message}");
+    // One that GitHub knows by the remote's name now is no other: it keeps the name under which all that waits is kept.
+    let renamed: agentd::sim::FaultFile = serde_json::from_value(serde_json::json!({
+        "path": "/repos/demo/other", "kind": "status", "status": 301, "times": 0,
+        "headers": { "location": format!("{}/repos/demo/shop", world.sim.api_url()) },
+    }))
+    .unwrap();
+    world.sim.inject(&renamed).unwrap();
+    let (code, listed) = world.json(&["--repo", "demo/other", "worktrees", "list"]).await;
+    assert_eq!(code, Some(0), "{listed:#}");
     let (code, plan) = world.json(&["--repo", "DEMO/Shop", "run", "--issue", "7", "--dry-run"]).await;
     assert_eq!((code, plan["repository"].as_str()), (Some(0), Some("demo/shop")), "{plan:#}");
     world.finish().await;
