@@ -116,9 +116,9 @@ fn render(
         by_commands => by_commands(change),
         not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out", "nested_repository"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
-        found_edits => run.warnings.iter().filter(|warning| ["found_edits", "other_authors"].contains(&warning.code.as_str()))
+        found_edits => run.warnings.iter().filter(|warning| ["found_edits", "other_authors", "approved_script_changed"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
-        changed_by_people => run.warnings.iter().filter(|warning| ["origin_changed", "found_edits", "other_authors"].contains(&warning.code.as_str()))
+        changed_by_people => run.warnings.iter().filter(|warning| ["origin_changed", "found_edits", "other_authors", "approved_script_changed"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
         merged_meanwhile => run.warnings.iter().filter(|warning| warning.code == "merged_meanwhile")
             .map(|warning| said(&sentence_of(&warning.text))).next_back(),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::domain::call_text::told_arguments;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
@@ -11,11 +12,12 @@ use crate::domain::name::CommitId;
 use crate::domain::policy::Decision;
 use crate::domain::rules::APPROVED;
 use crate::domain::run::RunId;
+use crate::domain::trace::Item;
 use crate::git::blob::LARGEST_FILE;
 use crate::git::error::GitError;
 use crate::git::outgoing::{Outgoing, OutgoingChange, OutgoingKind};
 use crate::lifecycle::run::Run;
-use crate::record::run_facts;
+use crate::record::{run_facts, summary_text};
 
 /// The trailer of agentd's commits that names their run.
 pub const RUN_TRAILER: &str = "Agentd-Run";
@@ -122,6 +124,40 @@ impl ApprovedFiles {
         let allowed = reached(contents, &before);
         Ok(forms(&bytes).iter().any(|form| allowed.contains(form.as_str())))
     }
+}
+
+/// Commands that a person approved and that executed files of this run's change: what ran need not be what was approved.
+pub async fn changed_scripts(run: &Run<'_>) -> Vec<String> {
+    let facts = run.facts_with_predecessors().await;
+    let Some(committed) = &facts.committed else { return Vec::new() };
+    let mut argv: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut told = Vec::new();
+    for (_, event) in &facts.other {
+        match event {
+            Event::ItemRecorded { item, .. } => {
+                if let Item::ToolCallItem { call_id, arguments, .. } = item.as_ref()
+                    && let Some(words) = told_arguments(arguments)["argv"].as_array()
+                {
+                    let words = words.iter().filter_map(|word| word.as_str().map(str::to_owned));
+                    argv.insert(call_id, words.collect());
+                }
+            }
+            Event::PolicyDecided(made) if made.decision == Decision::Allow && made.reason == APPROVED => {
+                let words = argv.get(made.call_id.as_str()).map(Vec::as_slice).unwrap_or_default();
+                let changed = committed.change.executed_by(words, &[]);
+                if !changed.is_empty() {
+                    told.push(format!(
+                        "`{}` was approved by a person, and {}: what ran need not be what they approved",
+                        summary_text::plain(&words.join(" ")),
+                        summary_text::changed_script(&changed)
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+    told.dedup();
+    told
 }
 
 /// What approved calls lead to from what stood there before: hashes. An edit of what something else wrote leads nowhere.

@@ -89,6 +89,9 @@ pub async fn of_push(
     let stop = stop(run, worktree, problems, "pushed");
     if stop.is_none() {
         note_authors(run, &bringing).await?;
+        for told in approved::changed_scripts(run).await {
+            run.journal.warn("approved_script_changed", told);
+        }
     }
     Ok(stop)
 }

@@ -118,3 +118,29 @@ async fn d86_a_trailer_that_an_agent_writes_brings_no_approval_of_an_earlier_run
     assert_eq!(published(&world), None);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approved_command_that_executes_what_the_run_changed_is_told() {
+    let deploy = || calls(&[("run_command", json!({ "argv": ["sh", "deploy.sh"] }))]);
+    let rewrite = ("write_file", json!({ "path": "deploy.sh", "content": "echo other\n" }));
+    let policy = "[[rule]]\nid = \"ask\"\nkind = \"tool\"\nname = \"run_command\"\neffect = \"deny\"\nreason = \"approval_required\"\n\
+                  [[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything else\"\n";
+    let replies = vec![deploy(), calls(&[rewrite]), deploy(), reports("Done.", json!([]))];
+    let world = solo_of(replies, Some(policy), "", |scenario| {
+        let files = &mut scenario.repositories[0].commits[0].files;
+        files.insert("deploy.sh".to_owned(), "echo deploy\n".to_owned());
+    })
+    .await;
+    let (_, output) = run(&world).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    let hash = left(&world, "run.json")["suspendedProposals"][0]["proposalHash"].as_str().unwrap().to_owned();
+    assert_eq!(world.json(&["approvals", "approve", &hash]).await.0, Some(0));
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
+    let comment = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+    for told in [&body, &comment] {
+        assert!(told.contains("it executes `deploy.sh`, which this run changed"), "{told}");
+    }
+    world.finish().await;
+}
