@@ -152,7 +152,7 @@ impl Daemon {
                 Some(became) => {
                     let instead = "For more work on this branch, write a new issue, or go on by hand.";
                     let refused = RefusedRound { pull: pull.number, asked: asked.remark.id, instead };
-                    self.refuse_round(issue, refused, &format!("the issue {became}")).await?;
+                    self.refuse_round(issue, refused, &of_no_issue(issue, &became)).await?;
                     return Ok(false);
                 }
                 None => return Err(error.into()),
@@ -164,7 +164,7 @@ impl Daemon {
         if !fresh.issue.open {
             let instead = "Open it again and write here again, or go on by hand.";
             let refused = RefusedRound { pull: pull.number, asked: asked.remark.id, instead };
-            self.refuse_round(issue, refused, "the issue is closed").await?;
+            self.refuse_round(issue, refused, &of_no_issue(issue, "is closed")).await?;
             return Ok(false);
         }
         let findings = self.findings(pull, issue, &[]);
@@ -213,8 +213,7 @@ impl Daemon {
         why: &str,
     ) -> Result<(), NotPrepared> {
         let number = issue.number;
-        let text =
-            format!("Nothing is done about this: {why} (agentd works on issue #{number} here). {instead}");
+        let text = format!("Nothing is done about this: {why}. {instead}");
         let marker = rendering::request_marker(&IssueKey::Number(number), &format!("command-{asked}"));
         self.quick_client().ensure_comment(&issue.repo, pull, &marker, &text).await?;
         tracing::info!(%issue, pull, why, "what people wrote starts no follow-up run");
@@ -440,6 +439,11 @@ impl Daemon {
             resolved.filter_map(|thread| Some(thread.comments.first()?.id)).collect();
         Ok(new.into_iter().filter(|(_, first)| resolved.contains(first)).map(|(id, _)| id).collect())
     }
+}
+
+/// Why nothing is done on the pull request of an issue that is not open here any more.
+fn of_no_issue(issue: &IssueRef, became: &str) -> String {
+    format!("issue #{} {became}, and agentd works on issues", issue.number)
 }
 
 /// Tells what was said to a person from what is said another time.
