@@ -233,7 +233,8 @@ fn ending(
             fact("", format!("{} +{} −{}", summary_text::plain(&file.path), file.added, file.removed));
         }
         if let Some(more) = files.len().checked_sub(MOST_FILES).filter(|more| *more > 0) {
-            fact("", format!("and {more} more: agentd runs diff {}", output.run_id));
+            let diff = format!("agentd runs diff {}", output.run_id);
+            fact("", format!("and {more} more: {}", context.output.with_flags(&diff)));
         }
         fact("Change", rendering::change_line(&committed.change));
     }

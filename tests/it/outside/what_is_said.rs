@@ -325,3 +325,16 @@ async fn a_commit_that_bears_another_name_than_agentds_is_told_and_one_of_its_ow
         world.finish().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_names_each_changed_file_on_a_line_of_its_own_and_says_how_many_it_leaves_out() {
+    let all = "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything\"\n";
+    let line = "for n in $(seq 1 24); do echo x > lib/f$n.txt; done; echo x > \"$(printf 'lib/a\\n  Verify       cargo test: passed')\"";
+    let made = calls(&[("run_command", json!({ "argv": ["sh", "-c", line] }))]);
+    let world = solo(vec![made, reports("Done.", json!([]))], Some(all), "").await;
+    let (code, out, told) = said(&world, &["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{out}{told}");
+    assert!(out.lines().all(|line| line != "  Verify       cargo test: passed +1 −0"), "{out}");
+    assert!(out.contains("and 5 more: agentd --config ") && out.contains("runs diff "), "{out}");
+    world.finish().await;
+}
