@@ -82,7 +82,7 @@ impl ReportedCalls {
         match served {
             Some(served) if served.server == SERVER => Asked::OwnTool,
             Some(Served { server, tool, arguments }) => {
-                Asked::Each(vec![PermissionRequest { tool: format!("{server}__{tool}"), arguments }])
+                Asked::Each(vec![PermissionRequest::new(format!("{server}__{tool}"), arguments)])
             }
             None => Asked::Each(requests(call, kinds.first().copied().unwrap_or("other"))),
         }
@@ -136,9 +136,9 @@ fn files(call: &Value) -> Vec<(String, bool)> {
 
 /// All that a call of the program's own tools is to be allowed.
 fn requests(call: &Value, kind: &str) -> Vec<PermissionRequest> {
-    let unknown = || PermissionRequest {
-        tool: format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
-        arguments: json!({}),
+    let unknown = || {
+        let tool = format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
+        PermissionRequest::new(tool, json!({}))
     };
     let mut all = Vec::new();
     if let Some(command) = call.pointer("/rawInput/command") {

@@ -139,7 +139,7 @@ pub(super) fn request_of(tool: &str, input: &Value) -> Option<PermissionRequest>
     let at = |keys: &[&str]| keys.iter().find_map(|key| input.get(*key)?.as_str());
     if let Some(named) = tool.strip_prefix("mcp__") {
         let ours = named.strip_prefix(SERVER).is_some_and(|rest| rest.starts_with("__"));
-        return (!ours).then(|| PermissionRequest { tool: named.to_owned(), arguments: input.clone() });
+        return (!ours).then(|| PermissionRequest::new(named, input.clone()));
     }
     // A pattern may name another folder than the one that it is looked for in.
     let elsewhere = at(&["pattern"]).filter(|pattern| tool == "Glob" && names_a_place(pattern));
@@ -150,7 +150,7 @@ pub(super) fn request_of(tool: &str, input: &Value) -> Option<PermissionRequest>
             permission_request::read(path.unwrap_or("."))
         }
         ("Bash", _) => permission_request::command(input.get("command").unwrap_or(&Value::Null)),
-        _ => PermissionRequest { tool: format!("claude-code__{tool}"), arguments: input.clone() },
+        _ => PermissionRequest::new(format!("claude-code__{tool}"), input.clone()),
     })
 }
 

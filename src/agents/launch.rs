@@ -198,8 +198,9 @@ impl Launch {
                 }
             };
             match line {
-                Ok(Line::Text(line)) if outcome.is_none() => {
-                    if !has_ended {
+                // Some go on with what they had left running, and say once more what all of it has cost.
+                Ok(Line::Text(line)) => {
+                    if !has_ended && outcome.is_none() {
                         silence_ends = Instant::now() + self.program.stall_limit;
                     }
                     match read_line(reader.as_mut(), &line, &task.progress) {
@@ -210,7 +211,6 @@ impl Launch {
                         }
                     }
                 }
-                Ok(Line::Text(_)) => {}
                 Ok(Line::Flood) => break Err(AgentError::Flood),
                 Ok(Line::End) | Err(_) => break Ok(()),
             }

@@ -11,12 +11,12 @@ pub(super) const PERMISSION: &str = "permission";
 
 /// An edit of a file.
 pub fn edit(path: &str) -> PermissionRequest {
-    PermissionRequest { tool: "write_file".to_owned(), arguments: json!({"path": path, "content": ""}) }
+    PermissionRequest::new("write_file", json!({"path": path, "content": ""}))
 }
 
 /// A look at a file.
 pub(super) fn read(path: &str) -> PermissionRequest {
-    PermissionRequest { tool: "read_file".to_owned(), arguments: json!({"path": path}) }
+    PermissionRequest::new("read_file", json!({"path": path}))
 }
 
 /// A command.
@@ -25,7 +25,7 @@ pub(super) fn command(command: &Value) -> PermissionRequest {
         Value::String(line) => argv_of(line),
         words => words.clone(),
     };
-    PermissionRequest { tool: "run_command".to_owned(), arguments: json!({"argv": argv}) }
+    PermissionRequest::new("run_command", json!({"argv": argv}))
 }
 
 /// A shell line as an argument list. Plain words stay as they are; everything else is left to the shell.

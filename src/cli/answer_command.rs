@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::approvals_command;
 use super::args::ApprovalsCommand;
 use super::asking;
+use super::concealed;
 use super::context::Context;
 use super::daemon_command::{daemon_files, open_options};
 use super::error::CommandError;
@@ -79,7 +80,7 @@ fn decide(
 /// Answers the question for which the issue waits, and says what goes on.
 pub fn answer(context: &Context, issue: &IssueArg, text: &str) -> Result<(), CommandError> {
     let context = &context.for_issue(issue)?;
-    let text = text.trim().to_owned();
+    let text = concealed::text(text.trim()).into_owned();
     if text.is_empty() {
         return Err(CommandError::invalid("there is no answer").hint("agentd answer N TEXT"));
     }
@@ -103,19 +104,24 @@ fn told(
     (done, run_id): (&str, RunId),
 ) -> Result<(), CommandError> {
     let files = daemon_files(context)?;
-    let known = files.look().ok().and_then(|state| {
-        let memory = state.repositories.get(&site.repo)?.issues.get(&key.number()?)?;
-        Some(memory.parked.as_ref()?.waits_for_person())
+    let watched = files.look().is_ok_and(|state| {
+        let known = state.repositories.get(&site.repo);
+        key.number().is_some() && known.is_some_and(|known| known.left_at.is_none())
     });
-    let goes_on = known == Some(true) && files.daemon_lives();
+    // In a cluster another node may poll the repository.
+    let here = site.state.shared().is_none();
+    let goes_on = here.then(|| watched && files.daemon_lives());
     if context.output.json() {
         return context.output.document(&serde_json::json!({
             "issue": key, "run_id": run_id, "goes_on": goes_on,
         }));
     }
     context.output.advice(match goes_on {
-        true => format!("{done}. The daemon goes on with it at its next look."),
-        false => format!("{done}. Go on: agentd runs resume {run_id}"),
+        Some(true) => format!("{done}. The daemon goes on with it at its next look."),
+        Some(false) => format!("{done}. Go on: agentd runs resume {run_id}"),
+        None => format!(
+            "{done}. The node that polls the repository goes on with it; where none does: agentd runs resume {run_id}"
+        ),
     })
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Output;
+use crate::domain::call_text::escaped;
 use crate::domain::run::Principal;
 use crate::domain::run_output::rfc3339;
 use crate::domain::trace::SuspendedProposal;
@@ -24,6 +25,7 @@ pub fn document(proposal: &SuspendedProposal, decision: &Decision) -> Value {
         "kind": proposal.kind,
         "name": proposal.resource.name,
         "arguments": arguments,
+        "files": proposal.files,
         "public_reason": proposal.public_reason,
         "state": word,
         "by": by.map(|by| by.login.clone().unwrap_or_else(|| by.id.to_string())),
@@ -48,7 +50,10 @@ pub fn rows(
     proposal: &SuspendedProposal,
     decision: &Decision,
 ) -> Vec<(&'static str, String)> {
-    let mut rows = vec![("waits", proposal.call_text()), ("with", proposal.canonical_json.clone())];
+    let mut rows = vec![("waits", proposal.call_text()), ("with", escaped(&proposal.canonical_json))];
+    for file in proposal.files.iter().flatten() {
+        rows.push(("file", format!("{} (sha256 {})", file.path, short_hash(&file.sha256))));
+    }
     rows.extend(proposal.public_reason.clone().map(|reason| ("because", reason)));
     rows.push(("hash", proposal.proposal_hash.clone()));
     let by = |by: &Principal| by.login.clone().unwrap_or_else(|| by.id.to_string());

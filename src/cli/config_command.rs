@@ -130,6 +130,9 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
             secret => note(key.to_owned(), secret.map(drop).map_err(Into::into)),
         }
     }
+    if listens && !config.chat.users.is_empty() {
+        note("chat.users".to_owned(), config.chat_users().map(drop).map_err(Into::into));
+    }
     let client = repositories::client(config);
     note(
         format!("credentials for {}", config.github.api_url),

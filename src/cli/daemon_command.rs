@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::sync::Notify;
 
+use super::concealed;
 use super::configuration_watch::ConfigurationWatch;
 use super::context::Context;
 use super::daemon_front::DaemonFront;
@@ -39,6 +40,7 @@ use crate::repository::context::RepositoryContext;
 use crate::repository::resources;
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
+use crate::sys::holder_format::Holder;
 use crate::sys::host::Host;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
@@ -88,7 +90,11 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
     }
     let files = daemon_files(context)?;
     let mut status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
-    let running = files.daemon_lives();
+    let holder = files.holder_here();
+    // A daemon that cannot write leaves the words of the one before it.
+    let speaks = |holder: &Holder| status.as_ref().is_none_or(|status| status.pid == holder.pid);
+    let silent = holder.as_ref().filter(|holder| !speaks(holder)).map(|holder| holder.pid);
+    let running = holder.is_some() && silent.is_none();
     let parked = parked_issues::kept(context)?;
     if let Some(status) = &mut status {
         parked_issues::told_with(status, running, &parked);
@@ -104,13 +110,21 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
             })
             .collect();
         return context.output.document(
-            &serde_json::json!({ "daemon_running": running, "status": status, "foreground": others, "parked": parked }),
+            &serde_json::json!({
+                "daemon_running": holder.is_some(), "daemon_pid": holder.as_ref().map(|holder| holder.pid), "status": status, "foreground": others, "parked": parked,
+            }),
         );
     }
     for (repo, lease) in &others {
         context
             .output
             .line(format!("{repo}#{}  running in the foreground: {}", lease.issue.key, lease.instance))?;
+    }
+    if let Some(pid) = silent {
+        context.output.line(format!(
+            "A daemon runs (pid {pid}) and has not written its status yet: what follows is the last word of the one before it. If this lasts, \
+             read its log: the disk of its state directory may be full."
+        ))?;
     }
     match status {
         Some(status) => show_status(context, &status, (running, !others.is_empty())),
@@ -208,17 +222,16 @@ fn show_status(
 /// Whether a daemon works here that goes on with a run's issue once what the run left to a person is approved.
 pub(super) fn goes_on_when_approved(context: &Context, repo: &RepoName, facts: &RunFacts) -> bool {
     let end = facts.end.as_ref().or(facts.flow_end.as_ref().map(|end| &end.stop));
-    let number = facts.lease.as_ref().and_then(|lease| lease.issue.key.number());
-    let (Some(number), Some(StopDetail::ApprovalPending), Ok(files)) =
-        (number, end.map(|stop| stop.detail), daemon_files(context))
+    let begun = facts.lease.as_ref().and_then(|lease| Some((lease.issue.key.number()?, lease.principal.id)));
+    let (Some((number, whose)), Some(StopDetail::ApprovalPending), Ok(files)) =
+        (begun, end.map(|stop| stop.detail), daemon_files(context))
     else {
         return false;
     };
     let stopping = files.load_status().ok().flatten().is_none_or(|status| status.stopping);
-    let goes_on = files
-        .look()
-        .ok()
-        .and_then(|state| Some(state.repositories.get(repo)?.issues.get(&number)?.goes_on_when_approved()));
+    let goes_on = files.look().ok().and_then(|state| {
+        Some(state.repositories.get(repo)?.issues.get(&number)?.goes_on_when_approved(whose))
+    });
     goes_on == Some(true) && !stopping && files.daemon_lives()
 }
 
@@ -407,6 +420,7 @@ pub(super) async fn parts_of(
         conversation: config.conversation.clone(),
         checks: config.checks.clone(),
         configuration: config.said(rules),
+        conceal: Arc::new(|text| concealed::text(text).into_owned()),
         limits: Limits::from(&config.daemon),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,

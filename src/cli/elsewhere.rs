@@ -442,8 +442,7 @@ fn untold<'r>(works: &'r [&KnownRow], all: Option<&'r Status>) -> impl Iterator<
 /// What a living daemon of this state directory says; `None` = there is none.
 fn own_daemon(context: &Context) -> Result<Option<Status>, CommandError> {
     let files = DaemonFiles::of(&context.state()?);
-    let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
-    Ok(status.filter(|_| files.daemon_lives()))
+    files.load_status_of_living().map_err(|error| CommandError::failed(error.to_string()))
 }
 
 /// Without the store, where nothing was ever read of it: what the daemon here says.

@@ -48,8 +48,7 @@ const LONGEST_DIFF: usize = 1024 * 1024;
 /// Runs it; gives the run's exit code.
 pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     if args.stream && !context.output.json() {
-        return Err(CommandError::invalid("--stream prints JSON Lines, and needs --json")
-            .hint("agentd run --json --stream"));
+        return Err(CommandError::invalid("--stream prints JSON Lines, and needs --json").hint("add --json"));
     }
     match started(context, args) {
         Ok(code) => Ok(code),

@@ -45,11 +45,26 @@ pub fn write(context: &Context) -> Result<(), CommandError> {
     files::create_dir(&place).map_err(|error| CommandError::failed(error.to_string()))?;
     let written =
         files::write_new(&path, unit.as_bytes()).map_err(|error| CommandError::failed(error.to_string()))?;
+    let known = if written { None } else { std::fs::read_to_string(&path).ok() };
+    let is_of = |known: &str| {
+        let place = format!("WorkingDirectory={}", escaped(&context.base));
+        known.lines().any(|line| line.trim() == place)
+    };
+    if known.as_deref().is_some_and(|known| !is_of(known)) {
+        let message = format!("{} is another repository's unit, and is left as it is", path.display());
+        return Err(CommandError::invalid(message).hint(
+            "give this folder another name, or have one daemon for both: name both repositories in one agentd.toml",
+        ));
+    }
+    let is_older = known.is_some_and(|known| known != unit);
     let out = context.output;
     if out.json() {
         return out.document(&serde_json::json!({ "unit": path, "written": written }));
     }
     out.line(format!("{}  {}", if written { "wrote" } else { "kept " }, path.display()))?;
+    if is_older {
+        out.line("It says something else than what would be written now; where it is removed first, it is written anew.")?;
+    }
     out.line(format!("Then: systemctl --user daemon-reload && systemctl --user enable --now {name}"))
 }
 

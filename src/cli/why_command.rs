@@ -140,12 +140,12 @@ async fn explained(
         state_dir: site.state.path().to_owned(),
         now: site.clock.now(),
     };
-    let facts = gather(&client, (&known.state, status.as_ref()), number, around)
-        .await
-        .map_err(|error| CommandError::failed(error.to_string()))?;
+    let facts = gather(&client, (&known.state, status.as_ref()), number, around).await;
     let decided = parked.as_ref().and_then(|parked| decided(parked, &key));
-    let goes_on =
-        facts.parked.as_ref().is_some_and(ParkedLabel::waits_for_person) && known.goes_on_in(&site.repo);
+    // What a run asked is gone on with whoever made it; work that somebody took, where the daemon parked it.
+    let asked = parked.as_ref().is_some_and(|parked| !matches!(parked.waits_for, WaitsFor::GiveBack(_)));
+    let is_daemons = asked || facts.parked.as_ref().is_some_and(ParkedLabel::waits_for_person);
+    let goes_on = is_daemons && known.goes_on_in(&site.repo);
     let decided = decided.map(|outlook| match goes_on {
         true => {
             Outlook::Waits("what it waited for is decided; the daemon goes on at its next look".to_owned())

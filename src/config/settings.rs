@@ -378,13 +378,19 @@ impl Config {
         }
     }
 
-    /// The secret of the webhooks; one that can be guessed is refused.
+    /// The secret of the webhooks; where others than this machine reach the front, one that can be guessed is refused.
     ///
     /// # Errors
     /// [`ConfigError::MissingVariable`], or it is too short.
     pub fn webhook_secret(&self) -> Result<Option<SecretString>, ConfigError> {
+        let is_public = self.daemon.listen.is_some_and(|address| !address.ip().is_loopback());
         let secret = self.daemon.webhook_secret.as_ref();
-        secret.map(|secret| self.long_enough(secret)).transpose()
+        secret.map(|secret| if is_public { self.long_enough(secret) } else { secret.secret() }).transpose()
+    }
+
+    /// Whether somebody may guess the secret of the webhooks that is taken nevertheless.
+    pub fn has_weak_webhook_secret(&self) -> bool {
+        self.daemon.webhook_secret.as_ref().is_some_and(|secret| self.long_enough(secret).is_err())
     }
 
     /// The bearer token of the HTTP front; one that can be guessed is refused.

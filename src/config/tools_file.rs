@@ -42,15 +42,15 @@ table! {
         /// Queue of its tools.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub queue: Option<String> = None,
-        /// Parameters that the host sets: user_id and issue by default; repo, branch and worktree on request.
-        pub bound_params: Vec<BoundParam> = vec![BoundParam::UserId, BoundParam::Issue],
+        /// Parameters that the host sets beside user_id and issue, which it always sets: repo, branch and worktree.
+        pub bound_params: Vec<BoundParam> = Vec::new(),
         /// Whether the model sees bound parameters in the schemas.
         pub hide_bound_params: bool = false,
     }
 }
 
 /// A parameter that the host sets whatever the model wrote (D79).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundParam {
     /// The principal's UUID.

@@ -31,7 +31,7 @@ impl Daemon {
             if self.supervisor.get(&issue).is_some() {
                 continue;
             }
-            match (self.deps.approved)(issue.clone()).await {
+            match (self.deps.approved)(issue.clone(), requester.principal().id).await {
                 Some(true) => {}
                 Some(false) => {
                     self.note_denied(&issue).await;

@@ -244,8 +244,9 @@ impl Daemon {
                 None
             }
         };
-        // A run that has shown its end is over in a moment. What starts another one waits for that.
-        if matches!(command, Command::Run | Command::Extend(Extension::Again))
+        // A run that has shown its end is over in a moment. What starts another one waits for that, and so does what gives back what it
+        // hands over.
+        if matches!(command, Command::Run | Command::Extend(Extension::Again) | Command::GiveBack(_))
             && self.supervisor.get(issue).is_some()
             && let Ok(seen) = client.issue(&issue.repo, issue.number).await
             && !seen.has_label(&self.deps.labels.running)
@@ -326,7 +327,7 @@ impl Daemon {
                 self.told_of_plan(issue, Decides::Approves).await
             }
             Command::Approve(proposal) => self.approve_for(issue, proposal, by).await,
-            Command::Answer(text) => self.answer_for(issue, &text).await,
+            Command::Answer(text) => self.answer_for(issue, id, &text).await,
             Command::Reject(why) => self.told_of_plan(issue, Decides::Rejects(why.trim())).await,
             Command::Say(text) => self.say_for(issue, id, text).await,
             Command::Take => self.take_for(issue, &by.login).await,
@@ -468,6 +469,8 @@ impl Daemon {
     pub(super) async fn answer(&mut self, issue: &IssueRef, (to, on): (Option<RemarkId>, u64), text: &str) {
         let what = to.map_or_else(|| "command".to_owned(), |id| format!("command-{id}"));
         let marker = rendering::request_marker(&IssueKey::Number(issue.number), &what);
+        // It has what somebody wrote in it.
+        let text = &(self.deps.conceal)(text);
         let told = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await;
         let Err(error) = told else { return };
         tracing::warn!(%issue, %error, "a command could not be answered");

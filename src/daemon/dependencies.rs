@@ -79,6 +79,8 @@ pub struct Dependencies {
     pub checks: ChecksTable,
     /// What is said of the configuration, for other nodes.
     pub configuration: ConfigurationSaid,
+    /// A text that goes to GitHub, without secrets; the command line provides it.
+    pub conceal: Arc<dyn Fn(&str) -> String + Send + Sync>,
     /// Slots.
     pub limits: Limits,
     /// Time from one poll to the next.

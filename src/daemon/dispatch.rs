@@ -254,11 +254,13 @@ pub fn give_backs(repositories: &[RepositoryContext]) -> GiveBack {
 /// Looks for approvals of what runs in these repositories left to a person.
 pub fn approved(repositories: &[RepositoryContext]) -> Approved {
     let (repositories, left) = (by_name(repositories), Arc::<LeftCalls>::default());
-    Arc::new(move |issue: snapshot::IssueRef| {
+    Arc::new(move |issue: snapshot::IssueRef, whose| {
         let (context, left) = (repositories.get(&issue.repo).cloned(), Arc::clone(&left));
         async move {
             match context {
-                Some(context) => approval::is_granted(&IssueKey::Number(issue.number), &context, &left).await,
+                Some(context) => {
+                    approval::is_granted(&IssueKey::Number(issue.number), &context, (&left, whose)).await
+                }
                 None => None,
             }
         }
@@ -444,8 +446,8 @@ async fn pass_on(control: &RunHandle, stop: &StopHandle) -> std::convert::Infall
 fn summary(walked: Finished) -> RunSummary {
     if let Some(refusal) = walked.refusal {
         if let Some(ended) = refusal.ended {
-            let EndedRun { run_id, stop, labels_written } = *ended;
-            return RunSummary { run_id: Some(run_id), labels_written, ..stop.into() };
+            let EndedRun { run_id, stop, written_back } = *ended;
+            return RunSummary { run_id: Some(run_id), written_back, ..stop.into() };
         }
         if let Some(technical) = &refusal.technical {
             tracing::info!(detail = refusal.stop.detail.as_str(), technical, "a start was refused");
@@ -468,7 +470,7 @@ fn summary(walked: Finished) -> RunSummary {
         stop: Stop::new(output.stop_detail, message),
         pull_request: output.artifacts.pr_url,
         given: walked.given,
-        labels_written: walked.written_back,
+        written_back: walked.written_back,
         failed_before_work,
         unpublished: walked.unpublished,
         other_definition: None,

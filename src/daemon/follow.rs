@@ -144,8 +144,11 @@ impl Watch {
             // Who has the work may have merged it: what follows from that waits until it is given back.
             .filter(|(_, memory)| !memory.taken)
             .filter_map(|(issue, memory)| Some((*issue, memory.pull?)))
-            // A run that the trigger label asked for is wanted whatever becomes of the pull request. A follow-up run is not.
-            .filter(|(issue, _)| busy.get(issue).is_none_or(|begun| *begun == BegunBy::FollowUp))
+            // A run that the trigger label asked for is wanted whatever becomes of the pull request. A follow-up run is not, nor one
+            // that goes on with it.
+            .filter(|(issue, _)| {
+                busy.get(issue).is_none_or(|begun| matches!(begun, BegunBy::FollowUp | BegunBy::GoesOn))
+            })
             .filter(|(_, pull)| !listed(*pull))
             .filter(|(_, pull)| self.pulls.is_due(*pull, pause, now))
             .collect();

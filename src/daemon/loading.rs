@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use serde::Serialize;
 
-use super::state_format::{DaemonState, SCHEMA};
+use super::state_format::{CommentsRead, DaemonState, RepositoryState, SCHEMA};
 use super::status_format::{self, Status};
 use crate::store::port::{Cell, HeldLease, LeaseKey, LeaseNotTaken, StoreError};
 use crate::store::run_dir::StateDir;
@@ -15,6 +16,9 @@ use crate::sys::host::Host;
 
 /// How long the daemon's lease counts for those who cannot see whether it lives.
 const LASTS: Duration = Duration::from_secs(600);
+
+/// Where a lost state is made up for: so much before the last poll, as GitHub's lists show late what was written, and its clock is another.
+const EARLIER: TimeDelta = TimeDelta::minutes(2);
 
 /// Why the state cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -79,23 +83,62 @@ impl DaemonFiles {
         self.state.store().look(&LeaseKey::Daemon)?.holder
     }
 
+    /// The daemon of this host that has it.
+    pub fn holder_here(&self) -> Option<Holder> {
+        self.holder().filter(|holder| holder.host == Host::current().name)
+    }
+
     /// Whether a daemon has it, as far as this host can tell.
     pub fn daemon_lives(&self) -> bool {
-        self.holder().is_some_and(|holder| holder.host == Host::current().name)
+        self.holder_here().is_some()
+    }
+
+    /// What the living daemon said last; `None` = there is none, or it has not said anything yet: what is there is another one's.
+    pub fn load_status_of_living(&self) -> Result<Option<Status>, StateError> {
+        let Some(holder) = self.holder_here() else { return Ok(None) };
+        Ok(self.load_status()?.filter(|status| status.pid == holder.pid))
     }
 
     /// Reads the state for its daemon; a missing one is empty. One that cannot be understood is set aside, with a warning:
-    /// what it remembers can be found out again.
+    /// what it remembers can be found out again. Since when people were not heard is known from what the daemon said last.
     pub fn load(&self) -> Result<DaemonState, StateError> {
         match self.read()? {
-            Ok(state) => Ok(state),
+            Ok(state) if !state.repositories.is_empty() => Ok(state),
+            Ok(state) => {
+                let heard = self.heard_until();
+                if !heard.repositories.is_empty() {
+                    tracing::warn!(
+                        "what the daemon remembered is gone; people are heard from its last poll on"
+                    );
+                    return Ok(heard);
+                }
+                Ok(state)
+            }
             Err((text, error)) => {
                 let aside = self.keep_aside(&text)?;
                 self.state.store().put(&Cell::Daemon, None)?;
-                tracing::warn!(%error, kept = %aside.display(), "the daemon's state could not be understood; starting without it");
-                Ok(DaemonState::default())
+                tracing::warn!(%error, kept = %aside.display(), "the daemon's state could not be understood; starting without it, and people are heard from its last poll on");
+                Ok(self.heard_until())
             }
         }
+    }
+
+    /// A state that knows nothing but how far people were heard, by the polls that the last status names.
+    fn heard_until(&self) -> DaemonState {
+        let status = self.load_status().ok().flatten();
+        let polled = status.into_iter().flat_map(|status| status.repositories);
+        let heard = polled.filter_map(|of| {
+            let since = of.polled_at? - EARLIER;
+            let read = CommentsRead { since, last_id: 0, etag: None };
+            let state = RepositoryState {
+                comments: Some(read.clone()),
+                review_comments: Some(read),
+                listens_since: Some(since),
+                ..RepositoryState::default()
+            };
+            Some((of.repo, state))
+        });
+        DaemonState { repositories: heard.collect(), ..DaemonState::default() }
     }
 
     /// Reads the state and changes nothing. What cannot be understood is as good as nothing, with a warning.

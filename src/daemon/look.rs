@@ -110,32 +110,33 @@ impl Daemon {
         let wanted = |watch: &&Watch| at(watch) && self.is_configured(watch);
         let looked: BTreeSet<RepoName> =
             self.watches.iter().filter(wanted).map(|watch| watch.watched.name.clone()).collect();
-        let at = |watch: &Watch| looked.contains(&watch.watched.name);
         self.learn_name(&client).await;
+        self.adopt_parked(&looked).await;
         let few = are_few(self.watches.len() + self.cluster.resting.len());
         let (busy, nobody) = (self.busy(), BTreeMap::new());
         let (state, table) = (&self.deps.state, &self.deps.conversation);
         let has_nodes = self.cluster.assignments.is_some();
-        let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
-            let hinted = std::mem::take(&mut watch.hinted);
-            if hinted {
-                watch.looked_at = Some(Instant::now());
-                watch.pulls.ring();
-                // Something came from it: it is worth a try.
-                watch.health.end_pause();
-            }
-            if !few && !watch.activity.is_known() {
-                watch.activity.begin(&client, &watch.watched.name).await;
-            }
-            let fresh = watch.poll(&client, &trigger, interval, now).await;
-            // What was delivered is not seen before a look succeeds.
-            watch.hinted |= hinted && !fresh;
-            watch.read_pulls(&client).await;
-            let inboxes = Inboxes::new(state, &watch.watched.name);
-            let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
-            watch.hear(Ears { client: &client, table, inboxes: &inboxes, busy, now, has_nodes }).await;
-            watch.activity.seen_at = Some(Instant::now());
-        });
+        let polls =
+            self.watches.iter_mut().filter(|watch| looked.contains(&watch.watched.name)).map(async |watch| {
+                let hinted = std::mem::take(&mut watch.hinted);
+                if hinted {
+                    watch.looked_at = Some(Instant::now());
+                    watch.pulls.ring();
+                    // Something came from it: it is worth a try.
+                    watch.health.end_pause();
+                }
+                if !few && !watch.activity.is_known() {
+                    watch.activity.begin(&client, &watch.watched.name).await;
+                }
+                let fresh = watch.poll(&client, &trigger, interval, now).await;
+                // What was delivered is not seen before a look succeeds.
+                watch.hinted |= hinted && !fresh;
+                watch.read_pulls(&client).await;
+                let inboxes = Inboxes::new(state, &watch.watched.name);
+                let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
+                watch.hear(Ears { client: &client, table, inboxes: &inboxes, busy, now, has_nodes }).await;
+                watch.activity.seen_at = Some(Instant::now());
+            });
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
         self.answer_labelled_pulls(&looked).await;
         self.attend(&looked).await;

@@ -151,10 +151,8 @@ impl Daemon {
         lease: Option<Box<dyn HeldLease>>,
     ) -> Result<Self, DaemonError> {
         let saved = files.load()?;
-        let watches = deps.repositories.iter().map(|watched| {
-            let state = saved.repositories.get(&watched.name).cloned().unwrap_or_default();
-            Watch::new(watched.clone(), state)
-        });
+        let watches =
+            deps.repositories.iter().map(|watched| Watch::new(watched.clone(), saved.of(&watched.name)));
         let (watches, resting) = match deps.look_at_pollers {
             Some(_) => (Vec::new(), watches.collect()),
             None => (watches.collect(), Vec::new()),
@@ -292,7 +290,9 @@ impl Daemon {
                     }
                     () = tokio::time::sleep_until(next) => break,
                 };
+                let issue = ended.0.clone();
                 self.take_end(ended);
+                self.look_for_rest_of(&issue);
                 self.unless_stopped(Self::after_end).await;
             }
         }
@@ -320,6 +320,16 @@ impl Daemon {
             self.forget_ends().await;
         }
         done
+    }
+
+    /// What people wrote on an issue while its run was ending has waited for that, and does not wait for the next poll as well.
+    fn look_for_rest_of(&mut self, issue: &IssueRef) {
+        if let Some(watch) = self.watch_of(&issue.repo)
+            && watch.is_fresh()
+            && watch.state.attend.contains(&issue.number)
+        {
+            watch.hint(false);
+        }
     }
 
     async fn after_end(&mut self) {
@@ -575,10 +585,15 @@ impl Daemon {
         for watch in self.watches.iter().chain(&self.cluster.resting) {
             state.repositories.insert(watch.watched.name.clone(), watch.state.clone());
         }
-        // What cannot be opened now is remembered for when it can.
-        for (repo, _) in &self.deps.unopened {
-            if let Some(known) = self.saved.repositories.get(repo) {
-                state.repositories.insert(repo.clone(), known.clone());
+        let now = self.deps.clock.now();
+        for (repo, known) in &self.saved.repositories {
+            if state.repositories.contains_key(repo) {
+                continue;
+            }
+            // What cannot be opened now is remembered for when it can.
+            let is_unopened = self.deps.unopened.iter().any(|(unopened, _)| unopened == repo);
+            if let Some(known) = if is_unopened { Some(known.clone()) } else { known.left(now) } {
+                state.repositories.insert(repo.clone(), known);
             }
         }
         if state != self.saved {

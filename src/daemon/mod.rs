@@ -20,6 +20,7 @@ mod admission;
 mod disk_room;
 mod snapshot;
 mod start_rules;
+mod outlook;
 mod schedule;
 mod cron;
 mod sweep;
@@ -71,13 +72,14 @@ pub use hints::Hints;
 pub use loading::{DaemonError, DaemonFiles, StateError};
 pub use main_loop::{Daemon, DaemonReport};
 pub use outcome::{Afterwards, RunSummary, afterwards};
+pub use outlook::Outlook;
 pub use run_progress::{Progress, shown_line};
 pub use schedule::{Action, schedule};
 pub use snapshot::{
     Facts, IssueRef, Limits, Lookup, Poll, Presence, Running, SchedulerSnapshot, Seen, Selection,
     WaitsForPerson, WorkedOnBy,
 };
-pub use start_rules::{Outlook, Reason, Verdict, explain, in_one_sentence, refusal};
+pub use start_rules::{Reason, Verdict, explain, in_one_sentence, refusal};
 pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, MoneyGiven, RunHandle, Start, StartRequest, UnfinishedRun,
 };

@@ -96,7 +96,7 @@ impl Daemon {
                 }
                 match summary.run_id {
                     // Not written again, because a new trigger label asks for the next run.
-                    _ if summary.labels_written => self.outcome_is_written(&issue),
+                    _ if summary.written_back => self.outcome_is_written(&issue),
                     Some(run_id) => self.note_untold(&issue, run_id, &summary),
                     None => {}
                 }
@@ -155,7 +155,7 @@ impl Daemon {
     pub(super) fn cut_off_by_full_disk(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
         let wrote_nothing =
             matches!(summary.stop.detail, StopDetail::OutputWriteFailed | StopDetail::GitError);
-        if summary.run_id.is_none() || summary.labels_written || !wrote_nothing {
+        if summary.run_id.is_none() || summary.written_back || !wrote_nothing {
             return false;
         }
         let state = self.deps.state.clone();

@@ -85,8 +85,14 @@ async fn tell_untold(
          Where it ran, `agentd runs show {run_id}` has it.\n"
     );
     match status_comment::ensure(client, store, (&issue.repo, issue.number), &text).await {
+        Ok(_) => Ok(()),
         // Nothing is written where people locked the conversation, and the labels say how it ended.
-        Err(error) if !error.is_locked() => Err(error),
-        _ => Ok(()),
+        Err(error) if error.is_locked() => Ok(()),
+        // GitHub takes the labels, and no comment: the issue does not wait for that.
+        Err(error) if !error.is_transient() && !error.is_ambiguous() => {
+            tracing::warn!(%issue, %run_id, %error, detail = error.technical(), "the issue's status comment does not say how its run ended");
+            Ok(())
+        }
+        Err(error) => Err(error),
     }
 }

@@ -16,8 +16,8 @@ pub struct RunSummary {
     pub pull_request: Option<String>,
     /// What people had given the issue beyond its budget, as far as the run heard of it.
     pub given: Money,
-    /// Whether the run itself has made the issue's labels say how it ended.
-    pub labels_written: bool,
+    /// Whether the run itself has made the issue say how it ended: its labels, and its status comment.
+    pub written_back: bool,
     /// Whether it failed before its first visit, or no model answered in it: nobody has worked on what it was for.
     pub failed_before_work: bool,
     /// Whether its work is done and not published, because another service could not be reached.
@@ -34,7 +34,7 @@ impl From<Stop> for RunSummary {
             stop,
             pull_request: None,
             given: Money::ZERO,
-            labels_written: false,
+            written_back: false,
             failed_before_work: false,
             unpublished: false,
             other_definition: None,

@@ -1,10 +1,14 @@
 //! Parked issues: the first answer of somebody who may lets the work go on; reminders, time that is over, and issues that nobody
 //! wants any more.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::main_loop::Daemon;
+use super::poll::Watch;
 use super::snapshot::IssueRef;
+use super::state_format::ParkedLabel;
 use crate::config::questions_file::OnTimeout;
 use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
 use crate::conversation::parked::parked_format::{
@@ -18,7 +22,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::plan::PlanVerdict;
 use crate::domain::question::Question;
-use crate::domain::remark::{Remark, RemarkKind, Standing};
+use crate::domain::remark::{Remark, RemarkId, RemarkKind, Standing};
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::github::{Error, Fetched};
@@ -26,9 +30,6 @@ use crate::issue::approval::PULL_REQUEST_OVER;
 use crate::issue::{shown_lease, status_comment, unwanted};
 use crate::record::rendering;
 use crate::store::port::StoreError;
-
-/// How often it is looked what other processes parked.
-const OTHERS_PARKED: TimeDelta = TimeDelta::minutes(1);
 
 /// Why a parked issue could not be looked after now.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,19 @@ pub(super) enum NotHeeded {
     /// The disk.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl Watch {
+    /// What is decided is gone on with; what is not holds its issue.
+    fn note_parked(&mut self, issue: u64, parked: Parked) {
+        if parked.answer.is_some() {
+            let memory = self.state.issues.entry(issue).or_default();
+            memory.resume = Some(parked.run_id);
+            memory.back_off = None;
+        } else if parked.over.is_none() {
+            self.parked.insert(issue, parked);
+        }
+    }
 }
 
 impl Daemon {
@@ -70,65 +84,55 @@ impl Daemon {
                 tracing::warn!(%issue, %error, "a parked issue could not be looked after; it is tried again");
             }
         }
-        for issue in self.parked_by_others().await {
-            if let Err(error) = self.end_unwanted(&issue).await {
-                tracing::warn!(%issue, %error, "whether anybody waits for an issue cannot be told; it is tried again");
-            }
-        }
     }
 
-    /// Every issue of which is kept for what it waits, once in a while: another process may have parked it, and ends nothing that
-    /// nobody wants any more.
-    async fn parked_by_others(&mut self) -> Vec<IssueRef> {
-        let now = self.deps.clock.now();
-        let mut repositories = Vec::new();
-        for watch in self.watches.iter_mut().filter(|watch| watch.is_fresh()) {
-            if watch.looked_for_parked.is_none_or(|at| now - at >= OTHERS_PARKED) {
-                watch.looked_for_parked = Some(now);
-                repositories.push(watch.watched.name.clone());
-            }
+    /// What other processes of this state asked people, such as a run by hand, is looked after here as well: people were told that the
+    /// work goes on once they answer. Before what they wrote is read, so that no answer is passed over.
+    pub(super) async fn adopt_parked(&mut self, looked: &BTreeSet<RepoName>) {
+        let mut known = BTreeSet::new();
+        for watch in self.watches.iter().filter(|watch| looked.contains(&watch.watched.name)) {
+            let repo = &watch.watched.name;
+            let of = watch.state.issues.iter().filter(|(_, memory)| memory.parked.is_some());
+            known.extend(of.map(|(number, _)| IssueRef { repo: repo.clone(), number: *number }));
         }
-        if repositories.is_empty() {
-            return Vec::new();
-        }
-        let store = self.deps.state.store().clone();
+        let (state, looked) = (self.deps.state.clone(), looked.clone());
         let look = move || {
-            let parked = store.parked().unwrap_or_else(|error| {
+            let parked = state.store().parked().unwrap_or_else(|error| {
                 tracing::warn!(%error, "which issues are parked cannot be told");
                 Vec::new()
             });
-            let of_here = |(of, key): &(RepoName, IssueKey)| {
-                let repo = repositories.iter().find(|repo| *repo == of)?;
-                Some(IssueRef { repo: repo.clone(), number: key.number()? })
+            let asked = |(repo, key): (RepoName, IssueKey)| {
+                let issue = IssueRef { number: key.number()?, repo };
+                if !looked.contains(&issue.repo) || known.contains(&issue) {
+                    return None;
+                }
+                let kept = ParkedCell::new(&state, &issue.repo, &key).read_now().ok()?;
+                let parked = kept.now().filter(|parked| parked.comment.is_some())?;
+                let code = match parked.waits_for {
+                    WaitsFor::Answer { .. } => StopDetail::QuestionPending,
+                    WaitsFor::Plan { .. } => StopDetail::PlanPending,
+                    WaitsFor::GiveBack(_) => return None,
+                };
+                let (code, text) = (code.as_str().to_owned(), parked.waits_for.told());
+                Some((issue, ParkedLabel { code, text, at: parked.since, requester: None }))
             };
-            parked.iter().filter_map(of_here).collect::<Vec<_>>()
+            parked.into_iter().filter_map(asked).collect::<Vec<_>>()
         };
-        tokio::task::spawn_blocking(look).await.unwrap_or_default()
+        for (issue, label) in tokio::task::spawn_blocking(look).await.unwrap_or_default() {
+            if self.supervisor.get(&issue).is_none()
+                && let Some(watch) = self.watch_of(&issue.repo)
+            {
+                watch.state.issues.entry(issue.number).or_default().parked = Some(label);
+            }
+        }
     }
 
-    /// Ends what another process parked where nobody wants it any more. Whoever parked it goes on with it.
-    async fn end_unwanted(&mut self, issue: &IssueRef) -> Result<(), NotHeeded> {
-        if self.supervisor.get(issue).is_some() || self.is_waited_for(issue) {
-            return Ok(());
-        }
-        let cell = self.parked_cell(issue);
-        let known = cell.read().await?;
-        let asks = |parked: &&Parked| {
-            parked.comment.is_some()
-                && matches!(parked.waits_for, WaitsFor::Answer { .. } | WaitsFor::Plan { .. })
-        };
-        if let Some(parked) = known.now().filter(asks) {
-            self.is_unwanted(issue, parked, &cell).await?;
-        }
-        Ok(())
-    }
-
-    /// Whether the daemon goes on with what an issue waits for: somebody asks for it, or this daemon parked it.
+    /// Whether the daemon goes on with what an issue waits for: somebody asks for it, or a run of this state asked people.
     pub(super) fn is_waited_for(&self, issue: &IssueRef) -> bool {
         let mut watches = self.watches.iter().filter(|watch| watch.watched.name == issue.repo);
         watches.any(|watch| {
             let parked = watch.state.issues.get(&issue.number).and_then(|memory| memory.parked.as_ref());
-            let known = parked.is_some_and(super::state_format::ParkedLabel::waits_for_person);
+            let known = parked.is_some_and(ParkedLabel::waits_for_person);
             known || watch.candidate(issue.number).is_some()
         })
     }
@@ -169,17 +173,22 @@ impl Daemon {
                 parked.answer = self.decide(issue, &mut parked, answer, &cell).await?;
             }
         }
-        let goes_on = parked.answer.is_some();
-        if goes_on && parked.unlabelled {
+        if parked.answer.is_some() && parked.unlabelled {
             self.list_unlabelled(issue, &cell).await?;
         }
+        if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.note_parked(issue.number, parked);
+        }
+        Ok(())
+    }
+
+    /// Reads for what an issue waits, if for anything, and does nothing about it.
+    pub(super) async fn note_parked(&mut self, issue: &IssueRef) -> Result<(), StoreError> {
+        let known = self.parked_cell(issue).read().await?;
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
-        if goes_on {
-            let memory = watch.state.issues.entry(issue.number).or_default();
-            memory.resume = Some(parked.run_id);
-            memory.back_off = None;
-        } else if parked.over.is_none() {
-            watch.parked.insert(issue.number, parked);
+        watch.parked.remove(&issue.number);
+        if let Some(parked) = known.now().cloned() {
+            watch.note_parked(issue.number, parked);
         }
         Ok(())
     }
@@ -319,9 +328,13 @@ impl Daemon {
         let why = match client.issue_if_changed(&issue.repo, issue.number, known.as_deref()).await {
             Ok(Fetched::Unchanged) => return Ok(false),
             Ok(Fetched::Fresh(fresh, _)) if !fresh.issue.open => "issue_closed",
-            // What is decided is kept for the run that goes on with it: a refused start takes the label off as well.
+            // What is decided is kept for the run that goes on with it: a refused start takes the label off as well, and says so by another
+            // label.
             Ok(Fetched::Fresh(fresh, _))
-                if !parked.unlabelled && parked.answer.is_none() && !fresh.has_label(&labels.trigger) =>
+                if !parked.unlabelled
+                    && (parked.answer.is_none() || fresh.has_label(&labels.needs_input))
+                    && !fresh.has_label(&labels.trigger)
+                    && !self.has_outcome_to_write(issue) =>
             {
                 "label_removed"
             }
@@ -349,6 +362,13 @@ impl Daemon {
         self.tell_over(issue, parked, &words).await?;
         self.wait_is_over((issue, cell), why).await?;
         Ok(true)
+    }
+
+    fn has_outcome_to_write(&self, issue: &IssueRef) -> bool {
+        let mut watches = self.watches.iter().filter(|watch| watch.watched.name == issue.repo);
+        watches.any(|watch| {
+            watch.state.issues.get(&issue.number).is_some_and(|memory| memory.pending_outcome.is_some())
+        })
     }
 
     async fn wait_is_over(
@@ -489,12 +509,7 @@ impl Daemon {
     /// The comment that asked and the issue's status comment say that nothing is waited for any more, and why.
     async fn tell_over(&self, issue: &IssueRef, parked: &Parked, why: &str) -> Result<(), Error> {
         let (client, key) = (self.quick_client(), IssueKey::Number(issue.number));
-        let asked = rendering::request_marker(&key, &parked.waits_for.key());
-        if let Some(found) = client.find_comment(&issue.repo, issue.number, &asked).await?
-            && let Some(text) = parked::over_text(&parked.waits_for, &found.body, why, &key)
-        {
-            client.ensure_comment(&issue.repo, issue.number, &asked, &text).await?;
-        }
+        parked::ask_no_more(&client, (&issue.repo, issue.number), &parked.waits_for, why).await?;
         let status = rendering::marker(&key);
         let found = client.find_comment(&issue.repo, issue.number, &status).await?;
         match found.filter(|found| shown_lease::shows_parked(&found.body)) {
@@ -523,7 +538,7 @@ impl Daemon {
     }
 
     /// `/agentd answer TEXT`: the answer is read where it stands, as every other one. Gives what people are told.
-    pub(super) async fn answer_for(&self, issue: &IssueRef, text: &str) -> String {
+    pub(super) async fn answer_for(&self, issue: &IssueRef, id: RemarkId, text: &str) -> String {
         if text.trim().is_empty() {
             return "There is no answer in it: write `/agentd answer TEXT`.".to_owned();
         }
@@ -531,6 +546,22 @@ impl Daemon {
             Ok(known)
                 if known.now().is_some_and(|parked| matches!(parked.waits_for, WaitsFor::Answer { .. })) =>
             {
+                let parked = known.now();
+                if let Some(answer) = parked.and_then(|parked| parked.answer.as_ref()) {
+                    return format!(
+                        "The question was answered already, by {}; this does not count.",
+                        answer.by
+                    );
+                }
+                let inbox = self.inbox(issue).read().await.unwrap_or_default();
+                let asked = parked.and_then(|parked| parked.comment.as_ref());
+                if asked.is_some_and(|asked| {
+                    written_since(&inbox, asked).iter().all(|heard| heard.remark.id != id)
+                }) {
+                    return "It was written before the question that waits now, and does not count for that one. Answer it there: \
+                            `/agentd answer TEXT`."
+                        .to_owned();
+                }
                 let quiet = self.deps.conversation.quiet_period;
                 format!(
                     "Taken as an answer: the first one counts, {quiet} after it was written; until then it may be edited."
@@ -560,7 +591,14 @@ impl Daemon {
                     plan.short()
                 ),
             ),
-            WaitsFor::GiveBack(_) => return None,
+            WaitsFor::GiveBack(taken) => {
+                return Some(match parked.answer {
+                    Some(_) => "The work was given back, and goes on in a moment.".to_owned(),
+                    None => {
+                        format!("{} has the work: `/agentd give-back TEXT` gives it back.", taken.by)
+                    }
+                });
+            }
         };
         let what = link.map_or_else(|| what.to_owned(), |url| format!("[{what}]({url})"));
         Some(match parked.answer {
@@ -600,15 +638,9 @@ pub(super) fn written_since<'a>(inbox: &'a Inbox, told: &PostedComment) -> Vec<&
 
 /// The answer that a text gives: by the command, by an option, or as any words of whoever was asked.
 fn answer_in(text: &str, heard: &Heard, question: &Question, asked: Option<&str>) -> Option<String> {
-    let chosen = |said: &str| match question.chosen(said) {
-        // The number alone says nothing to a model.
-        Some(option) if said.trim().eq_ignore_ascii_case(option) => option.to_owned(),
-        Some(option) => format!("{option}\n\n({})", said.trim()),
-        None => said.trim().to_owned(),
-    };
     match Command::of(text) {
         Some(Command::Answer(said)) if heard.fate == Fate::Command && !said.is_empty() => {
-            return Some(chosen(&said));
+            return Some(question.answer_in(&said));
         }
         Some(_) => return None,
         None => {}
@@ -620,7 +652,7 @@ fn answer_in(text: &str, heard: &Heard, question: &Question, asked: Option<&str>
     let is_asked = asked.is_some()
         && heard.remark.login.as_deref().map(str::to_lowercase) == asked.map(str::to_lowercase);
     let counts = question.chosen(text).is_some() || (is_asked && !text.trim().is_empty());
-    counts.then(|| chosen(text))
+    counts.then(|| question.answer_in(text))
 }
 
 fn reminder(parked: &Parked) -> String {

@@ -8,7 +8,7 @@ use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause, Suspicion};
 use crate::domain::run::RunId;
-use crate::domain::stop::StopDetail;
+use crate::domain::stop::{StopDetail, StopReason};
 use crate::engine::budget::is_beyond_the_run;
 use crate::engine::shared_cap::is_of_the_day;
 use crate::github::Error;
@@ -57,9 +57,14 @@ impl Suspicion {
 }
 
 impl Pause {
-    /// After one more end for this; `before`: the last pause, as long as no run ended otherwise.
+    /// After one more end for this; `before`: the last pause, as long as no run ended otherwise. Runs that met the same while it holds make
+    /// it no longer: they are one try.
     fn after(before: Option<&Self>, cause: PauseCause, text: &str, now: DateTime<Utc>) -> Self {
-        let times = before.filter(|before| before.cause == cause).map_or(0, |before| before.times) + 1;
+        let before = before.filter(|before| before.cause == cause);
+        if let Some(holds) = before.filter(|before| before.holds(now)) {
+            return holds.clone();
+        }
+        let times = before.map_or(0, |before| before.times) + 1;
         let until = match cause {
             PauseCause::Day => next_day(now),
             PauseCause::Model | PauseCause::Remote | PauseCause::State | PauseCause::Host => {
@@ -199,11 +204,14 @@ impl Daemon {
         let of_host = is_of_host.then_some(PauseCause::Host);
         let Some(cause) = PauseCause::of(summary).or(of_host) else {
             // A run that ended otherwise says that a model answers, and nothing of the day's money: it may have set some aside before. One that
-            // reached its objective has published what it did.
+            // reached its objective, or has a draft, has published what it did.
             let is_over = |pause: &mut Pause| match pause.cause {
                 PauseCause::Day => false,
                 PauseCause::Model | PauseCause::State | PauseCause::Host => true,
-                PauseCause::Remote => summary.stop.success(),
+                PauseCause::Remote => {
+                    let is_draft = summary.stop.reason() == StopReason::NoEvidence;
+                    summary.stop.success() || (is_draft && summary.pull_request.is_some())
+                }
             };
             watch.state.pause.take_if(is_over);
             return;
@@ -263,7 +271,8 @@ impl Daemon {
     async fn queue_again(&mut self, issue: &IssueRef, by: AskedBy) -> Result<bool, Error> {
         let (client, labels) = (self.quick_client(), self.deps.labels.clone());
         let seen = client.issue(&issue.repo, issue.number).await?;
-        match seen.has_label(&labels.failed) || seen.has_label(&labels.trigger) {
+        let stands = [&labels.failed, &labels.no_evidence, &labels.trigger];
+        match stands.iter().any(|label| seen.has_label(label)) {
             true => self.queue(issue, by).await,
             false => Ok(false),
         }
@@ -271,12 +280,11 @@ impl Daemon {
 
     /// Has an issue of a sweep worked on again. False = it is closed, or people have changed its label since.
     async fn sweep_again(&mut self, issue: &IssueRef) -> Result<bool, Error> {
-        let (client, failed) = (self.quick_client(), self.deps.labels.failed.clone());
+        let (client, labels) = (self.quick_client(), self.deps.labels.clone());
         let seen = client.issue(&issue.repo, issue.number).await?;
-        if !seen.issue.open || !seen.has_label(&failed) {
-            return Ok(false);
-        }
-        client.remove_label(&issue.repo, issue.number, &failed).await?;
+        let end = [&labels.failed, &labels.no_evidence].into_iter().find(|label| seen.has_label(label));
+        let Some(end) = end.filter(|_| seen.issue.open) else { return Ok(false) };
+        client.remove_label(&issue.repo, issue.number, end).await?;
         let fresh = client.issue(&issue.repo, issue.number).await?;
         if let Some(watch) = self.watch_of(&issue.repo) {
             watch.state.issues.entry(issue.number).or_default().parked = None;
@@ -303,9 +311,12 @@ mod tests {
         assert_eq!(day.until, at("2026-03-02T00:00:00Z"));
         assert!(day.holds(now) && !day.holds(day.until) && !day.holds(at("2026-02-27T00:00:00Z")));
         let mut pause = Pause::after(Some(&day), PauseCause::Model, "away", now);
-        let mut pauses = Vec::new();
+        let (mut pauses, mut now) = (Vec::new(), now);
         for _ in 0..7 {
             pauses.push((pause.until - now).num_minutes());
+            // Others end for the same.
+            assert_eq!(Pause::after(Some(&pause), PauseCause::Model, "away", now), pause);
+            now = pause.until;
             pause = Pause::after(Some(&pause), PauseCause::Model, "away", now);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);

@@ -69,8 +69,6 @@ pub(super) struct Watch {
     pub plan_reactions: KnownReactions,
     /// Tags of parked issues that no list has.
     pub unlisted: BTreeMap<u64, String>,
-    /// When it was last looked what other processes parked.
-    pub looked_for_parked: Option<DateTime<Utc>>,
     /// Issues whose budget is used up: spent, and the budget.
     pub money_used_up: BTreeMap<u64, (Money, Money)>,
     /// Whether anything happens there.
@@ -167,7 +165,6 @@ impl Watch {
             parked: BTreeMap::new(),
             plan_reactions: KnownReactions::new(),
             unlisted: BTreeMap::new(),
-            looked_for_parked: None,
             shown_elsewhere: BTreeSet::new(),
             money_used_up: BTreeMap::new(),
             activity: Activity::default(),

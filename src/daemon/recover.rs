@@ -22,6 +22,11 @@ impl Daemon {
             if watch.candidate(issue.number).is_some() {
                 continue;
             }
+            // Its work is a person's, whatever became of the run: what they give back is gone on with.
+            if self.is_taken_meanwhile(&issue).await {
+                continue;
+            }
+            let Some(watch) = self.watch_of(&issue.repo) else { continue };
             match client.issue(&issue.repo, issue.number).await {
                 // The poll lists it.
                 Ok(fresh) if fresh.issue.open && fresh.has_label(&trigger) => {}
@@ -35,6 +40,10 @@ impl Daemon {
                     watch.go_on_sweeping(fresh);
                 }
                 Ok(fresh) if fresh.issue.open && begun == BegunBy::FollowUp => self.look_anew(&issue),
+                Ok(fresh) if fresh.issue.open && begun == BegunBy::GoesOn => {
+                    tracing::info!(%issue, "a run that went on with what a person decided was cut off; it is gone on with");
+                    watch.recover(fresh);
+                }
                 Err(error) if !error.is_not_here() => {
                     if self.troubles.again(format!("run of {issue}"), &error.to_string()) {
                         tracing::warn!(%issue, %error, "the issue of a run that was cut off could not be read yet; it is tried again");

@@ -93,10 +93,7 @@ impl Daemon {
             let place = before.iter().position(|watch| watch.watched.name == watched.name);
             let mut watch = match place {
                 Some(place) => before.swap_remove(place),
-                None => {
-                    let state = self.saved.repositories.get(&watched.name).cloned();
-                    Watch::new(watched.clone(), state.unwrap_or_default())
-                }
+                None => Watch::new(watched.clone(), self.saved.of(&watched.name)),
             };
             watch.watched = watched.clone();
             // What was configured otherwise is tried at once.

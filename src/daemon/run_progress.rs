@@ -173,6 +173,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
             run.max_cost_usd = Some(started.budgets.max_cost);
             run.max_steps = Some(started.budgets.max_steps);
             run.cost_usd += started.inherited.cost;
+            run.inherited_usd = started.inherited.cost;
             return None;
         }
         Event::VisitStarted { visit, step_id } => {
@@ -188,6 +189,16 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         }
         Event::ToolStarted { tool, .. } => {
             run.doing = format!("running {tool}");
+            return None;
+        }
+        Event::AgentSpent { entries } => {
+            let mut used = RunProgress::default();
+            for entry in entries {
+                spent(&mut used, entry);
+            }
+            ends_under_way(run);
+            (run.cost_usd, run.tokens) = (run.cost_usd + used.cost_usd, run.tokens + used.tokens);
+            run.under_way = (used.cost_usd, used.tokens);
             return None;
         }
         Event::LlmAttempted { entry } | Event::ToolFinished { entry } => return accounted(run, entry),
@@ -222,14 +233,27 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
     })
 }
 
+/// What was under way is told anew, or has its lines now.
+fn ends_under_way(run: &mut RunProgress) {
+    let (cost, tokens) = std::mem::take(&mut run.under_way);
+    (run.cost_usd, run.tokens) = (run.cost_usd.saturating_sub(cost), run.tokens.saturating_sub(tokens));
+}
+
+fn spent(run: &mut RunProgress, entry: &AccountingEntry) {
+    if let AccountingKind::Llm { tokens, cost_usd, .. } = &entry.what {
+        run.cost_usd += cost_usd.unwrap_or(Money::ZERO);
+        run.tokens += tokens.map_or(0, |tokens| tokens.total_tokens);
+    }
+}
+
 fn accounted(run: &mut RunProgress, entry: &AccountingEntry) -> Option<String> {
     let failed = entry.status == AccountingStatus::Failed;
     let error = entry.error.as_deref().unwrap_or("failed");
     run.doing.clear();
     match &entry.what {
-        AccountingKind::Llm { tokens, cost_usd, provider, model, .. } => {
-            run.cost_usd += cost_usd.unwrap_or(Money::ZERO);
-            run.tokens += tokens.map_or(0, |tokens| tokens.total_tokens);
+        AccountingKind::Llm { provider, model, .. } => {
+            ends_under_way(run);
+            spent(run, entry);
             failed.then(|| format!("{provider}/{model}: {error}"))
         }
         AccountingKind::Tool { command, .. } => Some(format!("{command}: {}", entry.tool_ending())),

@@ -133,6 +133,8 @@ pub enum Seen {
     Missing,
     /// The number is a pull request's.
     PullRequest,
+    /// GitHub could not be read, and why.
+    Unreadable(String),
     /// An issue.
     Issue {
         /// Open or closed.

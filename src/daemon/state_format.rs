@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
+use super::admission::Admission;
 use super::pulls::Cause;
 use crate::domain::head_check::CheckRerun;
 use crate::domain::issue_state::IssueState;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::remark::RemarkId;
-use crate::domain::run::RunId;
+use crate::domain::run::{Principal, RunId};
 use crate::domain::stop::StopDetail;
 use crate::domain::text_revision::AskedHow;
 use crate::github::{IssueSnapshot, PageCache, Pull};
@@ -32,6 +34,14 @@ pub struct DaemonState {
 impl Default for DaemonState {
     fn default() -> Self {
         Self { schema_version: SCHEMA.to_owned(), repositories: BTreeMap::new() }
+    }
+}
+
+impl DaemonState {
+    /// What is remembered of a repository that the configuration names.
+    pub(super) fn of(&self, repo: &RepoName) -> RepositoryState {
+        let known = self.repositories.get(repo).cloned().unwrap_or_default();
+        RepositoryState { left_at: None, ..known }
     }
 }
 
@@ -75,6 +85,9 @@ pub struct RepositoryState {
     /// Answers to commands that GitHub has not taken yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owed: Vec<OwedAnswer>,
+    /// Since when the configuration does not name it any more; absent = it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_at: Option<DateTime<Utc>>,
     /// By issue number; issues without anything to remember are not in it.
     #[serde(default)]
     pub issues: BTreeMap<u64, IssueMemory>,
@@ -240,6 +253,24 @@ pub struct ClosedPull {
     pub parked: Option<ParkedLabel>,
 }
 
+/// A repository that comes back into the configuration within this time is gone on with as it was left; later it is a new one, as what
+/// people wrote meanwhile may mean nothing any more.
+const REMEMBERED: TimeDelta = TimeDelta::days(14);
+
+impl RepositoryState {
+    /// What is kept of it while the configuration does not name it; `None` = nothing any more.
+    pub(super) fn left(&self, now: DateTime<Utc>) -> Option<Self> {
+        let since = self.left_at.unwrap_or(now);
+        let kept = || Self {
+            pages: PageCache::default(),
+            sweeping: Vec::new(),
+            left_at: Some(since),
+            ..self.clone()
+        };
+        (now - since < REMEMBERED).then(kept)
+    }
+}
+
 impl ClosedPull {
     /// One that is seen closed. What its follow-up run asked people ended with it, and is never waited for again: the labels then
     /// say of the work what they said before that.
@@ -337,15 +368,23 @@ pub struct AskedBy {
     pub how: AskedHow,
 }
 
+impl AskedBy {
+    /// For whom their runs work.
+    pub fn principal(&self) -> Principal {
+        Admission::principal_of(&self.login, self.id)
+    }
+}
+
 fn by_comment() -> AskedHow {
     AskedHow::Comment
 }
 
 impl IssueMemory {
-    /// Whether the daemon goes on by itself where the run that it made, or makes, ends because a call waits for an approval.
-    pub fn goes_on_when_approved(&self) -> bool {
+    /// Whether the daemon goes on by itself where the run that it made, or makes, for a principal ends because a call waits for an approval.
+    /// What somebody else's run asked for is approved for that one.
+    pub fn goes_on_when_approved(&self, whose: Uuid) -> bool {
         let parked = self.parked.as_ref().and_then(|parked| parked.requester.as_ref());
-        parked.or(self.requester.as_ref()).is_some()
+        parked.or(self.requester.as_ref()).is_some_and(|by| by.principal().id == whose)
     }
 
     /// Whoever asked for a run whose call may wait for an approval; for them it is gone on with once it is approved. Where the process died

@@ -209,6 +209,12 @@ pub struct RunProgress {
     pub doing: String,
     /// Spent so far, what killed predecessors spent included.
     pub cost_usd: Money,
+    /// What of it is in the records of the runs before, which this one goes on with.
+    #[serde(default, skip_serializing_if = "Money::is_zero")]
+    pub inherited_usd: Money,
+    /// What of both a program that works now has used, as far as it says: its lines of the ledger follow.
+    #[serde(skip)]
+    pub under_way: (Money, u64),
     /// Tokens so far.
     pub tokens: u64,
     /// Its cap.
@@ -293,7 +299,7 @@ impl IssueStatus {
     /// One for which a person has decided what its run waited for.
     pub fn decided(repo: &RepoName, issue: &IssueKey, run_id: RunId) -> Self {
         let text = format!(
-            "what it waited for is decided; a daemon that parked it goes on, else agentd runs resume {run_id}"
+            "what it waited for is decided; the daemon goes on with it, and where none runs: agentd runs resume {run_id}"
         );
         Self::new(repo, issue, ANSWERED, text)
     }

@@ -6,7 +6,9 @@ use super::main_loop::Daemon;
 use super::parked::NotHeeded;
 use super::snapshot::IssueRef;
 use super::state_format::AskedBy;
+use super::supervise::UnfinishedRun;
 use super::taken::told;
+use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::unwanted;
 use crate::lifecycle::beside::BesideRequest;
 
@@ -27,8 +29,20 @@ impl Daemon {
     async fn stop_live(&mut self, issue: &IssueRef, login: &str) -> Option<String> {
         if let Some(live) = self.supervisor.get(issue) {
             live.control.stop(unwanted::by_person());
-            if let Err(refusal) = (self.deps.beside)(issue.clone(), BesideRequest::KeepStop).await {
-                tracing::warn!(%issue, %refusal, "a stop could not be kept: it is forgotten if this process dies before the run ends");
+            match (self.deps.beside)(issue.clone(), BesideRequest::KeepStop).await {
+                Ok(Some(_)) => {}
+                // It has no record yet that could keep it. Without the label nothing begins anew if this process dies.
+                Ok(None) => {
+                    let (client, trigger) = (self.quick_client(), self.deps.labels.trigger.clone());
+                    if let Err(error) = client.remove_label(&issue.repo, issue.number, &trigger).await
+                        && !error.is_absent()
+                    {
+                        tracing::warn!(%issue, %error, "the label of a run that was told to stop could not be taken off");
+                    }
+                }
+                Err(refusal) => {
+                    tracing::warn!(%issue, %refusal, "a stop could not be kept: it is forgotten if this process dies before the run ends");
+                }
             }
             return Some(format!(
                 "{login} asked the run to stop: an agent at work gives one last report and the run ends; a run whose agent is done \
@@ -122,8 +136,16 @@ impl Daemon {
                     tracing::warn!(%issue, %error, "a label could not be taken off");
                 }
             }
-            if let Some(watch) = self.watch_of(&issue.repo) {
+            let running = &labels.running;
+            let is_cut_off = self.watch_of(&issue.repo).is_some_and(|watch| {
+                let known = watch.candidate(issue.number);
+                let shows_a_run = known.is_some_and(|(snapshot, _)| snapshot.has_label(running));
                 watch.drop_candidate(issue.number);
+                shows_a_run
+            });
+            // A killed run that was to be gone on with is brought to its end.
+            if is_cut_off {
+                self.unfinished.push(UnfinishedRun { issue: issue.clone(), begun: BegunBy::Labelled });
             }
         }
         let until = match (follows, checks) {

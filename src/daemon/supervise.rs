@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::cluster::assignment_format::{AssignmentAsked, AssignmentRequest};
 use super::outcome::RunSummary;
@@ -93,7 +94,7 @@ pub struct MoneyGiven {
 }
 
 /// Whether something that an issue's newest run left to a person is approved. The command line provides it.
-pub type Approved = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, Option<bool>> + Send + Sync>;
+pub type Approved = Arc<dyn Fn(IssueRef, Uuid) -> BoxFuture<'static, Option<bool>> + Send + Sync>;
 
 /// Cleans up the worktrees of every repository whose work is merged and whose retention is over, and fills the pools. The command line
 /// provides it.
@@ -156,7 +157,8 @@ impl StartRequest {
             () if !unlabelled => BegunBy::Labelled,
             () if self.completes => BegunBy::WritingLabels,
             () if self.follow_up.is_some() => BegunBy::FollowUp,
-            () => BegunBy::Swept,
+            () if self.source == ObjectiveSource::Sweep => BegunBy::Swept,
+            () => BegunBy::GoesOn,
         }
     }
 

@@ -11,6 +11,7 @@ use super::dependencies::Dependencies;
 use super::loading::DaemonError;
 use super::main_loop::{Daemon, DaemonReport};
 use super::poll::{Watch, number, seen};
+use super::snapshot::IssueRef;
 use super::start_rules::Reason;
 use crate::config::config_file::SweepSelect;
 use crate::domain::issue_state::LabelsTable;
@@ -69,6 +70,7 @@ impl Daemon {
     async fn list_sweeps(&mut self) {
         let client = self.deps.client.clone();
         let (who, now) = (self.asking().await, self.deps.clock.now());
+        self.find_parked().await;
         for watch in &mut self.watches {
             match watch.list_sweep(&client, &who).await {
                 Ok(listed) => watch.begin_sweep(listed, now),
@@ -91,8 +93,29 @@ impl Daemon {
         Ok(found)
     }
 
+    /// What a run asked on an issue is answered first: a sweep begins nothing anew there, and goes on where it is decided.
+    async fn find_parked(&mut self) {
+        let store = self.deps.state.store().clone();
+        let parked = tokio::task::spawn_blocking(move || store.parked()).await;
+        let parked = parked.map_or(Ok(Vec::new()), |parked| parked).unwrap_or_else(|error| {
+            tracing::warn!(%error, "which issues wait for a person cannot be told");
+            Vec::new()
+        });
+        for (repo, key) in parked {
+            let Some(number) = key.number() else { continue };
+            let issue = IssueRef { repo, number };
+            if self.watch_of(&issue.repo).is_none() || self.supervisor.get(&issue).is_some() {
+                continue;
+            }
+            if let Err(error) = self.note_parked(&issue).await {
+                tracing::warn!(%issue, %error, "whether the issue waits for a person cannot be told");
+            }
+        }
+    }
+
     /// What another process did meanwhile is not done again.
     async fn drop_what_others_did(&mut self) {
+        self.find_parked().await;
         let (client, who) = (self.deps.client.clone(), self.asking().await);
         for watch in &mut self.watches {
             if watch.state.sweeping.is_empty() {
@@ -163,6 +186,7 @@ impl Daemon {
                 Some(who) => who,
                 None => who.insert(self.asking().await),
             };
+            self.find_parked().await;
             let watch = &mut self.watches[place];
             match watch.list_sweep(&client, who).await {
                 Ok(listed) => watch.begin_sweep(listed, now),
@@ -208,7 +232,7 @@ impl Watch {
         let waits = [issue.open_blockers, issue.open_sub_issues].into_iter().flatten().any(|open| open > 0);
         let is_blocked = self.watched.depends && waits;
         let is_at_work = who.at_work.contains(&(self.watched.name.clone(), number));
-        !(held || is_blocked || is_at_work)
+        !(held || is_blocked || is_at_work || self.parked.contains_key(&number))
     }
 
     /// The open issues that the filter matches and no run has ended on, most important first, of those that could start at most the

@@ -166,6 +166,13 @@ impl Daemon {
         }
         let was = self.is_taken(issue);
         self.note_taken(issue, false);
+        // Whoever has gone on with it, this one does not once more.
+        if let Some(over) = known.parked.as_ref().filter(|parked| parked.over.is_some())
+            && let Some(watch) = self.watch_of(&issue.repo)
+            && let Some(memory) = watch.state.issues.get_mut(&issue.number)
+        {
+            memory.resume.take_if(|run_id| *run_id == over.run_id);
+        }
         let Some(parked) = known.now().filter(|parked| parked.answer.is_some()) else { return Ok(was) };
         let WaitsFor::GiveBack(taken) = &parked.waits_for else { return Ok(false) };
         self.go_on(issue, parked, taken).await?;

@@ -7,9 +7,10 @@ use chrono::{DateTime, Utc};
 use super::admission::Admission;
 use super::dependencies::Watched;
 use super::disk_room::DiskRoom;
+use super::outlook::{Outlook, outlook};
 use super::poll::{asking_label, seen};
 use super::snapshot::{Facts, IssueRef, Lookup, Poll, Presence, Seen, Selection, WaitsForPerson, WorkedOnBy};
-use super::start_rules::{Outlook, Verdict, explain, outlook};
+use super::start_rules::{Verdict, explain};
 use super::state_format::DaemonState;
 use super::status_format::{IssueStatus, Status};
 use crate::domain::issue::IssueKey;
@@ -18,7 +19,7 @@ use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::domain::run::RunId;
 use crate::domain::trace::SuspendedProposal;
-use crate::github::{Client, Error, ErrorKind};
+use crate::github::{Client, ErrorKind};
 use crate::issue::approval::Decision;
 use crate::record::summary_text::short_hash;
 
@@ -43,14 +44,13 @@ pub struct Surroundings {
     pub now: DateTime<Utc>,
 }
 
-/// Reads everything the rules ask about an issue. What cannot be read stands in the facts as such; only GitHub being out of
-/// reach altogether is an error. `state`, `status`: what the daemon remembers, and what it said last if it lives.
+/// Reads everything the rules ask about an issue. What cannot be read stands in the facts as such. `state`, `status`: what the daemon remembers, and what it said last if it lives.
 pub async fn gather(
     client: &Client,
     (state, status): (&DaemonState, Option<&Status>),
     number: u64,
     around: Surroundings,
-) -> Result<Facts, Error> {
+) -> Facts {
     let repo = around.watched.name.clone();
     let memory =
         state.repositories.get(&repo).and_then(|of| of.issues.get(&number)).cloned().unwrap_or_default();
@@ -88,12 +88,16 @@ pub async fn gather(
     let snapshot = match client.issue(&repo, number).await {
         Ok(snapshot) => snapshot,
         Err(error) => match error.kind {
-            ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Moved { .. } => return Ok(facts),
+            ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Moved { .. } => return facts,
             ErrorKind::IsPullRequest => {
                 facts.seen = Seen::PullRequest;
-                return Ok(facts);
+                return facts;
             }
-            _ => return Err(error),
+            _ => {
+                facts.poll = Poll::Failed(error.to_string());
+                facts.seen = Seen::Unreadable(error.to_string());
+                return facts;
+            }
         },
     };
     facts.seen = seen(&snapshot);
@@ -119,7 +123,7 @@ pub async fn gather(
     } else {
         Lookup::Known(Vec::new())
     };
-    Ok(facts)
+    facts
 }
 
 /// The code of an issue whose run was given to a node that has not begun it.
@@ -221,7 +225,8 @@ impl Explanation {
         says: Option<&IssueStatus>,
     ) -> Self {
         let first = self.rules.iter().find(|verdict| !verdict.passed());
-        let is_unasked = first.is_some_and(|verdict| verdict.code == NO_TRIGGER);
+        // Where GitHub is away, nobody can say what its labels are.
+        let is_unasked = first.is_some_and(|verdict| [NO_TRIGGER, POLL_FAILED].contains(&&*verdict.code));
         if matches!(self.outlook, Outlook::Runs(_)) || !is_unasked {
             return self;
         }
@@ -252,6 +257,8 @@ impl Explanation {
 
 /// The code of an issue that nothing asks for.
 const NO_TRIGGER: &str = "no_trigger";
+/// The code where GitHub could not be read.
+const POLL_FAILED: &str = "poll_failed";
 
 impl LeftCalls<'_> {
     /// What becomes of an issue whose only question is an approval. Whatever else stands in its way is said as it is.

@@ -424,8 +424,7 @@ fn endless(
         for (_, target) in ways(flow, step) {
             before.entry(target).or_default().push(step.id.clone());
         }
-        let closes = step.gate.as_ref().is_none_or(|gate| gate.allowed_intents.contains(&Intent::Closing));
-        if closes || step.kind == Some(StepKind::Closure) {
+        if step.may_end() {
             ends.push(step.id.clone());
         }
     }

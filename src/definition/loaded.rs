@@ -326,7 +326,10 @@ impl Loaded {
                 None if parameter.required && !given.contains_key(&parameter.name) => problem(
                     "PR-RESOLVE-003",
                     format!("the agent's parameter \"{}\" is required and was not given", parameter.name),
-                    format!("add --uv {}=…", parameter.name),
+                    format!(
+                        "add --uv {}=…, or give it a default in agent.json: a daemon gives none",
+                        parameter.name
+                    ),
                 ),
                 None => {}
             }
@@ -339,6 +342,16 @@ impl Loaded {
         values.set("verdict_criteria", criteria.clone());
         values.set("completion_criteria", criteria);
         if wrong.is_empty() { Ok(values) } else { Err(wrong) }
+    }
+
+    /// The parameters that only whoever starts a run can give: they are required, and have no default. A daemon gives none.
+    pub fn left_to_whoever_asks(&self) -> Vec<&str> {
+        let parameters = self.definition.parameters.iter();
+        let is_left = parameters.filter(|parameter| {
+            let fact = host_variable(&parameter.name).is_some_and(|host| host.when == Supply::Fact);
+            parameter.required && parameter.default.is_none() && !fact
+        });
+        is_left.map(|parameter| parameter.name.as_str()).collect()
     }
 
     /// Names that were given and that nothing uses: no parameter, no prompt, no argument of a step's program.

@@ -6,7 +6,7 @@ use super::diagnostic::Severity;
 use super::position::child;
 use super::source::Findings;
 use crate::domain::completion::Completion;
-use crate::domain::flow::{Flow, ValidatorKind};
+use crate::domain::flow::{Flow, Step, ValidatorKind};
 
 /// What every retry prompt gets, whatever was asked.
 const ALWAYS: [&str; 3] = ["validator", "error", "details"];
@@ -30,6 +30,35 @@ pub fn check(flow: &Flow, completion: Option<&Completion>, findings: &mut Findin
                 ),
                 format!("give it the id of the step that closes, or \"{}\"", of_type.unwrap_or_default()),
             );
+        }
+    }
+    // Where the flow ends only at its end, what is asked before that is asked of the steps that lead there alone.
+    if completion == Some(&Completion::StepMachine) {
+        let is_own = |step: &Step| flow.validation_steps.iter().any(|known| known.id == step.id);
+        let mut closing = flow.steps.iter().filter(|step| step.may_end()).peekable();
+        let all_have_own = closing.peek().is_some() && closing.all(is_own);
+        for validation in &flow.validation_steps {
+            let at = child("/validationSteps", &validation.id);
+            let around = !validation.before.is_empty() || !validation.after.is_empty();
+            let passes = flow.step(&validation.id).is_some_and(|step| !step.may_end());
+            if passes && !around && !validation.conditions.is_empty() {
+                told(
+                    &format!("{at}/validationConditions"),
+                    format!("the flow never ends in the step \"{}\", so that these are never asked", validation.id),
+                    "give them the id of the step that closes, or call them postLLMConditions: those are asked behind each visit"
+                        .to_owned(),
+                );
+            }
+            if all_have_own && of_type == Some(validation.id.as_str()) {
+                told(
+                    &at,
+                    format!(
+                        "the validation step \"{}\" is never asked: each step that ends the flow has one of its own",
+                        validation.id
+                    ),
+                    "name its validators there, or remove it".to_owned(),
+                );
+            }
         }
     }
     for name in flow.validators.keys().filter(|name| !asked.contains(name.as_str())) {

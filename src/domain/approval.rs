@@ -36,6 +36,30 @@ pub struct Denial {
     pub over: Option<String>,
 }
 
+/// A file that the command of a call names, as it is when the call is proposed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamedFile {
+    /// Relative to the worktree.
+    pub path: String,
+    /// SHA-256 of what it holds.
+    pub sha256: String,
+}
+
+impl NamedFile {
+    /// The paths of what is in one of both alone, or holds something else there.
+    pub fn changed(before: &[Self], now: &[Self]) -> Vec<String> {
+        let only = |these: &[Self], others: &[Self]| -> Vec<String> {
+            these.iter().filter(|one| !others.contains(one)).map(|one| one.path.clone()).collect()
+        };
+        let mut changed = only(before, now);
+        changed.extend(only(now, before));
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+}
+
 /// Version of [`Approval`].
 pub const APPROVAL_SCHEMA: &str = "agentd.grant.v1";
 
@@ -63,9 +87,18 @@ pub struct Approval {
     pub granted_at: DateTime<Utc>,
     /// Until when it may be used.
     pub expires_at: DateTime<Utc>,
+    /// The files that the call's command named when the person was asked: it lets the call run while they are the same. `None` = the call has
+    /// no command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<NamedFile>>,
 }
 
 impl Approval {
+    /// What has become of the files that it was given for, by their paths; empty = they are the same.
+    pub fn changed_files(&self, now: &[NamedFile]) -> Vec<String> {
+        self.files.as_ref().map(|before| NamedFile::changed(before, now)).unwrap_or_default()
+    }
+
     /// Whether it holds now for a proposal of `principal`: the principal for whom the proposal waited, or the approver.
     pub fn holds(&self, principal: uuid::Uuid, now: DateTime<Utc>) -> bool {
         now < self.expires_at && [self.principal.id, self.approver.id].contains(&principal)
@@ -171,6 +204,7 @@ mod tests {
             approver: approver.clone(),
             granted_at: DateTime::UNIX_EPOCH,
             expires_at: DateTime::UNIX_EPOCH + TimeDelta::hours(hours),
+            files: None,
         }
     }
 
@@ -210,6 +244,19 @@ mod tests {
         for other in ["nonsense", "{}", &alone.replace("grant.v1", "grant.v2")] {
             assert_eq!(ApprovalsOfProposal::read(other), ApprovalsOfProposal::default());
         }
+    }
+
+    #[test]
+    fn p_037_an_approval_is_of_the_files_as_they_were() {
+        let file = |path: &str, sha256: &str| NamedFile { path: path.into(), sha256: sha256.into() };
+        let ada = person("1");
+        let mut approval = approval(&ada, &ada, 1);
+        assert!(approval.changed_files(&[file("a", "1")]).is_empty(), "of a version that looked at no files");
+        approval.files = Some(vec![file("a", "1"), file("b", "1")]);
+        assert!(approval.changed_files(&[file("a", "1"), file("b", "1")]).is_empty());
+        assert_eq!(approval.changed_files(&[file("a", "2"), file("c", "1")]), ["a", "b", "c"]);
+        approval.files = Some(Vec::new());
+        assert_eq!(approval.changed_files(&[file("a", "1")]), ["a"], "it is there only since");
     }
 
     #[test]

@@ -134,6 +134,9 @@ pub struct Spend {
     pub cost: Money,
     /// Whether some request's cost could not be known.
     pub cost_unknown: bool,
+    /// What such requests are taken to have cost.
+    #[serde(default, skip_serializing_if = "Money::is_zero")]
+    pub estimated: Money,
 }
 
 words! {
@@ -163,13 +166,8 @@ pub struct IssueBudget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// What they gave.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "Money::is_zero")]
     pub given: Money,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-pub(super) fn is_nothing(amount: &Money) -> bool {
-    *amount == Money::ZERO
 }
 
 words! {
@@ -183,5 +181,16 @@ words! {
         MaxWallTime = "max_wall_time",
         /// `max_cost`.
         MaxCost = "max_cost",
+    }
+}
+
+impl BudgetKind {
+    /// An amount of it with its unit; `amount`: visits, milliseconds, dollars.
+    pub fn shown(self, amount: f64) -> String {
+        match self {
+            Self::MaxSteps => amount.to_string(),
+            Self::MaxWallTime => format!("{:.1} s", amount / 1000.0),
+            Self::MaxCost => format!("${amount:.4}"),
+        }
     }
 }

@@ -172,7 +172,8 @@ fn is_git_directory(part: &str) -> bool {
     bare.eq_ignore_ascii_case(".git") || bare.eq_ignore_ascii_case("git~1")
 }
 
-fn program_of(arguments: &Value) -> Option<Program> {
+/// The program that a call starts, by its arguments.
+pub fn program_of(arguments: &Value) -> Option<Program> {
     let words = |value: &Value| -> Option<Vec<String>> {
         value.as_array()?.iter().map(|word| word.as_str().map(str::to_owned)).collect()
     };

@@ -1,5 +1,7 @@
 //! A tool call on one line: the tool, what it is about, then its other arguments, each cut.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::shell_words;
@@ -77,20 +79,37 @@ fn argument_text(value: &Value) -> String {
 /// characters, so that no long argument hides the others. Also whether anything was cut.
 pub fn shown_arguments(json: &str, longest: usize) -> (String, bool) {
     let fits = |text: &str| text.chars().count() <= longest;
-    if fits(json) {
-        return (json.to_owned(), false);
+    let whole = escaped(json);
+    if fits(&whole) {
+        return (whole, false);
     }
     if let Ok(arguments) = serde_json::from_str::<Value>(json) {
         let mut each = longest;
         while each >= SHORTEST_CUT {
-            let shown = with_texts_of(&arguments, each).to_string();
+            let shown = escaped(&with_texts_of(&arguments, each).to_string());
             if fits(&shown) {
                 return (shown, true);
             }
             each = each * 3 / 4;
         }
     }
-    (json.chars().take(longest).chain(" … (cut)".chars()).collect(), true)
+    (whole.chars().take(longest).chain(" … (cut)".chars()).collect(), true)
+}
+
+/// A JSON text in which nothing is hidden: what a screen does not show, or what turns the order of letters, stands there as an escape.
+pub fn escaped(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        let itself = c.to_string();
+        if c == ' ' || c.is_ascii_graphic() || visible(&itself) == itself {
+            shown.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _infallible = write!(shown, "\\u{unit:04x}");
+        }
+    }
+    shown
 }
 
 /// The same value; a text in it that is longer than `longest` characters says how many more there are.
@@ -126,6 +145,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn nothing_is_hidden_from_who_decides_on_arguments() {
+        let json = "{\"argv\":[\"rm\u{202e}gpj.\u{200b}x\u{e0041}\",\"ä 1\"]}";
+        let shown = escaped(json);
+        assert_eq!(shown, "{\"argv\":[\"rm\\u202egpj.\\u200bx\\udb40\\udc41\",\"ä 1\"]}");
+        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        assert_eq!(read(&shown), read(json));
+        assert_eq!(shown_arguments(json, 200), (shown, false));
+    }
 
     #[test]
     fn a_call_says_first_what_it_is_about() {

@@ -244,7 +244,7 @@ pub enum Event {
         change: Change,
     },
     /// A verify command, run by agentd itself on the final tree (D83).
-    Verified(VerifyCommand),
+    Verified(Box<VerifyCommand>),
     /// What the evidence gate says about the run's claims. The last such event counts.
     ClaimsJudged(Box<Judgement>),
     /// An effect outside the worktree will be tried now.
@@ -455,7 +455,7 @@ impl Event {
             Self::ReportCaptured(..) => &[Sources, Progress],
             Self::SessionClosed(..) => &[Record, RecordedRun, RecordedModel, Progress, HostLog],
             Self::LlmAttempted { .. } => &[Facts, Progress, DaemonProgress, HostLog],
-            Self::AgentSpent { .. } => &[],
+            Self::AgentSpent { .. } => &[DaemonProgress],
             Self::ToolFinished { .. } => &[Facts, Progress, DaemonProgress, HostLog],
             Self::VisitFinished(..) => &[Facts, Progress, DaemonProgress],
             Self::Checkpoint { .. } => &[Facts],
@@ -518,9 +518,12 @@ pub struct LeaseTaken {
     pub text: Option<TextRevision>,
     /// What asked for the run.
     pub source: ObjectiveSource,
-    /// Whether the run repairs the issue's pull request.
+    /// Whether the run repairs the issue's pull request, or goes on with one that does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow_up: bool,
+    /// Whether it goes on with a run because what that waited for was decided, or with such a one that was cut off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub goes_on: bool,
     /// On whose behalf.
     pub principal: Principal,
     /// The frozen origin.
@@ -572,7 +575,7 @@ pub struct RunStarted {
     /// Spent by predecessors (D61).
     pub inherited: Spend,
     /// What people had given the issue beyond its budget.
-    #[serde(default, skip_serializing_if = "super::budget::is_nothing")]
+    #[serde(default, skip_serializing_if = "super::money::Money::is_zero")]
     pub issue_given: Money,
     /// Whether its agent may ask people.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

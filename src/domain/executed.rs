@@ -13,12 +13,22 @@ const WRAPPERS: [&str; 9] =
 const KEYWORDS: [&str; 9] = ["if", "then", "else", "elif", "while", "until", "do", "!", "{"];
 /// Options of interpreters whose value is run as well.
 const PRELOADS: [&str; 4] = ["-r", "--require", "--import", "--loader"];
+/// So many parts of a word are looked at.
+const MOST_PARTS: usize = 64;
 /// Deepest shell within a shell that is looked into.
 const DEEPEST: usize = 4;
 
 /// The files that `argv` executes and that `is_file` knows, without a leading `./`. Behind a `cd` they are looked for there as well.
 pub fn executed(argv: &[&str], is_file: &dyn Fn(&str) -> bool) -> Vec<String> {
-    let mut search = Search { is_file, folders: vec![String::new()], found: Vec::new() };
+    let mut search = Search { is_file, folders: vec![String::new()], found: Vec::new(), all: false };
+    search.argv(argv, DEEPEST);
+    search.found
+}
+
+/// The files and folders that the words of `argv` name and that `is_there` knows: what it executes and what it is given, also as
+/// `--option=file`, `-ffile`, `@file`, `from:to`, or in a list.
+pub fn named(argv: &[&str], is_there: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let mut search = Search { is_file: is_there, folders: vec![String::new()], found: Vec::new(), all: true };
     search.argv(argv, DEEPEST);
     search.found
 }
@@ -28,6 +38,8 @@ struct Search<'a> {
     /// Where a command may stand by now; empty = where the first one does.
     folders: Vec<String>,
     found: Vec<String>,
+    /// Whether every word is looked at.
+    all: bool,
 }
 
 impl Search<'_> {
@@ -46,6 +58,9 @@ impl Search<'_> {
     }
 
     fn argv(&mut self, argv: &[&str], depth: usize) {
+        if self.all {
+            argv.iter().flat_map(|word| parts(word)).for_each(|part| self.add(part));
+        }
         let skipped = argv.iter().take_while(|word| is_assignment(word) || KEYWORDS.contains(word)).count();
         let Some((program, args)) = argv[skipped..].split_first() else { return };
         if program.contains('/') {
@@ -95,6 +110,24 @@ impl Search<'_> {
             self.argv(&words, depth);
         }
     }
+}
+
+/// The parts of a word that may name a file: all of it, the value of a short option that stands at it, what begins behind a sign that
+/// programs separate with, and the items between such signs.
+fn parts(word: &str) -> Vec<&str> {
+    let is_sign = |c: char| "=,:;@<>".contains(c);
+    let mut parts = vec![word];
+    let short = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+    let value = short.and_then(|rest| Some(rest.split_at_checked(rest.chars().next()?.len_utf8())?.1));
+    for whole in [Some(word), value].into_iter().flatten() {
+        parts.push(whole);
+        parts.extend(whole.split(is_sign).take(MOST_PARTS));
+        parts.extend(
+            whole.match_indices(is_sign).take(MOST_PARTS).map(|(at, sign)| &whole[at + sign.len()..]),
+        );
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
 }
 
 /// A path from a folder, both as a command writes them. One that leads out of where the first command stands is none.
@@ -188,6 +221,27 @@ mod tests {
             (&["sh", "-c", "grep -q \"a;b\" data.json"], ""),
         ] {
             assert_eq!(of(argv), files, "{argv:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_command_is_given_is_told_too() {
+        let known = ["run.sh", "deploy/all.yaml", "data.json"];
+        for (argv, files) in [
+            (&["sh", "./run.sh"][..], "run.sh"),
+            (&["kubectl", "apply", "-f", "deploy/all.yaml"], "deploy/all.yaml"),
+            (&["curl", "--data=@data.json", "https://x.test/data.json"], "data.json"),
+            (&["tool", "--values=deploy/all.yaml"], "deploy/all.yaml"),
+            (&["sh", "-c", "cd deploy && tool all.yaml <../data.json"], "deploy/all.yaml data.json"),
+            (&["echo", "run"], ""),
+            (&["curl", "-d@data.json"], "data.json"),
+            (&["kubectl", "apply", "-fdeploy/all.yaml"], "deploy/all.yaml"),
+            (&["helm", "--values", "other.yaml,deploy/all.yaml"], "deploy/all.yaml"),
+            (&["docker", "run", "-v", "data.json:/etc/d.json"], "data.json"),
+            (&["curl", "-F", "file=@data.json;type=text/plain"], "data.json"),
+            (&["tool", "file:data.json"], "data.json"),
+        ] {
+            assert_eq!(named(argv, &|path| known.contains(&path)).join(" "), files, "{argv:?}");
         }
     }
 }

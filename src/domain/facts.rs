@@ -9,7 +9,7 @@ use super::policy::EnvelopeStatus;
 use super::question::{Answered, Question};
 use super::run::{VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
-use super::stop::{FlowEnd, Stop, StopDetail};
+use super::stop::{FlowEnd, Stop, StopDetail, StopReason};
 use super::taken::TakenOver;
 use super::trace::Item;
 
@@ -188,14 +188,7 @@ impl RunFacts {
             Event::LlmAttempted { entry } | Event::ToolFinished { entry } => self.ledger.push(*entry),
             Event::SandboxChosen(sandbox) => self.sandbox = Some(sandbox),
             Event::Warned(warning) => self.warnings.push(warning),
-            Event::BudgetSoftLimit { kind, used, cap } => {
-                if !self.soft_hits.contains(&kind) {
-                    self.soft_hits.push(kind);
-                }
-                self.soft_limits.push((kind, used, cap));
-                let text = format!("{} is nearly used up: {used} of {cap}", kind.as_str());
-                self.warnings.push(Warning { code: "budget_soft_limit".to_owned(), at, text });
-            }
+            Event::BudgetSoftLimit { kind, used, cap } => self.soft_limit(at, kind, (used, cap)),
             Event::BudgetExtended { by, budgets } => {
                 self.soft_limits.clear();
                 if let Some(started) = &mut self.started {
@@ -220,7 +213,7 @@ impl RunFacts {
             Event::Committed { head, tree, change, .. } => {
                 self.committed = Some(CommittedWork { head, tree, change });
             }
-            Event::Verified(command) => self.verification.push(command),
+            Event::Verified(command) => self.verification.push(*command),
             Event::EffectPlanned { effect } => self.effect(effect, EffectState::Planned),
             Event::EffectDone { effect, outcome } => self.effect(effect, EffectState::Done(outcome)),
             Event::EffectFailed { effect, message, transient, of_content } => {
@@ -239,6 +232,16 @@ impl RunFacts {
             }
             other => self.other.push((at, other)),
         }
+    }
+
+    fn soft_limit(&mut self, at: i64, kind: BudgetKind, (used, cap): (f64, f64)) {
+        if !self.soft_hits.contains(&kind) {
+            self.soft_hits.push(kind);
+        }
+        self.soft_limits.push((kind, used, cap));
+        let (used, cap) = (kind.shown(used), kind.shown(cap));
+        let text = format!("{} is nearly used up: {used} of {cap}", kind.as_str());
+        self.warnings.push(Warning { code: "budget_soft_limit".to_owned(), at, text });
     }
 
     fn count_checkpoint(&mut self, visit: u32, commit: CommitId, bundle: Option<Bundle>) {
@@ -270,9 +273,17 @@ impl RunFacts {
     }
 
     fn is_unpublished_by(&self, end: &Stop) -> bool {
+        // One whose work is not proven keeps that end, and its draft is missing.
+        let has_no_draft = end.reason() == StopReason::NoEvidence && self.cannot_be_published_now();
         self.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
-            && matches!(end.detail, StopDetail::GithubError | StopDetail::GitError)
+            && (matches!(end.detail, StopDetail::GithubError | StopDetail::GitError) || has_no_draft)
             && !self.is_refused()
+    }
+
+    fn cannot_be_published_now(&self) -> bool {
+        let publishes = |effect: Effect| !matches!(effect, Effect::Comment | Effect::Labels);
+        let passes = |state: &EffectState| matches!(state, EffectState::Failed { transient: true, .. });
+        self.effects.iter().any(|(effect, state)| publishes(*effect) && passes(state))
     }
 
     /// Whether the remote refused what the work holds. The work is made anew then: a model is told what was said, and the same is not
@@ -283,10 +294,13 @@ impl RunFacts {
 
     /// Whether it was not published because another service could not be reached then; `end`: how the run ends.
     pub fn is_unpublished_for_now(&self, end: &Stop) -> bool {
-        let publishes = |effect: Effect| !matches!(effect, Effect::Comment | Effect::Labels);
-        let passes = |state: &EffectState| matches!(state, EffectState::Failed { transient: true, .. });
-        self.is_unpublished_by(end)
-            && self.effects.iter().any(|(effect, state)| publishes(*effect) && passes(state))
+        self.is_unpublished_by(end) && self.cannot_be_published_now()
+    }
+
+    /// Whether the run has made the issue say how it ended: its labels, and its status comment.
+    pub fn is_written_back(&self) -> bool {
+        let failed = matches!(self.effect_state(Effect::Comment), Some(EffectState::Failed { .. }));
+        self.outcome(Effect::Labels).is_some() && !failed
     }
 
     /// Where an effect stands.

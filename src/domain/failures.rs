@@ -79,7 +79,12 @@ pub fn of(facts: &RunFacts) -> Vec<FailureRecord> {
     for (effect, state) in &facts.effects {
         if let EffectState::Failed { message, .. } = state {
             let what = format!("effect:{} {message}", effect.as_str());
-            seen.note(&what, Severity::High, last_visit, "the work is kept on the local branch");
+            let adjustment = match effect {
+                Effect::Push => "the work is kept on the local branch",
+                Effect::PullRequest => "the work is on the pushed branch",
+                _ => "the work is not touched by it",
+            };
+            seen.note(&what, Severity::High, last_visit, adjustment);
         }
     }
     if let Some(stop) = facts.end.as_ref().or(facts.flow_end.as_ref().map(|end| &end.stop))

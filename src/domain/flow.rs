@@ -351,6 +351,14 @@ pub struct Step {
     pub iterations: Iterations,
 }
 
+impl Step {
+    /// Whether the flow may reach its end in it: a closing step, one without gate, or one whose gate lets `closing` through.
+    pub fn may_end(&self) -> bool {
+        let closes = |gate: &Gate| gate.allowed_intents.contains(&Intent::Closing);
+        self.kind == Some(StepKind::Closure) || self.gate.as_ref().is_none_or(closes)
+    }
+}
+
 /// The limits that the oldest registries set for the visits of a step in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iterations {

@@ -4,7 +4,7 @@
 use super::disguise::{DEEPEST, views};
 
 /// Programs that start the program named in their arguments.
-const WRAPPERS: [&str; 63] = [
+const WRAPPERS: [&str; 97] = [
     "env",
     "nice",
     "nohup",
@@ -68,6 +68,40 @@ const WRAPPERS: [&str; 63] = [
     "docker",
     "podman",
     "ld.so",
+    "mise",
+    "asdf",
+    "bundle",
+    "pipenv",
+    "conda",
+    "mamba",
+    "micromamba",
+    "hatch",
+    "pdm",
+    "rye",
+    "direnv",
+    "dotenv",
+    "nix",
+    "nix-shell",
+    "devbox",
+    "volta",
+    "corepack",
+    "tmux",
+    "screen",
+    "cmake",
+    "perf",
+    "gdb",
+    "valgrind",
+    "hyperfine",
+    "watchexec",
+    "nodemon",
+    "concurrently",
+    "chronic",
+    "torsocks",
+    "proxychains",
+    "faketime",
+    "eatmydata",
+    "aws-vault",
+    "kubectl",
 ];
 
 /// Programs that run a text given among their arguments.
@@ -107,6 +141,12 @@ const SHELLS: [&str; 33] = [
     "make",
 ];
 
+/// Programs that work on words and files, and start nothing that is named behind `--`.
+const TELLERS: [&str; 27] = [
+    "echo", "printf", "cat", "grep", "egrep", "fgrep", "rg", "ag", "ls", "rm", "mv", "cp", "ln", "mkdir",
+    "rmdir", "touch", "chmod", "chown", "head", "tail", "sort", "wc", "diff", "tr", "which", "man", "test",
+];
+
 /// Words of a shell before which or behind which a command stands.
 const BEFORE_A_COMMAND: [&str; 8] = ["if", "then", "else", "elif", "while", "until", "do", "!"];
 
@@ -129,6 +169,10 @@ pub(super) fn in_argv(denied: &[String], argv: &[String]) -> bool {
     if is_one_of(&SHELLS, first) {
         return passed_on(denied, argv) || argv[1..].iter().any(|text| in_line(denied, text));
     }
+    // Not every program is known that starts what stands among its arguments. Words that are told of are not started.
+    if !is_one_of(&TELLERS, first) && (stands_within(denied, argv) || behind_dashes(denied, argv)) {
+        return true;
+    }
     // What a wrapper starts may stand anywhere behind it, and may be a wrapper or a shell again.
     wraps(first)
         && (passed_on(denied, argv)
@@ -148,6 +192,18 @@ pub(super) fn in_line(denied: &[String], line: &str) -> bool {
     std::iter::once(line)
         .chain(hidden.all.iter().map(|view| view.text.as_str()))
         .any(|line| mentioned(denied, line) || lexed(denied, line, DEEPEST_LINE))
+}
+
+/// Whether a denied command of several words stands among the arguments as it is.
+fn stands_within(denied: &[String], argv: &[String]) -> bool {
+    let Some((first, rest)) = denied.split_first().filter(|(_, rest)| !rest.is_empty()) else { return false };
+    argv[1..].windows(denied.len()).any(|words| is_program(first, &words[0]) && words[1..] == *rest)
+}
+
+/// Whether it stands behind `--`, where many programs take a command; some take files there.
+fn behind_dashes(denied: &[String], argv: &[String]) -> bool {
+    let command = argv.iter().position(|word| word == "--").map_or(&[][..], |at| &argv[at + 1..]);
+    !is_git(&argv[0]) && !command.is_empty() && in_argv(denied, command)
 }
 
 fn passed_on(denied: &[String], argv: &[String]) -> bool {
@@ -469,4 +525,40 @@ fn is_assignment(word: &str) -> bool {
 fn base_name(program: &str) -> String {
     let name = program.rsplit(['/', '\\']).next().unwrap_or(program).to_lowercase();
     name.strip_suffix(".exe").map_or(name.clone(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_denied_command_is_seen_behind_runners_that_are_known_and_that_are_not() {
+        let denied = words("git push");
+        for line in [
+            "mise exec -- git push",
+            "bundle exec git push",
+            "cmake -E env git push",
+            "some-runner --quiet git push origin",
+            "some-runner -- git -C . push",
+            "some-runner -- env git push",
+        ] {
+            assert!(in_argv(&denied, &words(line)), "{line}");
+        }
+        for line in [
+            "git checkout -- push",
+            "grep -rn git push",
+            "cargo run -- push",
+            "rm -- git push",
+            "git log push",
+        ] {
+            assert!(!in_argv(&denied, &words(line)), "{line}");
+        }
+        let denied = words("curl");
+        assert!(in_argv(&denied, &words("some-runner -- curl x")));
+        assert!(!in_argv(&denied, &words("cargo test curl")) && !in_argv(&denied, &words("git add -- curl")));
+    }
 }

@@ -101,6 +101,9 @@ pub enum AccountingKind {
         estimated: Option<TokenUsage>,
         /// US dollars; null when unknown.
         cost_usd: Option<Money>,
+        /// US dollars that count against the budgets beyond `costUsd`, where the cost is unknown or said by the program alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        estimated_cost_usd: Option<Money>,
         /// Where the cost is from.
         cost_source: CostSource,
         /// The provider's stop reason.
@@ -175,6 +178,8 @@ pub struct LedgerTotals {
     pub cost: Money,
     /// Whether a request's cost is unknown.
     pub cost_unknown: bool,
+    /// What counts against the budgets beyond the known cost.
+    pub estimated_cost: Money,
     /// Whether there was a reply, or a program that worked.
     pub answered: bool,
 }
@@ -191,7 +196,9 @@ impl LedgerTotals {
         for entry in ledger {
             let failed = u64::from(entry.status == AccountingStatus::Failed);
             match &entry.what {
-                AccountingKind::Llm { tokens, cost_usd, cost_source, broke_off, .. } => {
+                AccountingKind::Llm {
+                    tokens, cost_usd, estimated_cost_usd, cost_source, broke_off, ..
+                } => {
                     totals.llm_requests += 1;
                     totals.llm_failed += failed;
                     let tokens = tokens.unwrap_or_default();
@@ -203,6 +210,7 @@ impl LedgerTotals {
                     totals.cache_read += tokens.cache_read_input_tokens;
                     totals.cache_write += tokens.cache_write_input_tokens;
                     totals.cost += cost_usd.unwrap_or_default();
+                    totals.estimated_cost += estimated_cost_usd.unwrap_or_default();
                     totals.cost_unknown |= *cost_source == CostSource::Unknown && (used || *broke_off);
                 }
                 AccountingKind::Tool { .. } => {

@@ -18,6 +18,8 @@ pub struct ModelTraffic {
     pub under_way: u32,
     /// Tokens by the model that answered.
     pub by_model: BTreeMap<String, TokenUsage>,
+    /// Models that answered, by their own name, and how the requests named them where that is another name.
+    pub asked_as: BTreeMap<String, String>,
     /// Estimated tokens, by model, of the replies that reported none.
     pub untold: BTreeMap<String, TokenUsage>,
 }

@@ -26,6 +26,11 @@ impl Money {
         (micros.is_finite() && (0.0..=1e18).contains(&micros)).then_some(Self(micros as u64))
     }
 
+    /// Whether it is nothing.
+    pub fn is_zero(&self) -> bool {
+        *self == Self::ZERO
+    }
+
     /// Millionths of a dollar.
     pub const fn micros(self) -> u64 {
         self.0

@@ -40,6 +40,18 @@ pub struct Answered {
 }
 
 impl Question {
+    /// The answer that somebody's words give: an option alone, where they say no more than that; else all of their words, behind the
+    /// option that they begin with.
+    pub fn answer_in(&self, said: &str) -> String {
+        let said = said.trim();
+        let Some(option) = self.chosen(said) else { return said.to_owned() };
+        let bare = said.trim_end_matches(|c: char| !c.is_alphanumeric());
+        // A number alone says nothing to a model.
+        let says_no_more =
+            bare.eq_ignore_ascii_case(option.trim()) || bare.bytes().all(|byte| byte.is_ascii_digit());
+        if says_no_more { option.to_owned() } else { format!("{option}\n\n({said})") }
+    }
+
     /// The option that a text names by its number or by its words, at its beginning.
     pub fn chosen(&self, text: &str) -> Option<&str> {
         let first = text.trim().lines().next()?.trim();
@@ -62,6 +74,23 @@ impl Question {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_says_more_than_an_option_is_kept_whole() {
+        let options = ["cents", "euros"].map(str::to_owned).to_vec();
+        let asked = Question { visit: 1, step_id: "s".into(), question: "?".into(), options, default: None };
+        for (text, answer) in [
+            ("2", "euros"),
+            (" 2. ", "euros"),
+            ("Cents!", "cents"),
+            ("cents are wrong, take euros", "cents\n\n(cents are wrong, take euros)"),
+            ("2 decimals, in cents", "euros\n\n(2 decimals, in cents)"),
+            ("1 is wrong: use yen", "cents\n\n(1 is wrong: use yen)"),
+            ("use yen ", "use yen"),
+        ] {
+            assert_eq!(asked.answer_in(text), answer, "{text}");
+        }
+    }
 
     #[test]
     fn an_option_is_chosen_by_its_number_or_its_word_at_the_beginning() {

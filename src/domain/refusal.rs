@@ -28,8 +28,8 @@ pub struct EndedRun {
     pub run_id: RunId,
     /// How.
     pub stop: Stop,
-    /// Whether it has made the issue's labels say so.
-    pub labels_written: bool,
+    /// Whether it has made the issue say so.
+    pub written_back: bool,
 }
 
 impl Refusal {

@@ -153,7 +153,7 @@ impl RuleSet {
     /// The denial by somebody who may only narrow, if their first matching rule denies. Everything else is for the
     /// other rules.
     pub fn deny(&self, input: &PolicyInput, scope: &CallScope) -> Option<RuleVerdict> {
-        let rule = first_match(&self.narrowing, input, scope)?;
+        let rule = deciding(&self.narrowing, input, scope)?;
         let verdict = RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) };
         (rule.effect == Decision::Deny).then_some(verdict)
     }
@@ -237,7 +237,7 @@ impl RuleSet {
 
     /// The first rule with the exact name that matches, else the first `*` rule that matches, else a denial.
     pub fn decide(&self, input: &PolicyInput, scope: &CallScope) -> RuleVerdict {
-        match first_match(&self.rules, input, scope) {
+        match deciding(&self.rules, input, scope) {
             Some(rule) => RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) },
             None => {
                 let mut result = PolicyResult::deny(NO_RULE_MATCHED, DenyMode::Throw);
@@ -246,6 +246,23 @@ impl RuleSet {
             }
         }
     }
+}
+
+/// The rule that decides. A person approves a call for what it names: where a link leads to a path that they could not approve, or that no
+/// rule is about, that is what counts.
+fn deciding<'r>(rules: &'r [Rule], input: &PolicyInput, scope: &CallScope) -> Option<&'r Rule> {
+    let first = first_match(rules, input, scope)?;
+    if scope.paths.len() < 2 || !first.result().asks_for_approval() {
+        return Some(first);
+    }
+    for path in &scope.paths {
+        let alone = CallScope { paths: vec![path.clone()], ..scope.clone() };
+        let rule = first_match(rules, input, &alone)?;
+        if rule.effect == Decision::Deny && !rule.result().asks_for_approval() {
+            return Some(rule);
+        }
+    }
+    Some(first)
 }
 
 /// The first rule with the exact name that matches, else the first `*` rule that matches.

@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::approval::NamedFile;
 use super::artifact::Artifact;
 use super::call_text::{SHORT, call_text};
+use super::money::Money;
 use super::policy::{ProposalKind, Resource, ToolResultEnvelope};
 use super::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
 use super::run::ForcedFinal;
@@ -186,11 +188,17 @@ pub struct ToolsChanged {
     /// What of the change could not be used; redacted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
+    /// Why a server that has to be there is not; redacted. The run ends for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 impl ToolsChanged {
     /// The change in a few words: names of what is new, changed and gone.
     pub fn words(&self) -> String {
+        if let Some(why) = &self.lost {
+            return why.clone();
+        }
         let parts = [("new", &self.added), ("changed", &self.changed), ("gone", &self.gone)];
         let said: Vec<String> = parts
             .iter()
@@ -273,6 +281,9 @@ pub struct RequestPrepared {
     pub turn: u32,
     /// 1-based attempt of the turn.
     pub attempt: u32,
+    /// The most that it may cost; `None` = its target has no price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_cost: Option<Money>,
 }
 
 /// One evaluation of the context guard. `projected` is the sum of the four behind it.
@@ -327,6 +338,9 @@ pub struct SuspendedProposal {
     /// Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<i64>,
+    /// The files of the worktree that its command names, as they are now: an approval is of these. `None` = it has no command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<NamedFile>>,
 }
 
 impl SuspendedProposal {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
+use super::event::Change;
 
 /// One verify command and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,9 @@ pub struct VerifyCommand {
     /// versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub executes: Vec<String>,
+    /// Those of them that git does not keep and that were written after the run's first step had begun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rewritten: Vec<String>,
     /// Tree before.
     pub tree_before: String,
     /// Tree of the tracked files after.
@@ -58,6 +62,16 @@ fn unsandboxed() -> String {
 }
 
 impl VerifyCommand {
+    /// The files that it executes and that the run changed: what it says is not independent of the run.
+    pub fn changed_by_run(&self, change: Option<&Change>) -> Vec<String> {
+        let mut changed =
+            change.map(|change| change.executed_by(&self.argv, &self.executes)).unwrap_or_default();
+        changed.extend(
+            self.rewritten.iter().filter(|path| !changed.contains(path)).cloned().collect::<Vec<_>>(),
+        );
+        changed
+    }
+
     /// Exit code 0.
     pub fn passed(&self) -> bool {
         self.exit_code == Some(0)

@@ -42,7 +42,8 @@ impl AgentOutput {
     }
 
     /// Tokens, money, and the source of the figures. What agentd saw costs the configured price, for each model. The program's own
-    /// figure of money counts where it has more tokens or agentd knows no price, and never if it is less than what was seen costs.
+    /// figure of money is told where it has more tokens or agentd knows no price, and never if it is less than what was seen costs by
+    /// the prices that are known. Against the caps no figure counts less than what was seen, at the dearest price where none is known.
     pub(super) fn used(&self, targets: &[ModelTarget], asked: Option<&str>) -> Vec<Used> {
         let asked = self.model.as_deref().or(asked);
         let seen = self.seen(targets, asked);
@@ -56,7 +57,7 @@ impl AgentOutput {
             used.model.as_deref().is_some_and(|model| price(targets, model, &tokens).is_some())
         };
         let least: Money =
-            seen.iter().filter(|used| used.cost.is_some() || is_priced(used)).map(Used::counts).sum();
+            seen.iter().filter(|used| used.cost.is_some() || is_priced(used)).map(Used::told).sum();
         // Programs say zero for a model whose price they do not know.
         let told = self.cost.filter(|cost| *cost > Money::ZERO || tokens.total_tokens == 0);
         let table = || asked.and_then(|model| price(targets, model, &tokens));
@@ -75,21 +76,27 @@ impl AgentOutput {
             cost,
             source,
             most,
+            least: most,
         }]
     }
 
     /// What agentd saw of each model, and of replies that reported no tokens.
     fn seen(&self, targets: &[ModelTarget], asked: Option<&str>) -> Vec<Used> {
         let of_model = |(model, tokens): (&String, &TokenUsage)| {
-            let cost = price(targets, model, tokens)
-                .or_else(|| price(targets, asked.filter(|_| self.seen.by_model.len() == 1)?, tokens));
+            let of_answer = price(targets, model, tokens);
+            // Services have other names for a model than who asks for it; they may also have asked another one.
+            let by_request = || price(targets, self.seen.asked_as.get(model)?, tokens);
+            let by_program = || price(targets, asked.filter(|_| self.seen.by_model.len() == 1)?, tokens);
+            let cost = of_answer.or_else(by_request).or_else(by_program);
+            let most = dearest(targets, tokens);
             Used {
                 model: Some(model.clone()),
                 tokens: Some(*tokens),
                 estimated: None,
                 cost,
                 source: if cost.is_some() { CostSource::Table } else { CostSource::Unknown },
-                most: dearest(targets, tokens),
+                most,
+                least: if of_answer.is_some() { Money::ZERO } else { most },
             }
         };
         let seen = self.seen.by_model.iter().filter(|(_, tokens)| tokens.total_tokens > 0).map(of_model);
@@ -105,6 +112,7 @@ impl AgentOutput {
             cost: None,
             source: CostSource::Unknown,
             most: dearest(targets, tokens),
+            least: Money::ZERO,
         })
     }
 
@@ -126,6 +134,8 @@ pub(super) struct Used {
     /// What it costs by the dearest price of a target; nothing where none has a price. What only the program tells of may be paid
     /// otherwise, and is not in it.
     most: Money,
+    /// What counts against a cap at the least, also where the cost is said to be less.
+    least: Money,
 }
 
 impl Used {
@@ -138,12 +148,23 @@ impl Used {
             cost: None,
             source: CostSource::Unknown,
             most: Money::ZERO,
+            least: Money::ZERO,
         }
+    }
+
+    /// What it costs, or at most may have cost where that is unknown.
+    fn told(&self) -> Money {
+        self.cost.unwrap_or(self.most)
     }
 
     /// What of it counts against a cap: what it costs, or at most may have cost where that is unknown.
     pub(super) fn counts(&self) -> Money {
-        self.cost.unwrap_or(self.most)
+        self.told().max(self.least)
+    }
+
+    /// What of that is not known to have been spent.
+    pub(super) fn estimate(&self) -> Money {
+        self.counts().saturating_sub(self.cost.unwrap_or_default())
     }
 }
 
@@ -174,10 +195,10 @@ impl AgentProgress {
     }
 }
 
-/// What a configured target would charge for that model. The names are equal, or equal without the date.
+/// What a configured target would charge for that model. The names are equal, or equal without the date or `-latest`.
 fn price(targets: &[ModelTarget], model: &str, usage: &TokenUsage) -> Option<Money> {
     let dated = |target: &&ModelTarget| {
-        let rest = model.strip_prefix(&target.model);
+        let rest = model.strip_prefix(target.model.strip_suffix("-latest").unwrap_or(&target.model));
         rest.is_some_and(|rest| rest.starts_with('-') && rest.chars().all(|c| c == '-' || c.is_ascii_digit()))
     };
     let mut targets = targets.iter();
@@ -236,6 +257,43 @@ mod tests {
         let hidden = AgentOutput { cost: Money::from_dollars(0.000_001), seen: traffic, ..said(0, Some(1)) };
         let used = hidden.used(&targets, Some("m"));
         assert_eq!(used.iter().map(Used::counts).sum::<Money>(), dollars(3.0));
+    }
+
+    #[test]
+    fn a_model_that_no_target_names_is_not_made_cheap_by_a_figure_or_by_the_name_in_the_request() {
+        let target = |model: &str, input: f64| ModelTarget {
+            provider: "p".into(),
+            model: model.into(),
+            context_window: 200_000,
+            context_window_buffer: 0,
+            max_output_tokens: 8_000,
+            temperature: None,
+            images: false,
+            price: Some(Price { input, output: 15.0, cache_read: 0.3, cache_write: 3.75 }),
+        };
+        let targets = [target("cheap-latest", 1.0), target("dear", 3.0)];
+        let seen = |name: &str, asked: Option<&str>| {
+            let by_model = BTreeMap::from([(name.to_owned(), TokenUsage::new(1_000_000, 0, 0, 0))]);
+            let asked_as = asked.map(|asked| (name.to_owned(), asked.to_owned())).into_iter().collect();
+            ModelTraffic { by_model, asked_as, ..ModelTraffic::default() }
+        };
+        let dollars = |dollars: f64| Money::from_dollars(dollars).unwrap();
+        let said =
+            AgentOutput { cost: Some(dollars(0.01)), seen: seen("other", None), ..AgentOutput::default() };
+        let used = said.used(&targets, None);
+        assert_eq!(
+            (used[0].cost, used[0].counts(), used[0].estimate()),
+            (Some(dollars(0.01)), dollars(3.0), dollars(2.99))
+        );
+        for (name, asked, told, counts) in [
+            ("dear", Some("cheap-latest"), 3.0, 3.0),
+            ("cheap-20260101", Some("cheap-latest"), 1.0, 1.0),
+            ("other", Some("cheap-latest"), 1.0, 3.0),
+        ] {
+            let said = AgentOutput { seen: seen(name, asked), ..AgentOutput::default() };
+            let used = said.used(&targets, None);
+            assert_eq!((used[0].cost, used[0].counts()), (Some(dollars(told)), dollars(counts)), "{name}");
+        }
     }
 
     #[test]

@@ -41,6 +41,15 @@ pub struct PermissionRequest {
     pub tool: String,
     /// What they are asked about.
     pub arguments: Value,
+    /// Whether it is done already: what a program changed is looked at once more when it ends.
+    pub is_made: bool,
+}
+
+impl PermissionRequest {
+    /// For what is still to be done.
+    pub fn new(tool: impl Into<String>, arguments: Value) -> Self {
+        Self { tool: tool.into(), arguments, is_made: false }
+    }
 }
 
 /// The result of a call of an agent program.
@@ -232,7 +241,7 @@ impl<'a> ToolHandler<'a> {
             match request {
                 None => return over.cancelled().await,
                 Some(Request::Permit { request, reply }) => {
-                    let asked = self.gate.permits(TURN, &request.tool, &request.arguments).await;
+                    let asked = self.judge_request(&request).await;
                     let ended = |abort: Abort| Permission::Denied(abort.failure().error_message.clone());
                     drop(reply.send(asked.unwrap_or_else(ended)));
                 }
@@ -243,8 +252,15 @@ impl<'a> ToolHandler<'a> {
     }
 
     async fn permit(&self, request: &PermissionRequest) -> Result<Permission, Abort> {
-        let asked = self.gate.permits(TURN, &request.tool, &request.arguments);
-        self.interrupts.watch(None, asked).await.map_err(without_grace)?
+        self.interrupts.watch(None, self.judge_request(request)).await.map_err(without_grace)?
+    }
+
+    async fn judge_request(&self, request: &PermissionRequest) -> Result<Permission, Abort> {
+        // A person let it be made.
+        if request.is_made && self.gate.has_approved(&request.arguments) {
+            return Ok(Permission::Allowed);
+        }
+        self.gate.permits(TURN, &request.tool, &request.arguments).await
     }
 
     async fn call(

@@ -289,7 +289,6 @@ impl AgentVisit<'_> {
     fn call_of(&self, tool: &str, task: &AgentTask) -> ToolCall {
         let arguments = json!({
             "step": self.work.step.id,
-            "prompt_sha256": sha256_hex(task.prompt.as_bytes()),
             "goes_on": task.resume.is_some(),
         });
         let id = format!("agent-{}-{}", self.work.visit, self.launches);
@@ -404,6 +403,16 @@ impl AgentVisit<'_> {
                 if answer.envelope().status == EnvelopeStatus::Denied =>
             {
                 let reason = answer.envelope().public_reason.clone().unwrap_or_default();
+                if answer.asks_for_approval() {
+                    let message = format!("The start of {} waits for an approval. {reason}", self.agent.name);
+                    let technical = format!("\"{tool}\" denied: approval required");
+                    return Err(Abort::new(
+                        StopDetail::ApprovalPending,
+                        "ToolCallPolicyDenied",
+                        &message,
+                        technical,
+                    ));
+                }
                 let message = format!(
                     "The policy does not let {} start: {reason} A rule of kind \"tool\" for \"{}\" would allow it.",
                     self.agent.name, tool
@@ -452,6 +461,7 @@ impl AgentVisit<'_> {
                     tokens: used.tokens,
                     estimated: used.estimated,
                     cost_usd: used.cost,
+                    estimated_cost_usd: Some(used.estimate()).filter(|estimate| *estimate > Money::ZERO),
                     cost_source: used.source,
                     stop_reason: None,
                     http_status: None,
@@ -509,18 +519,16 @@ impl AgentVisit<'_> {
             self.record.note(Event::AgentSpent { entries })?;
         }
         for (used, entry) in lines {
-            let most = used.counts();
+            let estimate = used.estimate();
             self.record.note(Event::LlmAttempted { entry })?;
             self.usage = self.usage.plus(used.tokens.unwrap_or_default());
             self.cost += used.cost.unwrap_or_default();
             self.cost_unknown |= used.cost.is_none();
-            counts += most;
+            counts += used.counts();
             let meter = &self.world.0.meter;
-            if used.cost.is_none() {
-                meter.charge_estimate(most);
-            }
+            meter.charge_estimate(estimate);
             if meter.charge(used.cost) {
-                let counted = match most {
+                let counted = match estimate {
                     Money::ZERO => "",
                     _ => "; the dearest price of a target counts against the budgets",
                 };

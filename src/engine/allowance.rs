@@ -6,9 +6,13 @@
 //! exceeds its cap (D98).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::abort::Abort;
 use super::budget::{Meter, ReservedMoney};
+use super::interrupt::Interrupt;
 use super::journal::Journal;
 use super::session::{Session, SessionWorld};
 use super::shared_cap::SharedCapError;
@@ -27,6 +31,9 @@ pub const FEWEST_OUTPUT: u64 = 1024;
 const PROVIDER_OVERHEAD: u64 = 2048;
 /// How many bytes the request for a last report is longer than the conversation. It has the notice that it is the last.
 const LAST_NOTICE: u64 = 512;
+
+/// How often it is looked whether others gave money back.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The most that a request can cost, by the length of its reply. It assumes one token for each byte that is sent, at
 /// most the size of the window, all at the highest input price.
@@ -115,6 +122,7 @@ impl Session<'_> {
             let shared = self.world.caps.reserve(Money::ZERO, now).await?;
             return Ok(Allowance { max_output_tokens: target.max_output_tokens, run: None, shared });
         };
+        let mut waited = None;
         loop {
             let said = self.composed(tail)?.json();
             let tools = self.offered()?.json;
@@ -133,6 +141,10 @@ impl Session<'_> {
                 }
                 Err(short) => short,
             };
+            let is_shared = shared_left.is_some_and(|shared| shared < left);
+            if is_shared && self.others_give_back(worst.least() + kept_back, &mut waited).await? {
+                continue;
+            }
             let by_others = match shared_left.filter(|shared| *shared < left) {
                 Some(_) => self.world.caps.refusal(worst.least() + kept_back, now).await?,
                 None => None,
@@ -140,7 +152,7 @@ impl Session<'_> {
             let refused: Abort = match by_others {
                 Some(refused) => refused.into(),
                 // It is there again: others spent less than they had reserved.
-                None if shared_left.is_some_and(|shared| shared < left) => continue,
+                None if is_shared => continue,
                 None => self.not_covered(Some((left, worst.least(), kept_back))).into(),
             };
             self.world.heed_caps().await?;
@@ -148,6 +160,32 @@ impl Session<'_> {
                 return Err(refused);
             }
             self.last_report_for_want_of_money(refused)?;
+        }
+    }
+
+    /// Waits a moment where what others have set aside for requests under way would cover this one: most of it comes back. False = they
+    /// have nothing aside that would, or for as long as a request may take none of it came; then it may be of a process that died.
+    async fn others_give_back(&mut self, wanted: Money, waited: &mut Option<Instant>) -> Result<bool, Abort> {
+        if !self.world.caps.may_come_back(wanted, self.world.clock.now()).await? {
+            return Ok(false);
+        }
+        if waited.is_none() {
+            tracing::info!(%wanted, "waiting for money that other runs have set aside for their requests");
+        }
+        if waited.get_or_insert_with(Instant::now).elapsed() > self.request.settings.llm_timeout {
+            return Ok(false);
+        }
+        if let Some(stop) = self.world.stop.asked() {
+            return Err(stop.into());
+        }
+        self.world.meter.check_wait(LOOK_AGAIN)?;
+        match self.interrupts.watch(Some(Duration::ZERO), tokio::time::sleep(LOOK_AGAIN)).await {
+            Ok(()) => Ok(true),
+            Err(Interrupt::GraceOver) => match self.world.stop.asked() {
+                Some(stop) => Err(stop.into()),
+                None => Ok(false),
+            },
+            Err(Interrupt::End(abort)) => Err(abort),
         }
     }
 
@@ -165,7 +203,9 @@ impl Session<'_> {
         self.world.meter.end_by_cost();
         let cap = self.world.meter.budgets().max_cost;
         let message = match request {
-            Some((left, wanted, kept_back)) => short_of(cap, left, wanted, kept_back),
+            Some((left, wanted, kept_back)) => {
+                short_of(cap, left, wanted, kept_back) + &self.world.meter.told_estimate()
+            }
             None => format!("The budget of {cap} lets no request be sent."),
         };
         Stop::new(StopDetail::MaxCost, message)
@@ -244,6 +284,7 @@ impl SessionWorld {
             self.meter.end_by_cost();
             let cap = self.meter.budgets().max_cost;
             let message = short_of(cap, left.saturating_sub(so_far), wanted, Money::ZERO);
+            let message = message + &self.meter.told_estimate();
             return Ok(Some(Stop::new(StopDetail::MaxCost, message).into()));
         }
         covered(self.caps.hold(shared, so_far + wanted, self.clock.now()).await)

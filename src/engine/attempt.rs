@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::abort::Abort;
 use super::allowance::Allowance;
+use super::budget::ReservedMoney;
 use super::context_guard::widest_limit;
 use super::conversation::Conversation;
 use super::interrupt::{GRACE, Interrupt, LAST_REPORT};
@@ -170,7 +171,7 @@ impl Session<'_> {
         target: usize,
         attempt: u32,
         tail: &[Message],
-        max_output_tokens: u64,
+        (max_output_tokens, worst_cost): (u64, Option<Money>),
     ) -> Result<Prepared, Abort> {
         let settings = &self.request.settings;
         let target = &settings.targets[target];
@@ -203,6 +204,7 @@ impl Session<'_> {
             context_window: target.context_window,
             turn: self.turn,
             attempt,
+            worst_cost,
         })))?;
         if attempt == 1 {
             self.snapshot_prompt(target)?;
@@ -267,10 +269,11 @@ impl Session<'_> {
         allowance: Allowance,
     ) -> Result<AttemptEnd, Abort> {
         // The run's money stays set aside until the reply is charged; what it shares, until it is confirmed.
-        let Allowance { max_output_tokens, run: _held_of_run, shared: held } = allowance;
+        let Allowance { max_output_tokens, run: held_of_run, shared: held } = allowance;
         let mut held = Some(held);
+        let most = (max_output_tokens, held_of_run.as_ref().map(ReservedMoney::amount));
         let Prepared { request, request_hash, expected, size: sent } =
-            self.prepare(target, attempt, tail, max_output_tokens)?;
+            self.prepare(target, attempt, tail, most)?;
         let started = Instant::now();
         let grace = match self.world.stop.asked() {
             Some(_) => {
@@ -317,9 +320,7 @@ impl Session<'_> {
                 let outcome =
                     Outcome { spent, error: Some(error.to_string()), http_status: error.status, reply: None };
                 let cost = self.account(&line, outcome)?;
-                if let Some(cost) =
-                    cost.or((spent == Spent::Nothing && was_refused(error.class)).then_some(Money::ZERO))
-                {
+                if let Some(cost) = cost.or((spent == Spent::Nothing).then_some(Money::ZERO)) {
                     self.charge(held.take(), cost);
                 }
                 Ok(AttemptEnd::Failed(error))
@@ -391,6 +392,8 @@ impl Session<'_> {
             (None, Some(cost)) => (Some(cost), CostSource::Table),
             (None, None) => (None, CostSource::Unknown),
         };
+        let estimate = estimated.zip(target.price.as_ref()).filter(|_| cost_usd.is_none());
+        let estimate = estimate.map(|(tokens, price)| price.cost(&tokens));
         let entry = self.record.ledger_entry(LedgerLine {
             what: AccountingKind::Llm {
                 provider: target.provider.clone(),
@@ -400,6 +403,7 @@ impl Session<'_> {
                 tokens,
                 estimated,
                 cost_usd,
+                estimated_cost_usd: estimate,
                 cost_source,
                 stop_reason: reply.and_then(|reply| reply.stop_raw.clone()),
                 http_status,
@@ -420,8 +424,7 @@ impl Session<'_> {
         self.cost += cost_usd.unwrap_or_default();
         self.cost_unknown |= cost_usd.is_none();
         let first_unknown = self.world.meter.charge(cost_usd);
-        let estimate = estimated.zip(target.price.as_ref()).map(|(tokens, price)| price.cost(&tokens));
-        self.world.meter.charge_estimate(estimate.filter(|_| cost_usd.is_none()).unwrap_or_default());
+        self.world.meter.charge_estimate(estimate.unwrap_or_default());
         if first_unknown {
             let why = match estimate {
                 Some(_) if broke_off => {
@@ -512,19 +515,6 @@ fn believable(usage: TokenUsage) -> TokenUsage {
 
 fn calls_it(message: &Message, id: &str) -> bool {
     matches!(message, Message::Assistant { tool_calls, .. } if tool_calls.iter().any(|call| call.id == id))
-}
-
-/// Whether the provider refused the request. It then costs nothing.
-fn was_refused(class: ModelErrorClass) -> bool {
-    match class {
-        ModelErrorClass::Auth
-        | ModelErrorClass::Quota
-        | ModelErrorClass::RateLimited { .. }
-        | ModelErrorClass::Server { .. }
-        | ModelErrorClass::ContextLength
-        | ModelErrorClass::BadRequest => true,
-        ModelErrorClass::Network | ModelErrorClass::Timeout | ModelErrorClass::InvalidReply => false,
-    }
 }
 
 fn failed(class: ModelErrorClass, message: &str) -> ModelError {

@@ -86,7 +86,7 @@ impl Meter {
             steps: inherited.steps,
             cost: inherited.cost,
             cost_unknown: inherited.cost_unknown,
-            estimated: Money::ZERO,
+            estimated: inherited.estimated,
             held: Money::ZERO,
             soft: Vec::new(),
             over: false,
@@ -216,7 +216,8 @@ impl Meter {
         let max_cost = used.caps.max_cost;
         if used.cost + used.estimated + pending > max_cost {
             used.over = true;
-            return Err(Stop::new(StopDetail::MaxCost, format!("The budget of {max_cost} is used up.")));
+            let message = format!("The budget of {max_cost} is used up.{}", by_estimate(used.estimated));
+            return Err(Stop::new(StopDetail::MaxCost, message));
         }
         Ok(())
     }
@@ -282,11 +283,24 @@ impl Meter {
             wall_time: self.inherited.wall_time + self.clock.elapsed(),
             cost: used.cost,
             cost_unknown: used.cost_unknown,
+            estimated: used.estimated,
         }
+    }
+
+    /// The part of what is used that is an estimate, as a sentence; empty = none is.
+    pub fn told_estimate(&self) -> String {
+        by_estimate(self.used().estimated)
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn by_estimate(estimated: Money) -> String {
+    match estimated {
+        Money::ZERO => String::new(),
+        some => format!(" {some} of what is used is an estimate for requests whose cost nobody knows."),
     }
 }
 

@@ -19,6 +19,8 @@ pub struct CallAnswer {
     envelope: ToolResultEnvelope,
     text: String,
     by_policy: bool,
+    /// Whether a person may let it run after all.
+    asks: bool,
 }
 
 /// Why a proposal does not run although no policy denies it: the closed list (P-018).
@@ -154,7 +156,7 @@ impl CallAnswer {
             "publicReason": envelope.public_reason,
             "data": null,
         });
-        Self { envelope, text: text.to_string(), by_policy: true }
+        Self { envelope, text: text.to_string(), by_policy: true, asks: result.asks_for_approval() }
     }
 
     /// Not run, for a reason of the runtime.
@@ -169,6 +171,7 @@ impl CallAnswer {
                 data: None,
             },
             by_policy: false,
+            asks: false,
         }
     }
 
@@ -186,7 +189,7 @@ impl CallAnswer {
             public_reason: None,
             data: Some(data),
         };
-        Self { envelope, text, by_policy: false }
+        Self { envelope, text, by_policy: false, asks: false }
     }
 
     /// The envelope of the same answer, with its data in the form of a record.
@@ -204,6 +207,11 @@ impl CallAnswer {
     /// Whether the policy denied the call. A refusal by the runtime or the tool is not a denial.
     pub fn is_policy_denial(&self) -> bool {
         self.by_policy
+    }
+
+    /// Whether a person was asked to let it run.
+    pub fn asks_for_approval(&self) -> bool {
+        self.asks
     }
 
     /// Whether it was denied because no rule speaks of it.

@@ -19,6 +19,7 @@ use super::envelope::{CONTEXT_EXCEEDED, CallAnswer, CallRefusal};
 use super::gate::Gate;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
 use super::nearest_rules::NearestRules;
+use super::policy::Policy;
 use super::queue::{AGENT_QUEUE, Queues};
 use super::redaction_program::RedactionProgram;
 use super::ruling::{ReadyCall, untold_write};
@@ -26,6 +27,7 @@ use super::session_trace::{LedgerLine, SessionTrace};
 use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use super::tool_output::{StoreReason, StoredOutputs};
 use super::touched::Touched;
+use crate::domain::approval::NamedFile;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::ledger_entry::AccountingKind;
@@ -172,9 +174,13 @@ impl Execution<'_> {
                 }
                 let (record, queues, interrupts) = (self.record, self.queues, self.interrupts);
                 let (limits, turn) = (self.limits, self.turn);
+                let policy = Arc::clone(self.gate.policy());
                 under_way.push(place);
                 running.push(async move {
-                    let ended = run_one(seat, record, queues, interrupts, limits, turn).await;
+                    let ended = match changed_since_approval(seat, &policy).await {
+                        Some(refused) => Ok(Some(Err(refused))),
+                        None => run_one(seat, record, queues, interrupts, limits, turn).await,
+                    };
                     (place, ended)
                 });
             }
@@ -446,6 +452,21 @@ fn end_of(error: &ToolError) -> Abort {
             Abort::new(StopDetail::Internal, "ToolFatal", message, technical)
         }
     }
+}
+
+/// Why an approved call is not to run after all: an earlier call of the same reply changed a file that it names.
+async fn changed_since_approval(seat: &Seat, policy: &Policy) -> Option<ToolError> {
+    let approved = seat.ready.approved_files.as_ref()?;
+    let now = policy.named_files(Some(&seat.ready.arguments)).await.unwrap_or_default();
+    let changed = NamedFile::changed(approved, &now);
+    (!changed.is_empty()).then(|| ToolError::Refused {
+        code: "approved_files_changed".to_owned(),
+        message: format!(
+            "A person approved this call, and since then {} has changed. It did not run. Propose it again, so that a person is asked \
+             about the files as they are now.",
+            changed.join(", ")
+        ),
+    })
 }
 
 /// Waits in the queue, runs with a timeout, catches a panic (A-032, A-035, A-096).

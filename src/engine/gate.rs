@@ -26,7 +26,7 @@ use super::session_trace::SessionTrace;
 use super::task_status::{self, TASK_STATUS};
 use super::tool::Tool;
 use super::tool_schema::ArgumentSchemas;
-use crate::domain::approval::Approval;
+use crate::domain::approval::{Approval, NamedFile};
 use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::message::ToolCall;
@@ -56,6 +56,9 @@ pub struct Gate {
     context_spent: bool,
     /// The approvals that were taken for the proposals that are being judged, by call.
     taken: Mutex<Vec<(String, Approval)>>,
+    /// Paths that calls write to which a person approved. What an agent program did there is looked at once more when it ends, and no
+    /// person is asked about it again.
+    approved_paths: Mutex<BTreeSet<String>>,
 }
 
 /// A tool behind the gate.
@@ -140,6 +143,7 @@ impl Gate {
             asks: false,
             context_spent: false,
             taken: Mutex::default(),
+            approved_paths: Mutex::default(),
         })
     }
 
@@ -260,6 +264,28 @@ impl Gate {
         }
     }
 
+    /// The files that the approval of a call was given for.
+    fn approved_files(&self, call_id: &str) -> Option<Vec<NamedFile>> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.iter().rev().find(|(call, _)| call == call_id).and_then(|(_, approval)| approval.files.clone())
+    }
+
+    fn note_approved(&self, arguments: &Value) {
+        let path = arguments["path"].as_str().map(|path| path.trim_start_matches("./").to_owned());
+        self.approved_paths.lock().unwrap_or_else(PoisonError::into_inner).extend(path);
+    }
+
+    /// Whether a person approved a write to the path among these arguments.
+    pub fn has_approved(&self, arguments: &Value) -> bool {
+        let approved = self.approved_paths.lock().unwrap_or_else(PoisonError::into_inner);
+        arguments["path"].as_str().is_some_and(|path| approved.contains(path.trim_start_matches("./")))
+    }
+
+    /// The policy that it asks.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
     /// Judges a single call outside of a session. Here a hard denial is an answer like a soft one, because there is no
     /// session to end.
     pub async fn judge_single(&mut self, turn: u32, proposal: &Proposal) -> Result<SingleRuling, Abort> {
@@ -369,6 +395,9 @@ impl Gate {
         if let Some(refusal) = guarded {
             return Ok(Ruling::Answered(CallAnswer::refused(&refusal)));
         }
+        if verdict.reason == APPROVED && ["write_file", "edit_file"].contains(&call.name.as_str()) {
+            self.note_approved(&arguments);
+        }
         Ok(Ruling::Run(Box::new(ReadyCall {
             call: call.clone(),
             characters_in: arguments.to_string().chars().count() as u64,
@@ -377,6 +406,7 @@ impl Gate {
             proposal_hash: input.proposal_hash,
             denied_files,
             approved: verdict.reason == APPROVED,
+            approved_files: self.approved_files(&call.id),
         })))
     }
 
@@ -464,6 +494,7 @@ impl Gate {
             Ok((verdict, _)) if verdict.decision == Decision::Allow => {
                 let path = arguments["path"].as_str().filter(|_| kind.0 != Risk::Read);
                 if let Some(path) = path.filter(|_| verdict.reason == APPROVED) {
+                    self.note_approved(arguments);
                     self.record.note(Event::ToolFacts {
                         turn,
                         call_id: call.id.clone(),
@@ -538,7 +569,7 @@ impl Gate {
         only_reads: bool,
         error_name: &str,
     ) -> Result<PolicyResult, Denied> {
-        let PolicyVerdict { result, rule_id, approval, duration } =
+        let PolicyVerdict { result, rule_id, approval, files, duration } =
             self.policy.decide_on(input, only_reads).await;
         if let Some(approval) = approval {
             self.taken.lock().unwrap_or_else(PoisonError::into_inner).push((call_id.to_owned(), *approval));
@@ -592,6 +623,7 @@ impl Gate {
                 public_reason: result.public_reason.clone(),
                 policy_version: result.policy_version.clone(),
                 expires_at: None,
+                files,
             };
             message = proposal.sentence(&message);
             self.record.note(Event::ProposalSuspended(Box::new(proposal)))?;

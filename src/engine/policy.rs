@@ -2,6 +2,7 @@
 //! P-038).
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,11 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::domain::agent_program::AgentProgram;
-use crate::domain::approval::{Approval, Denial};
-use crate::domain::call_scope::{CallScope, Program, ScopePath};
+use crate::domain::approval::{Approval, Denial, NamedFile};
+use crate::domain::call_scope::{CallScope, Program, ScopePath, program_of};
+use crate::domain::canonical::{canonical_sha256, sha256_hex};
 use crate::domain::denied_files::{DeniedFiles, READ_FILE, leaves_out, takes_folders_whole};
+use crate::domain::executed::named;
 use crate::domain::policy::{
     Decision, DenyMode, FILE_TOOLS, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalContext, ProposalKind,
     Proposed, Risk,
@@ -36,6 +39,8 @@ pub struct PolicyVerdict {
     pub rule_id: Option<String>,
     /// The approval that lifted a denial. It is used up. If the proposal does not run, the approval is given back.
     pub approval: Option<Box<Approval>>,
+    /// The files that the command of a call names which waits for a person; `None` = it waits for nobody, or has no command.
+    pub files: Option<Vec<NamedFile>>,
     /// Time it took.
     pub duration: Duration,
 }
@@ -72,6 +77,7 @@ pub struct Policy {
     worktree: Option<WorktreeRoot>,
     plan: Option<Vec<Vec<String>>>,
     approvals: Option<ApprovalBook>,
+    begun: Arc<BTreeSet<String>>,
 }
 
 impl Policy {
@@ -88,6 +94,11 @@ impl Policy {
     /// Lets approvals lift denials that ask for approval. Without it nothing does.
     pub fn approved_by(self, approvals: ApprovalBook) -> Self {
         Self { approvals: Some(approvals), ..self }
+    }
+
+    /// Lets people know, where they are asked, that a call was begun by a run that was killed in the middle of it; proposals by their hashes.
+    pub fn begun_before(self, begun: BTreeSet<String>) -> Self {
+        Self { begun: Arc::new(begun), ..self }
     }
 
     /// Permission mode `plan`: tools that are not known to read only are softly denied, and commands too, except exactly the given verify
@@ -146,22 +157,42 @@ impl Policy {
     pub async fn decide_on(&self, input: &PolicyInput, only_reads: bool) -> PolicyVerdict {
         let watch = Stopwatch::start();
         let RuleVerdict { mut result, rule_id } = self.judge(input, only_reads).await;
-        let mut used = None;
+        let (mut used, mut files) = (None, None);
+        if result.asks_for_approval() {
+            files = self.named_files(input.arguments.as_ref()).await;
+        }
         if result.asks_for_approval()
             && let Some(book) = &self.approvals
         {
             if let Some(approval) = (book.take)(input.proposal_hash.clone(), input.principal.id).await {
-                result = lifted(result, &approval);
-                used = Some(Box::new(approval));
+                let changed = approval.changed_files(files.as_deref().unwrap_or_default());
+                if changed.is_empty() {
+                    result = lifted(result, &approval);
+                    used = Some(Box::new(approval));
+                } else {
+                    // The approval is not kept: what it was given for is gone, and a daemon would go on with it again and again.
+                    result = asked_again(result, &changed);
+                }
             } else if let Some(denial) = (book.denied)(input.proposal_hash.clone()).await {
                 result = denied_by(result, &denial);
             }
+        }
+        if result.asks_for_approval() && self.begun.contains(&input.proposal_hash) {
+            let known = "It was begun before, by a run that was killed in the middle of it: nobody knows whether it was done, so look first.";
+            result = with_words(result, known);
         }
         result.deny_mode = match result.decision {
             Decision::Allow => None,
             Decision::Deny => Some(result.deny_mode.unwrap_or(DenyMode::Throw)),
         };
-        PolicyVerdict { result, rule_id, approval: used, duration: watch.elapsed() }
+        PolicyVerdict { result, rule_id, approval: used, files, duration: watch.elapsed() }
+    }
+
+    /// The files of the worktree that the command of a call names, and what they hold now. `None` = the call has no command.
+    pub async fn named_files(&self, arguments: Option<&Value>) -> Option<Vec<NamedFile>> {
+        let program = program_of(arguments?)?;
+        let root = self.worktree.clone()?;
+        tokio::task::spawn_blocking(move || named_files(&root, &program)).await.ok()
     }
 
     /// Puts back an approval that lifted the denial of a proposal which did not run after all.
@@ -283,6 +314,88 @@ fn lifted(denial: PolicyResult, approval: &Approval) -> PolicyResult {
         metadata: Some(metadata),
         ..PolicyResult::allow(APPROVED)
     }
+}
+
+/// A denial that a person had lifted for other files than those that are there now.
+fn asked_again(denial: PolicyResult, changed: &[String]) -> PolicyResult {
+    let files = changed.join(", ");
+    with_words(
+        denial,
+        &format!("It was approved, and since then {files} has changed, so that it is asked again."),
+    )
+}
+
+/// A denial with a sentence before what people read of it.
+fn with_words(denial: PolicyResult, words: &str) -> PolicyResult {
+    let reason = denial.public_reason.as_deref().unwrap_or_default();
+    PolicyResult { public_reason: Some(format!("{words} {reason}").trim_end().to_owned()), ..denial }
+}
+
+/// Reads the files that a command names. One that cannot be read is none. Blocks.
+fn named_files(root: &WorktreeRoot, program: &Program) -> Vec<NamedFile> {
+    let words: Vec<&str> = match program {
+        Program::Argv(argv) => argv.iter().map(String::as_str).collect(),
+        Program::Line(line) => vec!["sh", "-c", line],
+        Program::Unclear => return Vec::new(),
+    };
+    let inside = |word: &str| {
+        let path = Path::new(word);
+        let path = path.strip_prefix(root.path().as_path()).unwrap_or(path);
+        root.resolve(path.to_str()?).ok()
+    };
+    let is_there = |word: &str| {
+        // A word alone that is a folder's name is more often something else, such as a script's.
+        let may_be_folder = word.trim_start_matches("./").contains('/');
+        inside(word).is_some_and(|path| {
+            let place = path.absolute();
+            place.as_path().is_file()
+                || (may_be_folder && place.as_path().is_dir() && !path.relative().is_empty())
+        })
+    };
+    let read = |word: String| {
+        let path = inside(&word)?;
+        let place = path.absolute();
+        let sha256 = match place.as_path().is_dir() {
+            true => folder_sha256(place.as_path())?,
+            false => path.sha256().ok()?,
+        };
+        Some(NamedFile { sha256, path: path.relative() })
+    };
+    let mut files: Vec<NamedFile> = named(&words, &is_there).into_iter().filter_map(read).collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
+/// Files and bytes below a folder that are held against an approval.
+const MOST_IN_FOLDER: usize = 2_000;
+const LARGEST_FOLDER: u64 = 64 << 20;
+
+/// A hash over the names and contents of all files below a folder. `None` = there are too many, or one cannot be read. Blocks.
+fn folder_sha256(folder: &Path) -> Option<String> {
+    let (mut open, mut found, mut bytes) = (vec![folder.to_owned()], Vec::new(), 0);
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(&next).ok()? {
+            let path = entry.ok()?.path();
+            let meta = path.symlink_metadata().ok()?;
+            bytes += meta.len();
+            if found.len() >= MOST_IN_FOLDER || bytes > LARGEST_FOLDER {
+                return None;
+            }
+            if meta.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let content = match meta.is_symlink() {
+                true => path.read_link().ok()?.to_string_lossy().into_owned().into_bytes(),
+                false if meta.is_file() => std::fs::read(&path).ok()?,
+                false => Vec::new(),
+            };
+            found.push((path.to_string_lossy().into_owned(), sha256_hex(&content)));
+        }
+    }
+    found.sort_unstable();
+    canonical_sha256(&found).ok()
 }
 
 /// What becomes of a denial that a person was asked about and did not lift: the model is told, and goes on without the call.

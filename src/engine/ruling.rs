@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::envelope::CallAnswer;
+use crate::domain::approval::NamedFile;
 use crate::domain::denied_files::DeniedFiles;
 use crate::domain::message::ToolCall;
 
@@ -91,6 +92,8 @@ pub struct ReadyCall {
     pub denied_files: DeniedFiles,
     /// Whether a person approved it.
     pub approved: bool,
+    /// The files that its command named then; `None` = nothing was looked at.
+    pub approved_files: Option<Vec<NamedFile>>,
 }
 
 /// Facts of a write that a person approved, and that a server's tool or an agent program does: it does not say what stands there then.

@@ -275,7 +275,7 @@ impl<'a> Session<'a> {
         let report = (request.mode == SessionMode::Task).then(|| request.report.tool());
         let offered = world
             .tool_catalogs
-            .of(&list, report, settings.read_page_lines)
+            .of(&list, report, settings.read_page_lines, &world.redactor)
             .map_err(|error| Abort::internal(error.to_string()))?;
         let outputs = StoredOutputs::new(request.ids.session, Arc::clone(&world.journal));
         let outputs = Arc::new(outputs.with(&request.background.stored));

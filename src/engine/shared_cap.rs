@@ -21,10 +21,17 @@ use crate::store::port::{Cell, CellChange, CommitOutcome, Revision, StoreError};
 
 /// The words for the cap of a day.
 const A_DAY: &str = "a day (UTC)";
+/// The words for the cap of an issue.
+const AN_ISSUE: &str = "for this issue";
 
 /// Whether a run ended since the money of the day is used up: that meets every other run as well.
 pub fn is_of_the_day(stop: &Stop) -> bool {
     stop.detail == StopDetail::MaxCost && stop.message.contains(A_DAY)
+}
+
+/// Whether a run ended since the money of its issue is used up: no run of the issue begins before there is more.
+pub fn is_of_the_issue(stop: &Stop) -> bool {
+    stop.detail == StopDetail::MaxCost && stop.message.contains(AN_ISSUE)
 }
 
 /// A cap and where the spending under it is kept.
@@ -268,7 +275,7 @@ impl SharedCap {
 
     fn used_up(&self, spending: &Spending, wanted: Money) -> SharedCapError {
         let cap = self.cap_of(spending);
-        let of = if matches!(self.of, Of::Day) { A_DAY } else { "for this issue" };
+        let of = if matches!(self.of, Of::Day) { A_DAY } else { AN_ISSUE };
         SharedCapError::UsedUp { cap, of, left: cap.saturating_sub(spending.total()), wanted }
     }
 
@@ -367,6 +374,12 @@ impl SharedCap {
     /// What is left. Blocks.
     pub(super) fn left(&self, now: DateTime<Utc>) -> Result<Money, SharedCapError> {
         Ok(self.left_of(&self.spending(&self.cell(now))?))
+    }
+
+    /// What would be left if all came back that is set aside for requests. Blocks.
+    pub(super) fn left_of_spent(&self, now: DateTime<Utc>) -> Result<Money, SharedCapError> {
+        let spending = self.spending(&self.cell(now))?;
+        Ok(self.cap_of(&spending).saturating_sub(spending.spent))
     }
 
     /// Says that a request was refused because of this cap, and why. Blocks.

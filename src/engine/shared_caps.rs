@@ -197,6 +197,23 @@ impl SharedCaps {
         .await
     }
 
+    /// Whether every cap would cover so much if what is set aside of it came back. False = there is no cap.
+    pub(super) async fn may_come_back(
+        &self,
+        wanted: Money,
+        now: DateTime<Utc>,
+    ) -> Result<bool, SharedCapError> {
+        self.off_thread(move |caps| {
+            for cap in caps {
+                if wanted > cap.left_of_spent(now)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+        .await
+    }
+
     async fn off_thread<T: Default + Send + 'static>(
         &self,
         work: impl FnOnce(&[SharedCap]) -> Result<T, SharedCapError> + Send + 'static,

@@ -1,11 +1,15 @@
 //! The tools that a session offers. They are the same in every turn, so they are prepared once for sending, measuring
 //! and hashing.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use serde_json::json;
 
 use super::abort::Abort;
 use super::conversation::json_bytes;
 use super::question;
+use super::session_trace::WITHHELD;
 use super::task_status;
 use super::token_estimate::ToolSizes;
 use super::tool::Tool;
@@ -14,6 +18,7 @@ use super::tool_output;
 use crate::domain::canonical::NotCanonical;
 use crate::domain::fingerprint::HashedTools;
 use crate::domain::message::ToolSpec;
+use crate::domain::redaction::Redactor;
 
 /// The number of lists that are kept: one for each step of the running flow.
 const MOST_KEPT: usize = 64;
@@ -69,6 +74,19 @@ impl SessionTools {
     }
 }
 
+/// A tool as models are told of it. Its name stays, as it is called by it.
+fn told(tool: &dyn Tool, redactor: &Redactor) -> ToolSpec {
+    let spec = tool.spec();
+    if tool.source() == "agentd" || redactor.is_clean(spec) {
+        return spec.clone();
+    }
+    ToolSpec {
+        name: spec.name.clone(),
+        description: redactor.redact(&spec.description).map_or_else(|_| WITHHELD.to_owned(), Cow::into_owned),
+        parameters: redactor.redact_json(&spec.parameters).unwrap_or_else(|_| json!({ "type": "object" })),
+    }
+}
+
 /// What sessions have offered so far. The next session with the same tools offers the same.
 #[derive(Clone, Default)]
 pub struct ToolCatalogs {
@@ -115,12 +133,13 @@ impl ToolCatalogs {
 
     /// The lists of a session with these tools. `report` is the tool for its report, `None` in a chat. `page_lines` is
     /// the length of a page that is read back (D77). The protocol tools come after the others, and tools that were added
-    /// later come after these.
+    /// later come after these. What servers say of their tools is told without secrets.
     pub fn of(
         &self,
         tools: &ToolList,
         report: Option<&Arc<ToolSpec>>,
         page_lines: u32,
+        redactor: &Redactor,
     ) -> Result<SessionTools, NotCanonical> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) =
@@ -129,12 +148,13 @@ impl ToolCatalogs {
             return Ok(known.offered.clone());
         }
         let reader = Arc::new(tool_output::spec(page_lines));
-        let own = tools.first.iter().map(|tool| tool.spec().clone()).chain([ToolSpec::clone(&reader)]);
+        let told = |tool: &Arc<dyn Tool>| told(tool.as_ref(), redactor);
+        let own = tools.first.iter().map(told).chain([ToolSpec::clone(&reader)]);
         let ask = self.asks.then(question::spec).into_iter();
         let protocol = report.iter().flat_map(|report| {
             [task_status::spec()].into_iter().chain(ask.clone()).chain([ToolSpec::clone(report)])
         });
-        let later = tools.later.iter().map(|tool| tool.spec().clone());
+        let later = tools.later.iter().map(told);
         let offered = SessionTools {
             open: Arc::new(ToolCatalog::new(own.chain(protocol).chain(later).collect())?),
             reader,

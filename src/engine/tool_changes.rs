@@ -9,6 +9,7 @@ use super::tool::Tool;
 use super::tool_list::{ToolList, ToolProvider};
 use crate::domain::event::Event;
 use crate::domain::message::ToolSpec;
+use crate::domain::stop::StopDetail;
 use crate::domain::trace::ToolsChanged;
 
 impl Session<'_> {
@@ -47,11 +48,12 @@ impl Session<'_> {
         let offered = self
             .world
             .tool_catalogs
-            .of(&usable, report, self.request.settings.read_page_lines)
+            .of(&usable, report, self.request.settings.read_page_lines, &self.world.redactor)
             .map_err(|error| Abort::internal(error.to_string()))?;
         let before = std::mem::replace(&mut self.tools, offered).open;
         let now = &self.tools.open;
         self.list = list;
+        let lost = self.list.lost.as_ref().map(|why| self.record.redact(why));
         let in_before =
             |tool: &&ToolSpec| before.specs.iter().find(|before| before.name == tool.name).cloned();
         let named = |tools: Vec<&ToolSpec>| tools.into_iter().map(|tool| tool.name.clone()).collect();
@@ -68,6 +70,10 @@ impl Session<'_> {
             tools_sha256: now.hashed.sha256().to_owned(),
             tools_file: self.list.file.clone(),
             problems: usable.problems.iter().map(|problem| self.record.redact(problem)).collect(),
-        })))
+            lost: lost.clone(),
+        })))?;
+        lost.map_or(Ok(()), |why| {
+            Err(Abort::new(StopDetail::McpUnavailable, "McpUnavailable", &format!("{why}."), why))
+        })
     }
 }

@@ -23,6 +23,8 @@ pub struct ToolList {
     pub file: Option<String>,
     /// What could not be used of the last change, in words for people.
     pub problems: Vec<String>,
+    /// Why a server that has to be there is not; the run ends for it.
+    pub lost: Option<String>,
 }
 
 impl ToolList {
@@ -50,7 +52,7 @@ impl ToolList {
         let first = self.first.iter().filter_map(now).collect();
         let new = served.iter().filter(|tool| !known.contains(&tool.spec().name)).cloned();
         let later = self.later.iter().filter_map(now).chain(new).collect();
-        Self { first, later, served, file: None, problems: Vec::new() }
+        Self { first, later, served, file: None, problems: Vec::new(), lost: None }
     }
 }
 

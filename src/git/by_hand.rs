@@ -115,11 +115,6 @@ impl Worktree {
         self.commit_all(message, author).await?;
         Ok(Brought::Merged)
     }
-
-    /// What differs between a commit and the last one of the branch, a line a file.
-    pub async fn changed_lines(&self, from: &CommitId, most: usize) -> Result<Vec<String>, GitError> {
-        Ok(lines(&self.changes(from).await?, most))
-    }
 }
 
 /// Changed files, a line each, and how many more than `most` there are.

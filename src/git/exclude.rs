@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use git2::Repository;
@@ -24,6 +25,17 @@ const LONGEST_OWN: u64 = 1 << 20;
 /// The part of a mode that says what an entry is, and what it is for a file.
 const KIND: u32 = 0o170_000;
 const FILE_KIND: u32 = 0o100_000;
+
+/// What keeps a file out of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptOutBy {
+    /// The built-in list, the operator's, or what setting the worktree up left.
+    List,
+    /// The list of ignored files of the machine's user (`core.excludesFile`).
+    Machine,
+    /// The repository's own (`.gitignore`).
+    Repository,
+}
 
 /// What became of files of commits that an index did not have.
 pub(super) struct Tracked {
@@ -57,12 +69,17 @@ impl Worktree {
     /// The patterns: the built-in ones, then exceptions for folders in which the repository has files, then the
     /// operator's, which win over both, then what setting the worktree up left.
     pub(super) async fn exclude_patterns(&self) -> Result<String, GitError> {
+        self.patterns_on(self.head().await?).await
+    }
+
+    /// The same where what the repository has is what `commit` has.
+    async fn patterns_on(&self, commit: Option<CommitId>) -> Result<String, GitError> {
         let mut text = String::new();
         for pattern in BUILT_IN.iter().flat_map(|(_, patterns)| *patterns) {
             text.push_str(&format!("{pattern}\n"));
         }
-        if let Some(head) = self.head().await? {
-            let own = self.checkout().library(move |repository| own_folders(repository, &head)).await?;
+        if let Some(commit) = commit {
+            let own = self.checkout().library(move |repository| own_folders(repository, &commit)).await?;
             text.extend(own.iter().map(|folder| format!("!/{}/\n", escaped(folder))));
         }
         text.extend(self.checkout().excluded().iter().map(|pattern| format!("{pattern}\n")));
@@ -84,9 +101,8 @@ impl Worktree {
         Ok(read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default())
     }
 
-    /// Which of these files are left out of commits because of the patterns and not because the repository ignores
-    /// them.
-    pub async fn kept_out(&self, paths: Vec<String>) -> Result<Vec<String>, GitError> {
+    /// Which of these files are left out of commits, and by what.
+    pub async fn kept_out(&self, paths: Vec<String>) -> Result<Vec<(String, KeptOutBy)>, GitError> {
         let root = self.path().clone();
         let plain = |path: &String| !path.starts_with('/') && path.split('/').all(|part| part != "..");
         let is_there = move |path: &String| {
@@ -96,16 +112,22 @@ impl Worktree {
         let there: Vec<String> =
             tokio::task::spawn_blocking(there).await.map_err(|error| GitError::Lost(error.to_string()))?;
         if there.is_empty() {
-            return Ok(there);
+            return Ok(Vec::new());
         }
         let ask: String = there.iter().map(|path| format!("{path}\0")).collect();
         let ask_git = self.call(["check-ignore", "--verbose", "-z", "--stdin"]).await?.stdin(ask);
         let said = ask_git.exit().await?.stdout.text();
         let source = self.exclude_file().await?.to_string();
+        // The machine's patterns come first in the one file that git reads.
+        let of_machine = self.ignored_by_the_user().await?.lines().count();
+        let by = |place: &str, line: &str| match place == source {
+            true if line.parse::<usize>().is_ok_and(|line| line <= of_machine) => KeptOutBy::Machine,
+            true => KeptOutBy::List,
+            false => KeptOutBy::Repository,
+        };
         let fields: Vec<&str> = said.split('\0').collect();
-        let ours =
-            fields.chunks(4).filter(|one| one.len() == 4 && one[0] == source && !one[2].starts_with('!'));
-        Ok(ours.map(|one| one[3].to_owned()).collect())
+        let ignored = fields.chunks(4).filter(|one| one.len() == 4 && !one[2].starts_with('!'));
+        Ok(ignored.map(|one| (one[3].to_owned(), by(one[0], one[1]))).collect())
     }
 
     /// Files that are left out of commits because of the patterns, and that somebody wrote at or after a time: at most `most` of them.
@@ -126,7 +148,41 @@ impl Worktree {
             paths.filter(is_new).take(most).map(str::to_owned).collect()
         };
         let found = tokio::task::spawn_blocking(look).await;
-        self.kept_out(found.map_err(|error| GitError::Lost(error.to_string()))?).await
+        let found = self.kept_out(found.map_err(|error| GitError::Lost(error.to_string()))?).await?;
+        Ok(found.into_iter().filter(|(_, by)| *by == KeptOutBy::List).map(|(path, _)| path).collect())
+    }
+
+    /// Which of these files, each with its blob, no commit may have because of the patterns, whatever else ignores them, or because they
+    /// are at or below one of the paths `also`. `base`: what the repository had before these files came.
+    pub async fn excluded_among(
+        &self,
+        files: &[(String, String)],
+        also: &[PathBuf],
+        base: Option<CommitId>,
+    ) -> Result<BTreeSet<String>, GitError> {
+        if files.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let also = also.iter().map(|path| path.to_string_lossy().into_owned());
+        let also =
+            also.map(|path| format!("/{}\n", escaped(path.trim_start_matches("./").trim_end_matches('/'))));
+        let patterns = self.patterns_on(base).await? + &also.collect::<String>();
+        let make = move || -> Result<tempfile::TempDir, GitError> {
+            let failed = |error: std::io::Error| GitError::Lost(error.to_string());
+            let folder = tempfile::tempdir().map_err(failed)?;
+            files::write_private(&folder.path().join("patterns"), patterns.as_bytes())?;
+            Ok(folder)
+        };
+        let made = tokio::task::spawn_blocking(make).await;
+        let folder = made.map_err(|error| GitError::Lost(error.to_string()))??;
+        let place = |name: &str| AbsPath::new(folder.path().join(name));
+        let index = place("index").map_err(|error| GitError::Lost(error.to_string()))?;
+        let lines: String = files.iter().map(|(path, blob)| format!("100644 {blob}\t{path}\0")).collect();
+        self.call(["update-index", "-z", "--index-info"]).await?.index(&index).stdin(lines).done().await?;
+        let from = format!("--exclude-from={}", folder.path().join("patterns").display());
+        let ask = ["ls-files", "--cached", "--ignored", "-z", from.as_str()];
+        let listed = self.call(ask).await?.index(&index).text().await?;
+        Ok(listed.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
     }
 
     /// Removes from an index excluded files that came into it before they were excluded. What one of the `known`
@@ -149,7 +205,13 @@ impl Worktree {
             return Ok(false);
         }
         let from = format!("--exclude-from={}", self.exclude_file().await?);
-        let ask = ["ls-files", "--cached", "--ignored", "-z", from.as_str()];
+        let mut ask = vec!["ls-files", "--cached", "--ignored", "-z", from.as_str()];
+        // What was copied into the worktree is listed there.
+        let info = self.checkout().common_dir().join("info").join("exclude");
+        let copied = format!("--exclude-from={info}");
+        if info.as_path().is_file() {
+            ask.push(&copied);
+        }
         let listed = self.call(ask).await?.index(index).text().await?;
         let new: Vec<String> =
             listed.split('\0').filter(|path| new.contains(*path)).map(str::to_owned).collect();

@@ -51,6 +51,7 @@ pub mod tools;
 pub use checkout::{Checkout, RefConflict};
 pub use commit::CommitMessage;
 pub use error::GitError;
+pub use exclude::KeptOutBy;
 pub use pool::{Filled, PoolPlan};
 pub use prepare::{PreparedWorktree, WorktreeError};
 pub use program::{GitProgram, Identity};

@@ -23,6 +23,9 @@ const BINARY_LOOK: usize = 8_000;
 /// Entries of a folder behind a link that are named.
 const MOST_BEHIND: usize = 200;
 
+/// Characters that a part of a binary file's line has at least, to be looked at: the operator's own patterns may be short.
+const SHORTEST_READABLE: usize = 4;
+
 /// Looks at added lines with their numbers, and says which of them matter and why.
 pub type Inspect = Arc<dyn Fn(&[(u32, &str)]) -> Vec<(u32, String)> + Send + Sync>;
 
@@ -288,9 +291,25 @@ impl Look<'_> {
         let numbered = text.lines().zip(1..).map(|(line, number)| (number, line));
         let added: Vec<(u32, &str)> = numbered.filter(|(_, line)| !old.contains(line)).collect();
         brought.lines = added.len() as u64;
-        brought.found = (self.inspect)(&added);
+        brought.found = match brought.binary {
+            true => {
+                let readable: Vec<(u32, &str)> = added
+                    .iter()
+                    .flat_map(|(number, line)| readable(line).map(|part| (*number, part)))
+                    .collect();
+                (self.inspect)(&readable)
+            }
+            false => (self.inspect)(&added),
+        };
         Ok(brought)
     }
+}
+
+/// What somebody could read of a line of a binary file. Looking at the rest of it costs much and finds nothing.
+fn readable(line: &str) -> impl Iterator<Item = &str> {
+    // Control characters may hide a secret, and stay in it.
+    let parts = line.split(char::REPLACEMENT_CHARACTER);
+    parts.filter(|part| part.chars().count() >= SHORTEST_READABLE)
 }
 
 fn entry(tree: &Tree<'_>, path: &str) -> Option<Entry> {

@@ -573,7 +573,12 @@ impl Worktree {
         tip: &Tip,
         warnings: &mut Vec<String>,
     ) -> Result<(), WorktreeError> {
-        match self.forward(&tip.commit).await? {
+        let moved = match self.forward(&tip.commit).await {
+            // Uncommitted edits of the same files stay: once they are committed, the tip is merged with them.
+            Err(_) if !self.is_clean().await? => return Ok(()),
+            moved => moved?,
+        };
+        match moved {
             Forward::HasIt => {}
             Forward::Went => warnings.push(tip.brought_forward(plan)),
             Forward::Apart => {

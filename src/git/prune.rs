@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::checkout::Checkout;
+use super::checkout::{Checkout, commit_of_ref};
 use super::error::GitError;
 use super::worktree::Worktree;
 use super::worktree_state::{Entry, Head, POOL_FOLDER, entries, resolved};
@@ -17,11 +17,12 @@ use crate::sys::paths::AbsPath;
 pub struct PrunePlan {
     /// Directory that holds the worktrees.
     pub root: AbsPath,
-    /// Commits of origin branches. What is in their history is merged.
-    pub merged_into: Vec<CommitId>,
-    /// Heads of pull requests that GitHub says are merged. What is in their history is merged as well. Squashed ones are in no
-    /// other history.
-    pub merged_heads: Vec<CommitId>,
+    /// The commit of the configured origin branch, for every worktree. What is in its history is merged.
+    pub merged_into: Option<CommitId>,
+    /// The same of single worktrees, by their names: the commits of their own origin branches, and the heads of their pull requests
+    /// that GitHub says are merged, of which squashed ones are in no other history. Those of one worktree say nothing of another:
+    /// where issues are stacked, one has the commits of the other, and neither is merged anywhere.
+    pub own_merged: BTreeMap<String, Vec<CommitId>>,
     /// The names of worktrees that may be removed if they are merged and clean. Nobody starts to work in them
     /// meanwhile.
     pub free: BTreeSet<String>,
@@ -193,7 +194,7 @@ impl Checkout {
             return kept(format!("{} has uncommitted changes{more}", first.path));
         }
         let mut merged = false;
-        for into in plan.merged_heads.iter().chain(&plan.merged_into) {
+        for into in plan.own_merged.get(name).into_iter().flatten().chain(&plan.merged_into) {
             merged = merged || self.is_ancestor(&head, into).await?;
         }
         if !merged {
@@ -210,6 +211,14 @@ impl Checkout {
         let Some(tip) = self.local_branch(&branch).await? else { return kept("its branch has no commit") };
         let gone = files::measure(path.as_path());
         let kept_as = format!("refs/agentd/retired/{branch}");
+        // What an earlier branch of that name left behind stays as well.
+        let name = kept_as.clone();
+        let earlier = self.library(move |repository| commit_of_ref(repository, &name)).await?;
+        if let Some(earlier) = earlier
+            && !self.is_ancestor(&earlier, &tip).await?
+        {
+            self.set_ref(&format!("{kept_as}.{}", earlier.short()), &earlier).await?;
+        }
         self.set_ref(&kept_as, &tip).await?;
         let (place, worktree) = (path.to_string(), self.existing(entry, path));
         // Without `--force` git checks for changes again. But it then removes nothing with submodules, which were

@@ -28,11 +28,13 @@ pub(super) fn refused(url: &str, base: Option<&str>) -> Option<&'static str> {
 }
 
 impl Checkout {
-    /// The address of the remote that git takes relative addresses of submodules for relative to.
-    async fn relative_base(&self) -> Result<Option<String>, GitError> {
+    /// The address of the remote that git takes relative addresses of submodules for relative to; in a scratch repository, that
+    /// of the repository that it borrows from.
+    pub(super) async fn relative_base(&self) -> Result<Option<String>, GitError> {
         let names = self.call(["remote"]).await?.text().await?;
         let names: Vec<&str> = names.lines().collect();
         let name = match names.as_slice() {
+            [] => return self.scratch_base().await,
             [only] => only,
             _ => "origin",
         };
@@ -104,9 +106,11 @@ impl Worktree {
         if let Some(what) = self.checkout().refused_among(found).await?.into_iter().next() {
             return Err(GitError::SubmoduleAddress { what });
         }
+        let base = self.checkout().scratch_base().await?;
         {
             let _turn = self.checkout().turn().await?;
-            self.call(["submodule", "--quiet", "init"]).await?.done().await?;
+            let as_remote = base.iter().map(|url| ("remote.origin.url".to_owned(), url.clone()));
+            self.call(["submodule", "--quiet", "init"]).await?.config(as_remote).done().await?;
         }
         let update = [
             "submodule",
@@ -117,8 +121,8 @@ impl Worktree {
             "--recursive",
             "--no-recommend-shallow",
         ];
-        let protocols =
-            remote.map_or_else(Protocols::usual, |remote| Protocols::usual().and_of(remote.url()));
+        let of_remote = remote.map(Remote::url).or(base.as_deref());
+        let protocols = of_remote.map_or_else(Protocols::usual, |url| Protocols::usual().and_of(url));
         let filled = self.call(update).await?.network("a submodule's remote", protocols.remote_only()).done();
         filled.await.map_err(|error| match error {
             GitError::Network { detail, .. } => GitError::SubmoduleAway { detail },

@@ -7,6 +7,9 @@ use super::error::{Error, ErrorKind};
 use super::graphql_wire::{AnswerWire, ErrorWire};
 use super::request::Ask;
 
+/// How often a query is sent again that GitHub fails to answer.
+const AGAIN: u32 = 2;
+
 /// A query, or a mutation that sets a state: sending it twice is the same as once.
 pub(super) struct Query {
     text: String,
@@ -55,6 +58,7 @@ impl Answer {
             _ if error.message.contains("not accessible") => {
                 ErrorKind::Forbidden { needs: self.needs.to_owned() }
             }
+            _ if is_githubs_own(error) => ErrorKind::Unavailable { status: 200 },
             _ => ErrorKind::Malformed,
         };
         let place: Vec<String> = error.path.iter().flatten().map(Value::to_string).collect();
@@ -64,15 +68,30 @@ impl Answer {
     }
 }
 
+/// Whether GitHub failed by itself: it says so in words alone, without a type.
+fn is_githubs_own(error: &ErrorWire) -> bool {
+    let words = error.message.to_ascii_lowercase();
+    error.kind.is_none() && (words.contains("something went wrong") || words.contains("timeout"))
+}
+
 impl Client {
     pub(super) async fn graphql(&self, query: Query) -> Result<Answer, Error> {
         let url = self.endpoint().graphql().to_owned();
         let body = json!({"query": query.text, "variables": query.variables});
         let doing = query.doing;
-        let ask = Ask::write(http::Method::POST, url, Some(body), doing.as_str(), query.needs);
-        let ask = Ask { repeatable: true, resource: "graphql", ..ask };
-        let reply = self.send(ask).await?;
-        let body: AnswerWire = reply.json()?;
+        let mut tried = 0;
+        let body = loop {
+            let (url, body) = (url.clone(), Some(body.clone()));
+            let ask = Ask::write(http::Method::POST, url, body, doing.as_str(), query.needs);
+            let ask = Ask { repeatable: true, resource: "graphql", ..ask };
+            let answer: AnswerWire = self.send(ask).await?.json()?;
+            // What failed so with status 200 is tried again as what failed with 502 is.
+            if tried == AGAIN || !answer.errors.iter().any(is_githubs_own) {
+                break answer;
+            }
+            tokio::time::sleep(self.retry_delay().saturating_mul(1 << tried)).await;
+            tried += 1;
+        };
         if body.data.is_null() && body.errors.is_empty() {
             return Err(Error::malformed(&doing, "neither data nor errors"));
         }

@@ -296,15 +296,16 @@ impl Client {
         if current.base != base {
             body.insert("base".to_owned(), json!(base));
         }
+        // Before the words that remember it: where it fails, the next run tries it again, and takes it for nobody's doing.
+        if current.draft != draft && self.set_draft(repo, &current, draft).await? {
+            current.draft = draft;
+            change = Ensured::Updated;
+        }
         if !body.is_empty() {
             let doing = format!("updating pull request {} of {repo}", current.number);
             let path = format!("/repos/{repo}/pulls/{}", current.number);
             let reply = self.write(Method::PATCH, &path, Some(Value::Object(body)), &doing, NEEDS).await?;
             current = pull(repo, reply.json::<PullWire>()?);
-            change = Ensured::Updated;
-        }
-        if current.draft != draft && self.set_draft(repo, &current, draft).await? {
-            current.draft = draft;
             change = Ensured::Updated;
         }
         Ok((current, change))

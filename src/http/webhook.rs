@@ -22,10 +22,12 @@ const LARGEST_KEPT: usize = 256 * 1024;
 /// Longest id of a delivery; GitHub's have 36 characters.
 const LONGEST_ID: usize = 128;
 /// Events after which looking is worth it.
-const WORTH_A_LOOK: [&str; 12] = [
+const WORTH_A_LOOK: [&str; 14] = [
     "issues",
     "issue_comment",
     "label",
+    "issue_dependencies",
+    "sub_issues",
     "pull_request",
     "pull_request_review",
     "pull_request_review_comment",

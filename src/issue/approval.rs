@@ -202,8 +202,12 @@ impl LeftCalls {
 }
 
 /// Whether something that the newest run of an issue left to a person is approved for whom it works, and the approval is still there;
-/// false = all of it was decided against, `None` = a decision is still awaited.
-pub async fn is_granted(key: &IssueKey, context: &RepositoryContext, left: &Arc<LeftCalls>) -> Option<bool> {
+/// false = all of it was decided against, `None` = a decision is still awaited, or the run works for somebody else than `whose`.
+pub async fn is_granted(
+    key: &IssueKey,
+    context: &RepositoryContext,
+    (left, whose): (&Arc<LeftCalls>, Uuid),
+) -> Option<bool> {
     let (lease, left) = (context.lease(key), Arc::clone(left));
     let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
     let work = tokio::task::spawn_blocking(move || {
@@ -211,7 +215,9 @@ pub async fn is_granted(key: &IssueKey, context: &RepositoryContext, left: &Arc<
         let dir = state.run(&repo, record.as_ref().and_then(mapping_of)?.run_id);
         let book = Approvals::new(&state, &repo);
         let left = left.of(&dir)?;
-        let whose = left.principal?;
+        if left.principal != Some(whose) {
+            return None;
+        }
         if left.hashes.iter().any(|hash| book.find(hash, whose, now).is_some()) {
             return Some(true);
         }
@@ -242,6 +248,7 @@ pub fn grant(
         approver: approval.approver.clone(),
         granted_at: now,
         expires_at: now.checked_add_signed(holds).ok_or(NotApproved::TooLong)?,
+        files: proposal.files.clone(),
     };
     Approvals::new(state, &dir.repo).put(&grant)?;
     Ok((grant, proposal.clone()))

@@ -48,6 +48,8 @@ pub enum BegunBy {
     Swept,
     /// Without it, to put right what was wrong with the issue's pull request.
     FollowUp,
+    /// Without it, because what an earlier run waited for was decided.
+    GoesOn,
     /// It had begun to write the labels: it was agentd that took the trigger off.
     WritingLabels,
 }
@@ -362,9 +364,11 @@ fn cut_off(context: &RepositoryContext, (last, facts): (MappingRecord, RunFacts)
     let labelled = began.issue.labels.iter().any(|label| label.eq_ignore_ascii_case(trigger));
     let begun = match () {
         () if writing_labels => BegunBy::WritingLabels,
+        () if began.goes_on && !labelled => BegunBy::GoesOn,
         () if began.follow_up => BegunBy::FollowUp,
-        () if began.source == ObjectiveSource::Sweep && !labelled => BegunBy::Swept,
-        () => BegunBy::Labelled,
+        () if labelled => BegunBy::Labelled,
+        () if began.source == ObjectiveSource::Sweep => BegunBy::Swept,
+        () => BegunBy::GoesOn,
     };
     Some(CutOffRun { number: began.issue.key.number()?, begun })
 }

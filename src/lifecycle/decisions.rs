@@ -72,7 +72,7 @@ pub(super) async fn answer(
     let put = move |issue: &mut ParkedIssue| {
         let Some(parked) = of_run(issue, run_id) else { return Put::Over };
         let WaitsFor::Answer { question, .. } = &parked.waits_for else { return Put::Over };
-        let text = question.chosen(&answer.text).map_or_else(|| answer.text.clone(), str::to_owned);
+        let text = question.answer_in(&answer.text);
         put(parked, ParkedAnswer { text, ..answer.clone() })
     };
     match cell.update(put).await?.1 {

@@ -197,19 +197,32 @@ async fn brought_in(
     let (root, name) = (context.worktree_root(), worktree_of(key));
     let found = context.checkout.worktree_by_hand((&root, &name), &taken.branch, lfs).await;
     let worktree = found.map_err(|error| not_usable(&error))?.ok_or_else(|| {
-        let path = root.join(&name).to_string();
-        let made = shell_words::line(&["git", "worktree", "add", &path, taken.branch.as_str()]);
-        invalid(format!("The worktree {path} is gone.")).hint(format!("make it again: {made}"))
+        let path = root.join(&name);
+        let (checkout, place) = (context.checkout.root().to_string(), path.to_string());
+        let git = |args: &[&str]| {
+            let all: Vec<&str> = ["git", "-C", &checkout, "worktree"].iter().chain(args).copied().collect();
+            shell_words::line(&all)
+        };
+        match path.as_path().is_dir() {
+            true => invalid(format!(
+                "{place} is no worktree of {checkout} any more, as where one of them was moved."
+            ))
+            .hint(format!("mend that: {}", git(&["repair", &place]))),
+            // It may be known there still.
+            false => invalid(format!("The worktree {place} is gone."))
+                .hint(format!("make it again: {}", git(&["add", "-f", &place, taken.branch.as_str()]))),
+        }
     })?;
     worktree.something_ran();
-    let commit = commit(context, key, &worktree, giving).await?;
+    let commit = commit(context, key, (&worktree, taken.left.as_ref()), giving).await?;
     let kept_out = worktree.kept_out_since(at.into(), MOST_KEPT).await?;
     if !kept_out.is_empty() && !is_litter(&kept_out) {
         worktree.keep_excluded(&kept_out, &new_files::kept_on(&worktree)).await?;
     }
     bring_in(context, &worktree).await?;
     let head = worktree.head().await?.unwrap_or_else(|| taken.head.clone());
-    let changed = worktree.changed_lines(&taken.head, MOST_FILES).await?;
+    // What a run had left and is no commit yet is not what they changed.
+    let changed = by_hand::lines(&context.checkout.changed_between(&taken.head, &head).await?, MOST_FILES);
     let back = GaveBack { run_id, is_done, head, commit, changed, kept_out, stays_on: None };
     Ok((taken, worktree, back))
 }
@@ -310,11 +323,11 @@ fn not_usable(error: &WorktreeError) -> Refusal {
     Refusal::new(detail, format!("The work cannot be given back: {error}."))
 }
 
-/// Commits what the person left, as their own git would.
+/// Commits what the person left, as their own git would. What a run had left before, and they did not touch, is that run's still.
 async fn commit(
     context: &RepositoryContext,
     key: &IssueKey,
-    worktree: &Worktree,
+    (worktree, before): (&Worktree, Option<&CommitId>),
     giving: &GivingBack,
 ) -> Result<Option<CommitId>, Refusal> {
     let left = worktree.not_carried().await?;
@@ -340,7 +353,7 @@ async fn commit(
         body: commit_text(&giving.text, None),
         trailers: Vec::new(),
     };
-    worktree.commit_all(&message, &person).await.map_err(|error| {
+    worktree.commit_since(before, &message, &person).await.map_err(|error| {
         Refusal::new(
             StopDetail::GitError,
             format!("What is in {} could not be committed: {error}.", worktree.path()),

@@ -61,7 +61,7 @@ pub async fn bring_onto_origin(run: &Run<'_>, worktree: &Worktree, stop: &Stop) 
         stop.reason(),
         StopReason::ObjectiveAchieved | StopReason::BudgetExceeded | StopReason::NoEvidence
     );
-    if run.context.replay.is_some() || run.plan.request.follow_up.is_some() || !is_published {
+    if run.context.replay.is_some() || run.is_follow_up() || !is_published {
         return Ok(false);
     }
     let origin = &run.lease.mapping.origin;

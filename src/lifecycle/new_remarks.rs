@@ -41,16 +41,14 @@ fn inbox(run: &Run<'_>) -> Option<InboxCell> {
     (is_own && run.context.replay.is_none()).then(|| inboxes.of(key.clone()))
 }
 
-/// What was told already, by this run or by one that it continues, counts as told; what waits is told by a run that a person
+/// What a run that this one continues was told in a visit that is kept is not told again; what waits is told by a run that a person
 /// starts, with the rest of the issue.
 pub async fn open(run: &Run<'_>) {
     let Some(cell) = inbox(run) else { return };
-    // What was told in a visit that is made again is told again. What runs before that one were told, it has noted itself.
-    let told = run.lease.predecessor.as_ref().map(|before| told(&before.facts, before.facts.visits.len()));
-    let told = told.unwrap_or_default();
+    let told: BTreeSet<RemarkId> = kept(run).into_keys().collect();
     let by_hand = run.plan.request.source == ObjectiveSource::Cli;
     let note = move |inbox: &mut Inbox| {
-        inbox.tell(&told);
+        inbox.keep_told(&told);
         inbox.release_said();
         if by_hand {
             inbox.take();
@@ -158,6 +156,12 @@ pub fn are_untold(facts: &RunFacts, end: &Stop) -> bool {
         && facts.totals().nobody_answered()
 }
 
+/// Whether an agent program failed before a model answered: it may have read nothing of what the run was to tell. What becomes of the run is
+/// the program's matter, and what people wrote waits for another one.
+pub fn is_unread(facts: &RunFacts, end: &Stop) -> bool {
+    end.detail == StopDetail::AgentCliFailed && facts.totals().nobody_answered()
+}
+
 /// What the run was started with was told, if it made a visit of its own and nobody goes on with it.
 pub async fn close(run: &Run<'_>) {
     let Some(cell) = inbox(run) else { return };
@@ -165,8 +169,14 @@ pub async fn close(run: &Run<'_>) {
     let begun = facts.unfinished.is_some() || facts.visits.len() > facts.imported;
     let goes_on =
         facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown || are_untold(&facts, end));
-    let told = told(&facts, usize::MAX);
+    let is_unread = facts.end.as_ref().is_some_and(|end| is_unread(&facts, end));
+    let mut told = told(&facts, usize::MAX);
+    told.extend(kept(run));
     let note = move |inbox: &mut Inbox| {
+        if is_unread {
+            // The agent program may have read nothing, and what was said to the run alone stands nowhere else.
+            told.retain(|id, _| inbox.remarks.get(id).is_none_or(|heard| !heard.said));
+        }
         // The run that goes on with it knows from its journal what was told. Until then all of it waits: that asks for that run.
         if !goes_on {
             inbox.tell(&told);
@@ -176,6 +186,12 @@ pub async fn close(run: &Run<'_>) {
     if let Err(error) = cell.update(note).await {
         tracing::error!(%error, "what was told cannot be noted");
     }
+}
+
+/// What the run that this one continues was told in the visits that are kept. What was told in a visit that is made again is told again.
+fn kept(run: &Run<'_>) -> BTreeMap<RemarkId, Option<String>> {
+    let before = run.lease.predecessor.as_ref();
+    before.map(|before| told(&before.facts, before.facts.visits.len())).unwrap_or_default()
 }
 
 /// The remarks that a run was told in its first visits, so many of them.

@@ -17,6 +17,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::taken::{GivenBack, TakenOver};
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, plain};
 use crate::engine::journal::JournalError;
+use crate::github;
 use crate::record::rendering;
 use crate::store::port::StoreError;
 
@@ -56,7 +57,8 @@ pub(super) async fn take_up(
             // A run that was killed after it had taken it up is gone on with as well.
             let is_before = match &parked.over {
                 None => given_back || goes_on(parked.run_id),
-                Some(Over::TakenUp(run_id)) => goes_on(*run_id) || (given_back && goes_on(parked.run_id)),
+                // It may have died before it had taken over any work, so that the one before it is gone on with.
+                Some(Over::TakenUp(run_id)) => goes_on(*run_id) || goes_on(parked.run_id),
                 Some(Over::Ended(_)) => false,
             };
             if is_before && finishes {
@@ -64,18 +66,28 @@ pub(super) async fn take_up(
                 return None;
             }
             // Whatever run begins, nothing else is waited for.
-            if (is_before && parked.answer.is_some()) || (parked.over.is_none() && parked.is_posted) {
+            let waits = parked.over.is_none() && parked.is_posted;
+            if (is_before && parked.answer.is_some()) || waits {
                 parked.over = Some(Over::TakenUp(own));
             }
-            let answer = parked.answer.clone().filter(|_| is_before)?;
-            if answer.plan.is_some_and(|verdict| verdict != PlanVerdict::Rejected) {
+            let answer = parked.answer.clone().filter(|_| is_before);
+            if answer
+                .as_ref()
+                .is_some_and(|answer| answer.plan.is_some_and(|verdict| verdict != PlanVerdict::Rejected))
+            {
                 issue.rejected = 0;
             }
-            Some((parked.clone(), answer))
+            (answer.is_some() || (waits && !is_before)).then(|| (parked.clone(), answer))
         })
         .await;
     let unreadable = |error: StoreError| JournalError::from(error);
     let Some((parked, answer)) = taken.map_err(unreadable)?.1 else { return Ok(None) };
+    let Some(answer) = answer else {
+        tell_dropped(run, &parked).await;
+        return Ok(None);
+    };
+    // What people write may have a secret in it, which neither a model nor the record is told.
+    let answer = ParkedAnswer { text: run.without_secrets(&answer.text), ..answer };
     run.journal.record(Event::Resumed { run_id: parked.run_id, by: answer.by.clone() })?;
     match &parked.waits_for {
         WaitsFor::Plan { plan, .. } => {
@@ -148,9 +160,39 @@ async fn tell_answered(run: &Run<'_>, parked: &Parked, answer: &ParkedAnswer) {
     }
 }
 
+/// The comment that asked says that this run began without an answer, and asks no more.
+async fn tell_dropped(run: &Run<'_>, parked: &Parked) {
+    let why = format!("run {} began without an answer", run.lease.run_id);
+    run.journal
+        .warn("question_dropped", format!("What an earlier run asked is not waited for any more: {why}."));
+    let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
+    let of = (&run.context.repo, number);
+    if let Err(error) = parked::ask_no_more(github, of, &parked.waits_for, &why).await {
+        run.note_locked(&error);
+        tracing::warn!(%error, "that nothing is waited for any more could not be told on the issue");
+    }
+}
+
 /// The answer as the step that asked is told it.
 fn told_answer(answered: &Answered) -> String {
     format!("The answer to your question:\n\n{}", fenced_alone("answer", &answered.text, LONGEST_INCOMING))
+}
+
+/// How what an earlier run asked begins, where another one is told.
+const ANSWERED_BEFORE: &str = "An earlier run of this issue asked:";
+
+/// The same for a run that did not ask.
+pub(super) fn told_answered_before(question: &Question, answered: &Answered) -> String {
+    format!(
+        "{ANSWERED_BEFORE}\n\n{}\n\nThe answer was:\n\n{}",
+        fenced_alone("question", &question.question, LONGEST_INCOMING),
+        fenced_alone("answer", &answered.text, LONGEST_INCOMING)
+    )
+}
+
+/// Whether a text is that.
+pub(super) fn is_answered_before(text: &str) -> bool {
+    text.starts_with(ANSWERED_BEFORE)
 }
 
 /// Work that a person gave back is the run's from here on. Gives what the run is told of it.
@@ -330,7 +372,8 @@ async fn hand_over(run: &Run<'_>, stop: &Stop) -> Result<Stop, JournalError> {
         let message = format!("{} Where the branch {branch} stands cannot be told.", stop.message);
         return Ok(Stop::new(StopDetail::GitError, message));
     };
-    let taken = Taken { by, branch, head, is_done: false, before: None, giving_back: None, given: None };
+    let taken =
+        Taken { by, branch, head, left: None, is_done: false, before: None, giving_back: None, given: None };
     let parked =
         Parked::taken(run.lease.run_id, taken, run.context.clock.now(), run.context.state.state_name());
     let code = parked.waits_for.code().to_owned();
@@ -379,7 +422,7 @@ fn news(run: &Run<'_>, stop: &Stop) -> Option<News> {
 }
 
 /// The comment that asks, found or made, and whoever is asked assigned. `None` = there is no place for it.
-async fn post(run: &Run<'_>, parked: &Parked) -> Result<Option<PostedComment>, crate::github::Error> {
+async fn post(run: &Run<'_>, parked: &Parked) -> Result<Option<PostedComment>, github::Error> {
     let (Some(github), Some(issue)) = (&run.context.github, run.tracked_issue()) else { return Ok(None) };
     let (key, config, repo) = (&run.plan.issue.key, &run.context.config, &run.context.repo);
     let text = match &parked.waits_for {

@@ -29,7 +29,6 @@ use super::{
     shown_progress, steps, stop_request, verify, worktree,
 };
 use crate::conversation::briefing::template;
-use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::money::Money;
 use crate::domain::origin::Origin;
@@ -95,7 +94,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
             stop_request::forget(&run).await;
         }
         let facts = run.journal.facts();
-        let written_back = facts.outcome(Effect::Labels).is_some();
+        let written_back = facts.is_written_back();
         let given = facts.started.as_ref().map_or(Money::ZERO, |started| started.issue_given);
         let untold = facts.end.as_ref().is_some_and(|end| new_remarks::are_untold(&facts, end));
         let unpublished = facts.end.as_ref().is_some_and(|end| facts.is_unpublished_for_now(end));

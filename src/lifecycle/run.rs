@@ -121,6 +121,11 @@ impl<'a> Run<'a> {
         self.onto.get().is_some()
     }
 
+    /// Whether it repairs the pull request, or goes on with a run that does.
+    pub fn is_follow_up(&self) -> bool {
+        self.journal.facts().lease.as_ref().is_some_and(|lease| lease.follow_up)
+    }
+
     /// Somebody takes the work over: the first one counts.
     pub fn set_taken_by(&self, over: TakenOver) {
         let _first = self.taken.set(over);

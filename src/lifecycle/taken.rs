@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::beside;
 use super::lease::recovery;
 use super::stop_request::{self, StopRequest};
-use crate::conversation::parked::ParkedCell;
 use crate::conversation::parked::parked_format::{HandOverRequest, Parked, ParkedIssue, Taken, WaitsFor};
+use crate::conversation::parked::{self, ParkedCell};
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::IssueState;
 use crate::domain::mapping::worktree_of;
@@ -229,6 +229,7 @@ async fn park(
     let Some(head) = head else {
         return Err(invalid(format!("The branch {} of issue {key} is gone.", mapping.branch)));
     };
+    let mut left = None;
     // The run may have been killed before it did so itself, and whoever takes its work runs git there.
     if pushed.is_none()
         && let Some(worktree) = context.checkout.find_worktree(&context.worktree_root(), &worktree_of(key))?
@@ -237,6 +238,14 @@ async fn park(
         for folder in worktree.own_submodule_links().await? {
             tracing::warn!(folder = %folder.display(), "a program had put a repository of its own there; its .git was moved away");
         }
+        if !worktree.is_clean().await? {
+            let reference = format!("refs/agentd/taken/{}", mapping.branch);
+            left = Some(
+                worktree
+                    .checkpoint(&reference, "agentd: what a run had left when it was taken over\n")
+                    .await?,
+            );
+        }
     }
     let dir = context.state.run(&context.repo, mapping.run_id);
     let facts = tokio::task::spawn_blocking(move || run_facts::read(&dir).ok()).await.ok().flatten();
@@ -244,12 +253,14 @@ async fn park(
         by: over.by.clone(),
         branch: mapping.branch,
         head,
+        left,
         is_done: facts.and_then(|facts| facts.end).is_some_and(|end| end.success()),
         before: known.now().map(|parked| parked.waits_for.clone()),
         giving_back: None,
         given: None,
     };
     let has = has(context, &taken, (mapping.run_id, worktree)).await?;
+    let before = taken.before.clone();
     let parked = Parked::taken(mapping.run_id, taken, context.clock.now(), context.state.state_name());
     let keep = move |issue: &mut ParkedIssue| {
         issue.asked = None;
@@ -257,6 +268,12 @@ async fn park(
     };
     cell(context, key).update(keep).await.map_err(unreadable)?;
     show(context, key, &has).await;
+    if let (Some(before), Some(github), Some(number)) = (&before, &context.github, key.number()) {
+        let why = format!("{} has taken the work over", has.by);
+        if let Err(error) = parked::ask_no_more(github, (&context.repo, number), before, &why).await {
+            tracing::warn!(%error, "that nothing is waited for any more could not be told on the issue");
+        }
+    }
     Ok(has)
 }
 

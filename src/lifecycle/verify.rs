@@ -12,6 +12,7 @@ use super::stage::Workspace;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Event, VerifyCommand};
 use crate::domain::executed::executed;
+use crate::domain::facts::RunFacts;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
@@ -20,6 +21,7 @@ use crate::record::summary_text;
 use crate::repository::base_tree::{self, BaseTree};
 use crate::repository::host_command;
 use crate::sys::clock::Stopwatch;
+use crate::sys::files;
 use crate::sys::process::{Captured, Ending, Exit, ProcessError};
 use crate::sys::sandbox;
 use crate::sys::worktree_path::WorktreeRoot;
@@ -98,8 +100,9 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
         }
         let verified = verified?;
         let also_red = verified.also_red_on_base == Some(true);
-        let executes = verified.executes.clone();
-        run.journal.record(Event::Verified(verified))?;
+        let changed =
+            verified.changed_by_run(run.journal.facts().committed.as_ref().map(|done| &done.change));
+        run.journal.record(Event::Verified(Box::new(verified)))?;
         if also_red {
             let text = format!(
                 "`{}` fails on {} too, without what this run did",
@@ -108,9 +111,7 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
             );
             run.journal.warn("also_red_on_base", text);
         }
-        let changed =
-            run.journal.facts().committed.as_ref().map(|done| done.change.executed_by(argv, &executes));
-        if let Some(changed) = changed.filter(|changed| !changed.is_empty()) {
+        if !changed.is_empty() {
             let text = format!(
                 "`{}` was run on the final tree, and {}: look at that change before what it says is relied on",
                 argv.join(" ").replace('`', "'"),
@@ -145,6 +146,7 @@ async fn verify_one(
         return Ok(recorded);
     }
     let executes = executed_in(worktree, argv);
+    let rewritten = rewritten(run, worktree, &executes, &tree_before).await;
     let started_at = run.context.clock.now_ms();
     let ended = run_command(run, workspace, argv, longest).await;
     worktree.something_ran();
@@ -191,6 +193,7 @@ async fn verify_one(
         output_file: Some(artifact),
         sandbox: sandbox::name(workspace.of_commands(run)).to_owned(),
         executes,
+        rewritten,
         tree_before,
         tree_after,
     })
@@ -205,6 +208,30 @@ fn executed_in(worktree: &Worktree, argv: &[String]) -> Vec<String> {
     let found = executed(&words, &is_file);
     let followed: Vec<String> = found.iter().filter_map(|path| Some(real(path)?.relative())).collect();
     found.into_iter().chain(followed).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Of these, the files that git does not keep, such as a program in a folder of dependencies, and that were written since the first step
+/// of the run, or of the one that it goes on with, had begun.
+async fn rewritten(run: &Run<'_>, worktree: &Worktree, executes: &[String], tree: &str) -> Vec<String> {
+    let before = run.lease.predecessor.as_ref().and_then(|before| briefed_at(&before.facts));
+    let Some(begun) = before.or_else(|| briefed_at(&run.journal.facts())) else { return Vec::new() };
+    let mut rewritten = Vec::new();
+    for path in executes {
+        let stamp = files::stamp(worktree.path().join(path).as_path());
+        let written = stamp.and_then(|stamp| stamp.changed_ms()).is_some_and(|at| at > begun);
+        let kept =
+            written && run.context.checkout.tree_blob(tree, path).await.is_ok_and(|found| found.is_some());
+        if written && !kept {
+            rewritten.push(path.clone());
+        }
+    }
+    rewritten
+}
+
+/// When a run was told its task: what its worktree is set up with is there by then.
+fn briefed_at(facts: &RunFacts) -> Option<i64> {
+    let briefed = |event: &Event| matches!(event, Event::BriefingFrozen(_));
+    facts.other.iter().find(|(_, event)| briefed(event)).map(|(at, _)| *at)
 }
 
 async fn run_command(

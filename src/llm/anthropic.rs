@@ -110,6 +110,10 @@ fn turns(request: &ModelRequest) -> Vec<Turn<'_>> {
                 (Role::Assistant, pieces.into_iter().map(block).collect())
             }
         };
+        // A user begins here, also where a host passes on the end of a history alone.
+        if turns.is_empty() && role == Role::Assistant && !content.is_empty() {
+            turns.push(Turn { role: Role::User, content: text(wire::NOT_SHOWN) });
+        }
         // Roles alternate in this protocol, so the results of one reply and the host's text after them are one message.
         match turns.last_mut() {
             Some(last) if last.role == role => last.content.extend(content),

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
-use crate::engine::model::{ModelError, ModelErrorClass};
+use crate::engine::model::{ModelError, ModelErrorClass, Spent};
 
 /// An answer that is not a reply: an HTTP status other than 2xx, or an error object inside a 2xx body or a stream.
 #[derive(Debug, Clone, Default)]
@@ -174,7 +174,8 @@ pub(super) fn invalid(message: impl Into<String>) -> ModelError {
 
 /// The stream ended before the reply was complete.
 pub(super) fn cut_off() -> ModelError {
-    ModelError::new(ModelErrorClass::Network, "the stream ended before the reply was complete")
+    let error = ModelError::new(ModelErrorClass::Network, "the stream ended before the reply was complete");
+    ModelError { spent: Spent::Unseen, ..error }
 }
 
 #[cfg(test)]

@@ -155,6 +155,9 @@ fn contents(request: &ModelRequest) -> Vec<Content<'_>> {
                 ("model", parts)
             }
         };
+        if contents.is_empty() && role == "model" && !parts.is_empty() {
+            contents.push(Content { role: Some("user"), parts: vec![text(wire::NOT_SHOWN)] });
+        }
         match contents.last_mut() {
             Some(last) if last.role == Some(role) => last.parts.extend(parts),
             _ if parts.is_empty() => {}

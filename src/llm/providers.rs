@@ -10,7 +10,7 @@ use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::failure::{Refusal, cut_off, invalid};
-use super::transport::{Answer, Endpoint, EventStream, KEPT_ALIVE, timed_out};
+use super::transport::{Answer, Endpoint, EventStream, KEPT_ALIVE, in_vain, timed_out};
 use super::{json, wire};
 use crate::config::{self, ProviderKind};
 use crate::domain::sse::{Event, Events};
@@ -157,7 +157,7 @@ impl Model for Providers {
                 match tokio::time::timeout(request.timeout, whole).await {
                     Ok(outcome) => outcome,
                     // It was sent, and is billed with what nobody saw of its reply.
-                    Err(_) => Err(ModelError { spent: Spent::Unseen, ..timed_out(request.timeout) }),
+                    Err(_) => Err(timed_out(request.timeout)),
                 }
             };
             outcome.map_err(|error| provider.endpoint.clean(error, &body))
@@ -191,7 +191,10 @@ fn ended(
         }
         told => told,
     };
-    followed.and_then(|()| fold.finish(request)).map_err(|error| ModelError { spent, ..error })
+    followed.and_then(|()| fold.finish(request)).map_err(|error| match spent {
+        Spent::Nothing => in_vain(error, true),
+        spent => ModelError { spent, ..error },
+    })
 }
 
 /// Reads a stream up to the end of its reply.

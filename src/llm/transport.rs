@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::failure::Refusal;
 use crate::domain::causes::with_causes;
 use crate::domain::sse::{Event, Events};
-use crate::engine::model::{ModelError, ModelErrorClass};
+use crate::engine::model::{ModelError, ModelErrorClass, Spent};
 use crate::sys::clock::Clock;
 
 /// Longest body that is read, streamed or not.
@@ -75,7 +75,8 @@ impl Endpoint {
             .header(ACCEPT, accept)
             .body(body)
             .send();
-        let mut response = if stream { within(limit, sent).await? } else { sent.await }.map_err(failed)?;
+        let sent = async { if stream { within(limit, sent).await? } else { sent.await }.map_err(failed) };
+        let mut response = sent.await.map_err(|error| in_vain(error, stream))?;
         let status = response.status();
         if !status.is_success() {
             let read = read(&mut response, MAX_ERROR_BODY, stream.then_some(limit)).await;
@@ -93,7 +94,8 @@ impl Endpoint {
                 ended: false,
             })));
         }
-        Ok(Answer::Body(read(&mut response, MAX_BODY, stream.then_some(limit)).await?))
+        let body = read(&mut response, MAX_BODY, stream.then_some(limit)).await;
+        Ok(Answer::Body(body.map_err(|error| in_vain(error, stream))?))
     }
 
     /// The error as it may be shown: no secrets, no echo of the request, of bounded length, on one line.
@@ -153,7 +155,7 @@ impl EventStream {
 /// Nothing came within the limit.
 pub(super) fn timed_out(limit: Duration) -> ModelError {
     let message = format!("no answer within {} ms", limit.as_millis());
-    ModelError::new(ModelErrorClass::Timeout, message)
+    ModelError { spent: Spent::Unseen, ..ModelError::new(ModelErrorClass::Timeout, message) }
 }
 
 async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T, ModelError> {
@@ -179,8 +181,17 @@ async fn read(
     }
 }
 
+/// What a request cost that was sent, and of whose answer nothing came. Before a stream begins, nothing is written.
+pub(super) fn in_vain(error: ModelError, stream: bool) -> ModelError {
+    match (error.spent, stream) {
+        (Spent::Unseen, true) => ModelError { spent: Spent::BrokeOff { usage: None, written: 0 }, ..error },
+        _ => error,
+    }
+}
+
 fn too_long() -> ModelError {
-    super::failure::invalid(format!("the reply is longer than {} MiB", MAX_BODY / 1024 / 1024))
+    let error = super::failure::invalid(format!("the reply is longer than {} MiB", MAX_BODY / 1024 / 1024));
+    ModelError { spent: Spent::Unseen, ..error }
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
@@ -191,9 +202,11 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 
 fn failed(error: reqwest::Error) -> ModelError {
     let class = if error.is_timeout() { ModelErrorClass::Timeout } else { ModelErrorClass::Network };
+    // What never reached the provider costs nothing.
+    let spent = if error.is_connect() || error.is_builder() { Spent::Nothing } else { Spent::Unseen };
     // A URL may hold credentials.
     let error = error.without_url();
-    ModelError::new(class, with_causes(&error))
+    ModelError { spent, ..ModelError::new(class, with_causes(&error)) }
 }
 
 /// Replaces words that look like keys, also those that the provider has partly masked.

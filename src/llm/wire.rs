@@ -85,6 +85,9 @@ pub(super) fn data_url(image: &Image) -> String {
     format!("data:{};base64,{}", image.kind.media_type(), base64(image))
 }
 
+/// Said by the user where a protocol begins with one and the messages do not.
+pub(super) const NOT_SHOWN: &str = "(What was said before is not shown.)";
+
 /// The images that stand before the text of a message: those of the request before the first thing that a user says.
 pub(super) fn images_before<'a>(request: &'a ModelRequest, message: &Message) -> &'a [Image] {
     let first = request.messages.iter().find(|message| matches!(message, Message::User { .. }));

@@ -55,6 +55,13 @@ fn not_taken(server: &str, error: &DynamicTransportError) -> String {
             "the MCP server {server} answered the call with HTTP {status}; whether the call had an effect is unknown"
         ),
         StreamableHttpError::UnexpectedServerResponse(said) => refused(&one_line(said, LONGEST_REFUSAL)),
+        StreamableHttpError::ResponseBodyTooLarge { .. }
+        | StreamableHttpError::UnexpectedContentType(_)
+        | StreamableHttpError::Deserialize(_) => format!(
+            "the MCP server {server} answered the call with something that cannot be taken ({}); whether the call had an effect is \
+             unknown",
+            one_line(&error.to_string(), LONGEST_REFUSAL)
+        ),
         _ => went_away(server),
     }
 }

@@ -59,6 +59,10 @@ pub(super) struct Connection {
     state: Mutex<State>,
     /// The server said that its tools changed, and was not asked for them since.
     changed: Arc<AtomicBool>,
+    /// Why a call did not find the server, which had ended and could not be started again; nobody was told yet.
+    lost: StdMutex<Option<String>>,
+    /// The same as of its last call, whoever was told.
+    gone: StdMutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -96,7 +100,17 @@ impl Connection {
     ) -> Self {
         let state = Mutex::new(State::default());
         let (name, cwd, changed) = (name.to_owned(), cwd.clone(), Arc::default());
-        Self { name, transport, cwd, host_env, start_timeout, state, changed }
+        Self {
+            name,
+            transport,
+            cwd,
+            host_env,
+            start_timeout,
+            state,
+            changed,
+            lost: Default::default(),
+            gone: Default::default(),
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -120,6 +134,16 @@ impl Connection {
     /// Whether the server said that its tools changed.
     pub(super) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Relaxed)
+    }
+
+    /// Why a call since the last question did not find the server.
+    pub(super) fn take_lost(&self) -> Option<String> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Why its last call did not find the server; `None` = it did.
+    pub(super) fn gone(&self) -> Option<String> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Asks for all tools anew, where the server said that they changed and runs; what it says meanwhile counts again.
@@ -154,11 +178,16 @@ impl Connection {
         }
         let asked = async {
             let peer = self.peer().await.map_err(|failed| {
+                let why = format!("{}: {}", failed.phase, failed.message);
+                for told in [&self.lost, &self.gone] {
+                    *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.clone());
+                }
                 ToolError::for_model(format!(
                     "the MCP server {} is not available: {}",
                     self.name, failed.message
                 ))
             })?;
+            *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = None;
             let answer = peer.call_tool_once(params).await;
             if !peer.is_transport_closed() {
                 self.state.lock().await.starts = 0;

@@ -39,7 +39,7 @@ impl CurrentTools {
         let known = self.known();
         let Some(change) = self.servers.changes().await else { return known };
         let problems = change.warnings.into_iter().map(|warning| warning.message).collect();
-        let list = Arc::new(ToolList { problems, ..known.with_served(change.tools) });
+        let list = Arc::new(ToolList { problems, lost: change.lost, ..known.with_served(change.tools) });
         *self.list.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&list);
         list
     }

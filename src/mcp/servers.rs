@@ -51,6 +51,8 @@ pub struct ToolChange {
     pub tools: Vec<Arc<dyn Tool>>,
     /// What of it cannot be used; only what was not said before.
     pub warnings: Vec<ServerWarning>,
+    /// Why a server that is required is not there any more.
+    pub lost: Option<String>,
 }
 
 impl std::fmt::Debug for McpServers {
@@ -119,16 +121,24 @@ impl McpServers {
     /// Lists the tools of those servers anew that said theirs changed; `None` = none did. A server that does not list them
     /// keeps those that it had.
     pub async fn changes(&self) -> Option<ToolChange> {
-        if !self.servers.iter().any(|server| server.connection.has_changed()) {
+        let lost: Vec<Option<String>> =
+            self.servers.iter().map(|server| server.connection.take_lost()).collect();
+        let some_lost = lost.iter().any(Option::is_some);
+        if !some_lost && !self.servers.iter().any(|server| server.connection.has_changed()) {
             return None;
         }
         let mut listed = self.listed.lock().await;
         let anew = join_all(self.servers.iter().map(|server| server.connection.list_again())).await;
-        if anew.iter().all(Option::is_none) {
+        if !some_lost && anew.iter().all(Option::is_none) {
             return None;
         }
         let mut now = Listed::default();
-        for (server, listing) in self.servers.iter().zip(anew) {
+        let mut needed = None;
+        for ((server, listing), lost) in self.servers.iter().zip(anew).zip(lost) {
+            if let Some(why) = lost {
+                now.warn(server, &is_gone(&why));
+                needed = needed.or(now.warnings.last().filter(|_| server.config.required).cloned());
+            }
             match listing {
                 Some(Ok(listing)) => now.change(server, listing, &listed.tools),
                 Some(Err(failed)) => {
@@ -146,7 +156,20 @@ impl McpServers {
         let before = std::mem::replace(&mut *listed, now).tools;
         let same = before.len() == listed.tools.len()
             && before.iter().zip(&listed.tools).all(|(before, now)| Arc::ptr_eq(before, now));
-        (!same || !warnings.is_empty()).then(|| ToolChange { tools: listed.offered(), warnings })
+        let lost = needed.map(|needed| needed.message);
+        let is_told = !same || !warnings.is_empty() || lost.is_some();
+        is_told.then(|| ToolChange { tools: listed.offered(), warnings, lost })
+    }
+
+    /// The servers whose last call did not find them, since they had ended and could not be started again; each with whether it is
+    /// required.
+    pub fn gone(&self) -> Vec<(ServerWarning, bool)> {
+        let of = |server: &Server| {
+            let mut told = Listed::default();
+            told.warn(server, &is_gone(&server.connection.gone()?));
+            Some((told.warnings.pop()?, server.config.required))
+        };
+        self.servers.iter().filter_map(of).collect()
     }
 
     /// Ends all servers, and waits until nothing of them runs.
@@ -159,6 +182,10 @@ impl McpServers {
     pub(super) fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.servers.iter().map(|server| server.connection.as_ref())
     }
+}
+
+fn is_gone(why: &str) -> String {
+    format!("ended while its tools were called, and is not there: {why}")
 }
 
 impl Listed {

@@ -129,6 +129,8 @@ where
     let (mut parts, body) = answer.into_parts();
     parts.headers = without_hops(parts.headers);
     parts.version = http::Version::HTTP_11;
+    // Among them the words behind the status, which may repeat what was sent, and which nobody needs.
+    parts.extensions.clear();
     Ok(Response::from_parts(parts, body.map_err(Into::into).boxed()))
 }
 

@@ -88,8 +88,13 @@ impl Meter {
         }
     }
 
-    fn add(&self, model: &str, more: TokenUsage) {
-        self.traffic.send_modify(|traffic| add(&mut traffic.by_model, model, more));
+    fn add(&self, reply: &Reply, more: TokenUsage) {
+        self.traffic.send_modify(|traffic| {
+            let name = add(&mut traffic.by_model, reply.name(), more);
+            if let Some(asked) = reply.model.as_ref().filter(|asked| **asked != name) {
+                traffic.asked_as.insert(name, asked.clone());
+            }
+        });
     }
 
     /// A request that is on its way now, with the money that is set aside for it.
@@ -143,7 +148,7 @@ impl Drop for Sent {
         self.meter.traffic.send_modify(|traffic| {
             traffic.under_way = traffic.under_way.saturating_sub(1);
             if let Some(left) = left {
-                add(&mut traffic.untold, self.model.as_deref().unwrap_or(UNNAMED), left);
+                let _name = add(&mut traffic.untold, self.model.as_deref().unwrap_or(UNNAMED), left);
             }
         });
     }
@@ -159,10 +164,13 @@ fn unseen(path: &str, question: &Value) -> u64 {
     said.or(question["generationConfig"]["maxOutputTokens"].as_u64()).unwrap_or(USUAL_REPLY)
 }
 
-fn add(models: &mut BTreeMap<String, TokenUsage>, model: &str, more: TokenUsage) {
+/// Adds to the model's tokens, and gives the name that they stand under.
+fn add(models: &mut BTreeMap<String, TokenUsage>, model: &str, more: TokenUsage) -> String {
     let room = models.len() < MOST_MODELS || models.contains_key(model);
-    let known = models.entry(if room { model } else { UNNAMED }.to_owned()).or_default();
+    let name = if room { model } else { UNNAMED }.to_owned();
+    let known = models.entry(name.clone()).or_default();
     *known = known.plus(more);
+    name
 }
 
 /// A body that is read while it passes.
@@ -225,7 +233,10 @@ struct Reply {
     buffer: Vec<u8>,
     /// It is too long to be read.
     skips: bool,
+    /// The model that its request names.
     model: Option<String>,
+    /// The model that answers, as it says itself: a service may ask another one than it was asked for.
+    answers: Option<String>,
     counted: TokenUsage,
     /// Bytes of its request.
     asked: u64,
@@ -307,14 +318,14 @@ impl Reply {
         meter.traffic.send_modify(|traffic| {
             traffic.under_way = traffic.under_way.saturating_sub(1);
             if let Some(estimate) = estimate {
-                add(&mut traffic.untold, self.model.as_deref().unwrap_or(UNNAMED), estimate);
+                let _name = add(&mut traffic.untold, self.name(), estimate);
             }
         });
     }
 
     /// One event of a stream. Most say nothing of tokens.
     fn event(&mut self, data: &str, meter: &Meter) {
-        let counts = self.model.is_none() || data.contains("usage");
+        let counts = self.answers.is_none() || data.contains("usage");
         if counts && let Ok(piece) = serde_json::from_str::<Value>(data) {
             self.count(&piece, meter);
         }
@@ -322,7 +333,7 @@ impl Reply {
 
     fn count(&mut self, piece: &Value, meter: &Meter) {
         if let Some(model) = ProviderKind::model_of(piece) {
-            self.model.get_or_insert_with(|| model.to_owned());
+            self.answers.get_or_insert_with(|| model.to_owned());
         }
         let Some(usage) = ProviderKind::tokens_of(piece) else { return };
         let counted = self.counted;
@@ -336,8 +347,12 @@ impl Reply {
         if more.total_tokens > 0 {
             self.counted = counted.plus(more);
             self.came = 0;
-            meter.add(self.model.as_deref().unwrap_or(UNNAMED), more);
+            meter.add(self, more);
         }
+    }
+
+    fn name(&self) -> &str {
+        self.answers.as_deref().or(self.model.as_deref()).unwrap_or(UNNAMED)
     }
 }
 
@@ -391,6 +406,16 @@ mod tests {
             reply.end(&meter);
             assert_eq!(counted(&meter), [("m".to_owned(), 10, 30)], "in pieces of {size}");
         }
+    }
+
+    #[test]
+    fn a_reply_counts_for_the_model_that_answers() {
+        let (meter, mut known) =
+            (Meter::default(), Reply { model: Some("cheap".to_owned()), ..reply(false) });
+        known.take(json!({"model": "dear", "usage": {"prompt_tokens": 5}}).to_string().as_bytes(), &meter);
+        known.end(&meter);
+        assert_eq!(counted(&meter), [("dear".to_owned(), 5, 0)]);
+        assert_eq!(meter.traffic.borrow().asked_as["dear"], "cheap");
     }
 
     #[test]

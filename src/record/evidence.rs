@@ -304,7 +304,7 @@ async fn answer(
                 .as_ref()
                 .map(|handle| format!("tool-output/{handle}"))
                 .unwrap_or_default(),
-            changed_by_run: changed_by_run(scene, argv, &[]),
+            changed_by_run: change_of(scene).map(|change| change.executed_by(argv, &[])).unwrap_or_default(),
             ..facts.clone()
         }),
         _ => Provenance::ToolResult(ToolResultSource {
@@ -361,10 +361,8 @@ async fn verification(scene: &Scene<'_>) -> Vec<EvidenceRecord> {
     records
 }
 
-/// Files that a command executes and that the run changed.
-fn changed_by_run(scene: &Scene<'_>, argv: &[String], executes: &[String]) -> Vec<String> {
-    let change = scene.facts.committed.as_ref().map(|committed| &committed.change);
-    change.map(|change| change.executed_by(argv, executes)).unwrap_or_default()
+fn change_of<'s>(scene: &Scene<'s>) -> Option<&'s Change> {
+    scene.facts.committed.as_ref().map(|committed| &committed.change)
 }
 
 fn of_run(scene: &Scene<'_>, run: &VerifyCommand) -> Provenance {
@@ -383,7 +381,7 @@ fn of_run(scene: &Scene<'_>, run: &VerifyCommand) -> Provenance {
         tree_before: run.tree_before.clone(),
         tree_after: run.tree_after.clone(),
         sandbox: run.sandbox.clone(),
-        changed_by_run: changed_by_run(scene, &run.argv, &run.executes),
+        changed_by_run: run.changed_by_run(change_of(scene)),
     })
 }
 

@@ -38,7 +38,7 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
     let mut expected = None;
     for (at, event) in &facts.other {
         match event {
-            Event::LlmRequestPrepared(request) => expected = Some(request.expected_tokens),
+            Event::LlmRequestPrepared(request) => expected = Some(request.as_ref()),
             Event::SessionOpened(session) => sessions.push(session),
             Event::RequestFingerprinted(sent) if !ended(&|entry| answers(entry, sent)) => {
                 let of_step =
@@ -51,8 +51,10 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
                     actual_model: None,
                     tokens: None,
                     // It was sent; what was written by then, nobody has.
-                    estimated: expected.map(|tokens| TokenUsage::new(tokens, 0, 0, 0)),
+                    estimated: expected.map(|request| TokenUsage::new(request.expected_tokens, 0, 0, 0)),
                     cost_usd: None,
+                    // All of it may be billed, as the budgets of the issue and the day take it.
+                    estimated_cost_usd: expected.and_then(|request| request.worst_cost),
                     cost_source: CostSource::Unknown,
                     stop_reason: None,
                     http_status: None,

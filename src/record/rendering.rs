@@ -16,6 +16,7 @@ use crate::domain::name::CommitId;
 use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
 use crate::domain::policy::{FALLBACK_PUBLIC_REASON, ProposalKind};
 use crate::domain::report::{ClaimKind, ProposedStatus};
+use crate::domain::run::Warning;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::untrusted::visible;
@@ -114,8 +115,7 @@ fn render(
         change_line => if facts.committed.is_some() { change_line(change) } else { "nothing committed".to_owned() },
         committed => facts.committed.is_some(),
         by_commands => by_commands(change),
-        not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out", "nested_repository"].contains(&warning.code.as_str()))
-            .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
+        not_committed => not_committed(run).map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
         found_edits => run.warnings.iter().filter(|warning| ["found_edits", "other_authors", "approved_script_changed"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
         changed_by_people => run.warnings.iter().filter(|warning| ["origin_changed", "found_edits", "other_authors", "approved_script_changed"].contains(&warning.code.as_str()))
@@ -133,7 +133,7 @@ fn render(
             .all(|command| command.tree_before == committed.tree && command.tree_after == committed.tree)),
         verification => facts.verification.iter().map(|command| context! {
             line => summary_text::plain(&command.argv.join(" ")),
-            changed => match change.executed_by(&command.argv, &command.executes).as_slice() {
+            changed => match command.changed_by_run(Some(change)).as_slice() {
                 [] => String::new(),
                 paths => format!("; {}", summary_text::changed_script(paths)),
             },
@@ -191,9 +191,15 @@ pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
         let fence = "`".repeat(longest.max(2) + 1);
         let because = proposal.public_reason.as_deref().unwrap_or(FALLBACK_PUBLIC_REASON);
         let own = run.objective.issue.as_ref().map(|issue| issue.number);
+        let files =
+            proposal.files.iter().flatten().map(|file| format!("`{}`", summary_text::plain(&file.path)));
+        let files = match files.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => none,
+            files => format!("  An approval is for what these files hold now: {files}\n\n"),
+        };
         let _infallible = write!(
             text,
-            "\n- It wants to {what} with\n\n  {fence}json\n  {arguments}\n  {fence}\n\n{whole}  {}\n\n  To approve it, comment `/agentd approve {}` (the daemon reads it), or run on agentd's machine: `agentd runs approve {} {}`\n",
+            "\n- It wants to {what} with\n\n  {fence}json\n  {arguments}\n  {fence}\n\n{whole}{files}  {}\n\n  To approve it, comment `/agentd approve {}` (the daemon reads it), or run on agentd's machine: `agentd runs approve {} {}`\n",
             defused(&confined::line(because), own),
             short_hash(&proposal.proposal_hash),
             run.run_id,
@@ -230,6 +236,12 @@ pub fn pushed_branch<'a>(run: &'a RunOutput, facts: &RunFacts) -> Option<&'a str
     run.mapping.as_ref().filter(|_| pushed).map(|mapping| mapping.branch.as_str())
 }
 
+/// What of the work is in no commit.
+fn not_committed(run: &RunOutput) -> impl Iterator<Item = &Warning> {
+    let codes = ["left_out", "kept_out", "nested_repository"];
+    run.warnings.iter().filter(move |warning| codes.contains(&warning.code.as_str()))
+}
+
 /// What happened, in a word and a sentence.
 pub fn headline(run: &RunOutput, facts: &RunFacts) -> (String, String) {
     if let Some(red) = red(run, facts) {
@@ -253,11 +265,14 @@ fn usual_headline(run: &RunOutput, facts: &RunFacts) -> (&'static str, String) {
             let is_claimed = run.claims.iter().any(|claim| {
                 claim.kind == ClaimKind::ChangeMade && claim.proposed_status != ProposedStatus::Retracted
             });
+            let left: String =
+                not_committed(run).map(|warning| format!(" {}", sentence_of(&warning.text))).collect();
             let sentence = match is_claimed {
                 true => "The agent reports a change, but there is none.",
-                false => "The agent reports that it is done; no file was changed.",
+                false if left.is_empty() => "The agent reports that it is done; no file was changed.",
+                false => "The agent reports that it is done, and nothing of what it made is committed.",
             };
-            ("Done, without a change.", sentence.to_owned())
+            ("Done, without a change.", format!("{sentence}{left}"))
         }
         StopReason::ObjectiveAchieved => ("Done.", format!("{}.", change_line(change))),
         StopReason::BudgetExceeded => ("Stopped at a limit.", message),

@@ -154,7 +154,8 @@ fn fold(facts: &RunFacts, dir: &RunDir, last: (u64, String)) -> RunOutput {
     let principal = lease.map_or_else(nobody, |lease| lease.principal.clone());
     let report = long_report(facts, dir).unwrap_or_else(|| final_report(facts, &stop));
     let mut output = RunOutput::of(dir.run_id.0, objective, principal, &stop, report, facts.started_at);
-    output.completed_at = rfc3339_of_ms(facts.last_at);
+    // A clock that was set back meanwhile makes no run end before it began.
+    output.completed_at = rfc3339_of_ms(facts.last_at.max(facts.started_at));
     if let Some(error) = &mut output.error {
         error.detail_ref = Some("run.json#/errorMessage".to_owned());
     }

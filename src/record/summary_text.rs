@@ -12,6 +12,7 @@ use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::trace::SuspendedProposal;
 use crate::domain::untrusted::visible;
+use crate::engine::shared_cap::is_of_the_issue;
 use std::collections::BTreeMap;
 
 /// What becomes of an end that says nothing of the issue.
@@ -207,6 +208,10 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             }
             None => format!("If something is missing, say so on the issue and run again: {again}."),
         },
+        StopDetail::MaxCost if facts.end.as_ref().is_some_and(is_of_the_issue) => format!(
+            "Give the issue more money: `agentd extend {} 5`, or the comment `/agentd extend 5` (USD), and go on: {resume}. `budgets.max_cost_per_issue` in agentd.toml is the limit.",
+            facts.lease.as_ref().map_or_else(|| "N".to_owned(), |lease| lease.issue.key.to_string())
+        ),
         StopDetail::MaxSteps | StopDetail::MaxWallTime | StopDetail::MaxCost | StopDetail::MaxIterations => {
             let (keys, flag) = limit_keys(run.stop_detail);
             let with = flag.map(|flag| format!(" with `{flag}`")).unwrap_or_default();
@@ -229,14 +234,14 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             return steps;
         }
         StopDetail::QuestionPending => format!(
-            "Answer the agent's question on the issue, or `agentd answer {} TEXT` on agentd's machine. A daemon that made this \
-             run goes on by itself then; else {resume}.",
+            "Answer the agent's question on the issue, or `agentd answer {} TEXT` on agentd's machine. A daemon there goes on by \
+             itself then; where none runs: {resume}.",
             facts.lease.as_ref().map_or_else(|| "N".to_owned(), |lease| lease.issue.key.to_string())
         ),
         StopDetail::PlanPending => format!(
             "Approve the plan on the issue (a 👍 on its comment, or `/agentd approve`), or have it made again with `/agentd reject \
-             TEXT`; on agentd's machine with `agentd approve {key}` or `agentd reject {key} TEXT`. A daemon that made this run goes \
-             on by itself then; else {resume}.",
+             TEXT`; on agentd's machine with `agentd approve {key}` or `agentd reject {key} TEXT`. A daemon there goes on by itself \
+             then; where none runs: {resume}.",
             key = facts.lease.as_ref().map_or_else(|| "N".to_owned(), |lease| lease.issue.key.to_string())
         ),
         StopDetail::GuidanceNeeded => format!("Answer on the issue, then run again: {again}."),
@@ -257,7 +262,11 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             "Another node has the issue and goes on with it: `agentd runs list` shows its run.".to_owned()
         }
         StopDetail::IssueClosed => format!(
-            "What was made is on the branch. Where the issue is still here, reopen it to have it worked on again, then {again}."
+            "{}Where the issue is still here, reopen it to have it worked on again, then {again}.",
+            match facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty()) {
+                true => "What was made is on the branch. ",
+                false => "",
+            }
         ),
         StopDetail::LabelRemoved => {
             format!("Put the label back to have the issue worked on again, or {again}.")
@@ -440,14 +449,15 @@ fn capitalised(word: &str) -> String {
         .unwrap_or_default()
 }
 
-/// What a run proposed and a person has to approve, each once.
+/// What a run proposed and a person has to approve, each once: as it was proposed last, with the files that its command names by then.
 pub fn pending(facts: &RunFacts) -> Vec<&SuspendedProposal> {
     let mut pending: Vec<&SuspendedProposal> = Vec::new();
     for (_, event) in &facts.other {
-        if let Event::ProposalSuspended(proposal) = event
-            && !pending.iter().any(|known| known.proposal_hash == proposal.proposal_hash)
-        {
-            pending.push(proposal);
+        if let Event::ProposalSuspended(proposal) = event {
+            match pending.iter_mut().find(|known| known.proposal_hash == proposal.proposal_hash) {
+                Some(known) => *known = proposal,
+                None => pending.push(proposal),
+            }
         }
     }
     pending

@@ -140,7 +140,7 @@ impl RecordedTools {
             let served = recorded(Some(recorded_run), ToolList::fixed(change.tools)).first;
             keep(&change.file, &served, journal, redactor).await?;
             let (file, problems) = (Some(change.file), change.problems);
-            last = ToolList { file, problems, ..last.with_served(served) };
+            last = ToolList { file, problems, lost: change.lost, ..last.with_served(served) };
             changes.insert((change.session, change.turn), Arc::new(last.clone()));
         }
         Ok(Self { first: Arc::new(first), changes, sessions: Mutex::default() })

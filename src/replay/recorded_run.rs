@@ -121,6 +121,7 @@ struct RecordedChange {
     turn: u32,
     file: String,
     problems: Vec<String>,
+    lost: Option<String>,
     offered: OfferedTools,
 }
 
@@ -134,6 +135,8 @@ pub struct ToolsAt {
     pub file: String,
     /// What of the change could not be used.
     pub problems: Vec<String>,
+    /// Why a server that had to be there was not.
+    pub lost: Option<String>,
     /// The tools.
     pub tools: Vec<Arc<dyn Tool>>,
 }
@@ -271,6 +274,7 @@ impl RecordedRun {
                 output_file: None,
                 sandbox: "none".to_owned(),
                 executes: Vec::new(),
+                rewritten: Vec::new(),
                 tree_before: tree.to_owned(),
                 tree_after: tree.to_owned(),
             }),
@@ -336,6 +340,7 @@ impl RecordedRun {
             turn: change.turn,
             file: change.file.clone(),
             problems: change.problems.clone(),
+            lost: change.lost.clone(),
             tools: as_recorded(&change.offered, live),
         })
     }
@@ -439,13 +444,14 @@ fn changed(dir: &RunDir, facts: &RunFacts) -> Result<Vec<RecordedChange>, String
     let mut sessions: Vec<uuid::Uuid> = Vec::new();
     let mut changed = Vec::new();
     for (_, event) in &facts.other {
-        let (session, turn, file, problems) = match event {
+        let (session, turn, file, problems, lost) = match event {
             Event::SessionOpened(opened) => {
                 sessions.push(opened.session);
-                (opened.session, 0, &opened.tools_file, Vec::new())
+                (opened.session, 0, &opened.tools_file, Vec::new(), None)
             }
             Event::ToolsChanged(changed) => {
-                (changed.session, changed.turn, &changed.tools_file, changed.problems.clone())
+                let (problems, lost) = (changed.problems.clone(), changed.lost.clone());
+                (changed.session, changed.turn, &changed.tools_file, problems, lost)
             }
             _ => continue,
         };
@@ -453,7 +459,7 @@ fn changed(dir: &RunDir, facts: &RunFacts) -> Result<Vec<RecordedChange>, String
         let (Some(session), Some(file)) = (at, file) else { continue };
         let bytes = kept(dir, file)?;
         let offered = OfferedTools::read(&bytes).map_err(|error| format!("{file}: {error}"))?;
-        changed.push(RecordedChange { session, turn, file: file.clone(), problems, offered });
+        changed.push(RecordedChange { session, turn, file: file.clone(), problems, lost, offered });
     }
     Ok(changed)
 }

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::context::RepositoryContext;
 use super::mapping_format::{MappingRecord, mapping_of};
-use crate::domain::name::BranchName;
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::refusal::Refusal;
 use crate::git::prune::{ListedWorktree, PrunePlan, Pruned};
 use crate::sys::holder_format::Holder;
@@ -84,10 +84,21 @@ pub async fn clean_up(
         }
     }
     let free: Vec<&KnownWorktree> = known.iter().filter(|one| !held.contains_key(&one.listed.name)).collect();
+    let configured =
+        context.repository.origin_branch.as_deref().and_then(|name| BranchName::parse(name).ok());
+    let branches = free.iter().filter_map(|one| Some(one.mapping.as_ref()?.origin.branch.clone()));
+    let origins = origins(context, branches.chain(configured.clone()).collect()).await;
+    let mut own_merged = BTreeMap::new();
+    for one in &free {
+        let Some(mapping) = &one.mapping else { continue };
+        let mut merged = merged_heads(context, &mapping.branch).await;
+        merged.extend(origins.get(&mapping.origin.branch).cloned());
+        own_merged.insert(one.listed.name.clone(), merged);
+    }
     let plan = PrunePlan {
         root: context.worktree_root(),
-        merged_into: origins(context, &free).await,
-        merged_heads: merged_heads(context, &free).await,
+        merged_into: configured.and_then(|branch| origins.get(&branch).cloned()),
+        own_merged,
         free: free.iter().map(|one| one.listed.name.clone()).collect(),
         held,
         dry_run,
@@ -112,35 +123,26 @@ fn reason_to_hold(one: &KnownWorktree, now: DateTime<Utc>, age: Duration) -> Opt
         .then(|| format!("it is kept until {} (worktree.retention)", until.format("%Y-%m-%dT%H:%M:%SZ")))
 }
 
-/// The present commits of the origin branches. A branch that cannot be fetched proves nothing.
-async fn origins(context: &RepositoryContext, of: &[&KnownWorktree]) -> Vec<crate::domain::name::CommitId> {
-    let configured =
-        context.repository.origin_branch.as_deref().and_then(|name| BranchName::parse(name).ok());
-    let mapped = of.iter().filter_map(|one| Some(one.mapping.as_ref()?.origin.branch.clone()));
-    let branches: BTreeSet<BranchName> = mapped.chain(configured).collect();
-    let mut commits = Vec::new();
+/// The present commits of the origin branches, by their names. A branch that cannot be fetched proves nothing.
+async fn origins(
+    context: &RepositoryContext,
+    branches: BTreeSet<BranchName>,
+) -> BTreeMap<BranchName, CommitId> {
+    let mut commits = BTreeMap::new();
     for branch in branches {
         match context.origin_commit(&branch).await {
-            Ok(commit) => commits.extend(commit),
+            Ok(Some(commit)) => drop(commits.insert(branch, commit)),
+            Ok(None) => {}
             Err(refusal) => tracing::warn!(%branch, %refusal, "what is merged into it cannot be told"),
         }
     }
     commits
 }
 
-/// Heads of merged pull requests, if there is a tracker.
-async fn merged_heads(
-    context: &RepositoryContext,
-    of: &[&KnownWorktree],
-) -> Vec<crate::domain::name::CommitId> {
-    let mut commits = Vec::new();
-    for branch in of.iter().filter_map(|one| Some(one.mapping.as_ref()?.branch.clone())) {
-        match context.merged_heads(&branch, None, true).await {
-            Ok(heads) => commits.extend(heads),
-            Err(error) => {
-                tracing::warn!(%branch, %error, "whether its pull request was merged cannot be told");
-            }
-        }
-    }
-    commits
+/// Heads of a branch's merged pull requests, if there is a tracker.
+async fn merged_heads(context: &RepositoryContext, branch: &BranchName) -> Vec<CommitId> {
+    context.merged_heads(branch, None, true).await.unwrap_or_else(|error| {
+        tracing::warn!(%branch, %error, "whether its pull request was merged cannot be told");
+        Vec::new()
+    })
 }

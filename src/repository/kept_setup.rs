@@ -108,7 +108,12 @@ impl KeptSetup {
 
     /// Keeps what was just made in a worktree, if its files are those of the commit `base`; what was kept before goes.
     pub(super) async fn keep(&self, worktree: &Worktree, base: &CommitId) -> Result<(), GitError> {
-        if worktree.head().await?.as_ref() != Some(base) || !worktree.is_clean().await? {
+        if worktree.head().await?.as_ref() != Some(base) {
+            return Ok(());
+        }
+        if !worktree.is_clean().await? {
+            let why = "it changed files of the repository, or left new ones that are not ignored";
+            tracing::warn!(why, "what setting the worktree up made is not kept for the next one");
             return Ok(());
         }
         let (all, name, folders) = (self.all.clone(), self.name.clone(), self.folders.clone());

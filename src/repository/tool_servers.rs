@@ -1,6 +1,6 @@
 //! The MCP servers and REST tools that a configuration names, and why one that cannot be used ends a start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::error::ConfigError;
 use crate::config::settings::{Config, McpTransport};
@@ -56,7 +56,11 @@ pub fn servers(config: &Config) -> Result<BTreeMap<String, ServerConfig>, Config
         configured.allow.clone_from(&server.allow);
         configured.deny.clone_from(&server.deny);
         configured.reads.clone_from(&server.reads);
-        configured.bind = server.bound_params.iter().map(|param| bound(*param)).collect();
+        // Whoever names others gives these away to no model.
+        let always = [BoundParam::UserId, BoundParam::Issue];
+        let bind: BTreeSet<BoundParam> =
+            always.into_iter().chain(server.bound_params.iter().copied()).collect();
+        configured.bind = bind.into_iter().map(bound).collect();
         configured.hide_bound_params = server.hide_bound_params;
         configured.queue.clone_from(&server.queue);
         servers.insert(name.clone(), configured);

@@ -24,6 +24,7 @@ use crate::domain::run::RunId;
 use crate::domain::step_executors::StepExecutors;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::agent_task::{AgentBackend, AgentTask};
+use crate::engine::agent_tools::PermissionRequest;
 use crate::engine::agent_visit::POLICY_DENIED;
 use crate::engine::queue::AGENT_QUEUE;
 use crate::engine::ruling::Permission;
@@ -190,10 +191,9 @@ fn spec(program: &AgentProgram) -> ToolSpec {
             "type": "object",
             "properties": {
                 "step": {"type": "string"},
-                "prompt_sha256": {"type": "string"},
                 "goes_on": {"type": "boolean"},
             },
-            "required": ["step", "prompt_sha256", "goes_on"],
+            "required": ["step", "goes_on"],
             "additionalProperties": false,
         }),
     }
@@ -425,8 +425,7 @@ impl ExecAgent {
                 continue;
             }
             for path in [Some(change.path), change.from].into_iter().flatten() {
-                if let Permission::Denied(why) = self.task.tools.permit(permission_request::edit(&path)).await
-                {
+                if let Permission::Denied(why) = self.task.tools.permit(made(&path)).await {
                     refused.push(format!("{path} ({why})"));
                 }
             }
@@ -457,6 +456,11 @@ impl ExecAgent {
         let head = worktree.head().await?.map(|head| head.to_string()).unwrap_or_default();
         Ok(State { head, tree: worktree.tree().await? })
     }
+}
+
+/// A change that a program has made already.
+fn made(path: &str) -> PermissionRequest {
+    PermissionRequest { is_made: true, ..permission_request::edit(path) }
 }
 
 fn git_failed(error: &GitError) -> ToolError {

@@ -53,7 +53,8 @@ fn write(
     let facts = journal_file::facts_of(&lines);
     let digest = lines.last().map(|line| line.hash.clone()).unwrap_or_default();
     let mut output = report::unstarted(dir.run_id.0, asked.clone(), user, stop, facts.started_at);
-    output.completed_at = rfc3339_of_ms(facts.last_at);
+    // A clock that was set back meanwhile makes no run end before it began.
+    output.completed_at = rfc3339_of_ms(facts.last_at.max(facts.started_at));
     let question = report::record_text(dir, "question", asked, inline)?;
     let response = report::record_text(dir, "response", answered, inline)?;
     let mut record = run_record::fold(&facts, &output, &digest, question, response);

@@ -118,6 +118,27 @@ pub enum FindError {
     },
 }
 
+/// Where the state of a repository stands below a state directory's root. Whoever writes its name in other letters finds the same.
+pub(super) fn repo_folder(root: &Path, repo: &RepoName) -> PathBuf {
+    let repos = root.join("repos");
+    let written = repos.join(repo.owner()).join(repo.name());
+    if written.is_dir() {
+        return written;
+    }
+    let alike = |folder: &Path, name: &str| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let is_alike = |entry: &std::fs::DirEntry| {
+            entry.file_name().to_str().is_some_and(|known| known.eq_ignore_ascii_case(name))
+        };
+        let mut found: Vec<PathBuf> = entries.filter(is_alike).map(|entry| entry.path()).collect();
+        found.sort();
+        found
+    };
+    let owners = alike(&repos, repo.owner());
+    let mut known = owners.iter().flat_map(|owner| alike(owner, repo.name())).filter(|path| path.is_dir());
+    known.next().unwrap_or(written)
+}
+
 impl StateDir {
     /// The path.
     pub fn path(&self) -> &Path {
@@ -150,7 +171,7 @@ impl StateDir {
 
     /// Folder of one repository's state.
     pub fn repo(&self, repo: &RepoName) -> PathBuf {
-        self.root.join("repos").join(repo.owner()).join(repo.name())
+        repo_folder(&self.root, repo)
     }
 
     /// The directory of a run, whether it exists or not.

@@ -68,16 +68,26 @@ struct Slot {
 /// # Errors
 /// It is there and cannot be read.
 pub fn read(path: &Path) -> Result<Option<String>, FileError> {
-    if let Some(content) = read_slots(path)? {
-        return Ok(Some(content));
+    let identity = || std::fs::metadata(path).ok().as_ref().and_then(Identity::of);
+    loop {
+        let before = identity();
+        if let Some(content) = read_slots(path)? {
+            return Ok(Some(content));
+        }
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(FileError::new("read", path, error)),
+        };
+        // Who makes slots meanwhile writes the file over next: then the text has parts of two contents, and the slots say one. Where
+        // somebody replaces it after that, the new file's slots say nothing of the text.
+        if let Some(content) = read_slots(path)? {
+            return Ok(Some(content));
+        }
+        if identity() == before {
+            return Ok(text);
+        }
     }
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => Some(text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(FileError::new("read", path, error)),
-    };
-    // Who makes slots meanwhile writes the file over next: then the text has parts of two contents, and the slots say one.
-    Ok(read_slots(path)?.or(text))
 }
 
 /// The content by the slots, or by who edited the file since; `None`: it has no slots that count.

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use super::paths::AbsPath;
 
 /// Links followed before a path is taken for a loop.
@@ -209,6 +211,13 @@ impl WorktreePath {
         } else {
             Err(PathError::NotAFile(self.relative()))
         }
+    }
+
+    /// Lower-case hexadecimal SHA-256 of what a regular file holds. Blocks.
+    pub fn sha256(&self) -> Result<String, PathError> {
+        let mut hash = Sha256::new();
+        io::copy(&mut self.open()?, &mut hash).map_err(|source| self.failed(source))?;
+        Ok(hex::encode(hash.finalize()))
     }
 
     /// The outermost folder above it that is a repository of its own, such as a submodule.

@@ -126,6 +126,7 @@ impl Yard {
             min_permission: ActorPermission::Write,
             conversation: Default::default(),
             checks: agentd::config::checks_file::ChecksTable::default(),
+            conceal: Arc::new(str::to_owned),
             limits: self.limits,
             max_follow_ups: 3,
             poll_interval: Duration::from_millis(20),
@@ -143,7 +144,7 @@ impl Yard {
             deny: Arc::new(|_, _| std::future::ready(Ok(None)).boxed()),
             end_calls: Arc::new(|_| std::future::ready(Ok(None)).boxed()),
             others_runs: Arc::new(|_| std::future::ready(0).boxed()),
-            approved: Arc::new(|_| std::future::ready(None).boxed()),
+            approved: Arc::new(|_, _| std::future::ready(None).boxed()),
             questions: Default::default(),
             plan: Default::default(),
             extend: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
@@ -197,7 +198,7 @@ impl Yard {
         };
         let files = DaemonFiles::of(&agentd::store::run_dir::StateDir::new(self.home.path().to_owned()));
         let (state, status) = (files.load().unwrap(), files.load_status().unwrap());
-        let facts = gather(&self.client(), (&state, status.as_ref()), number, around).await.unwrap();
+        let facts = gather(&self.client(), (&state, status.as_ref()), number, around).await;
         explain(&facts, (0, 4), (0, 2), Presence::Works)
     }
 
@@ -478,7 +479,7 @@ async fn d6_a_trigger_that_is_put_on_after_the_end_starts_the_next_run() {
             let repo = &request.issue.repo;
             client.remove_label(repo, 1, "agentd").await.unwrap();
             client.add_labels(repo, 1, &["agentd"]).await.unwrap();
-            RunSummary { labels_written: true, ..ended(StopDetail::Completed) }
+            RunSummary { written_back: true, ..ended(StopDetail::Completed) }
         }
     };
     Daemon::open(yard.parts(walk)).unwrap().once().await;

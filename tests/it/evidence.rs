@@ -76,6 +76,7 @@ impl Stage {
             text: None,
             source: ObjectiveSource::Issue,
             follow_up: false,
+            goes_on: false,
             principal: Principal::new(PrincipalSource::Local, "1", None),
             origin: Origin { branch: branch("main"), source: OriginSource::Config, commit: base },
             branch: branch("feature/issue-7"),
@@ -178,13 +179,14 @@ impl Stage {
         let path = format!("verify/{}.txt", self.commands.len());
         self.keeps(&path, output);
         self.commands.push(argv.clone());
-        self.events.push(Event::Verified(VerifyCommand {
+        self.events.push(Event::Verified(Box::new(VerifyCommand {
             argv,
             exit_code: Some(exit_code),
             end: None,
             not_started: false,
             also_red_on_base: None,
             executes: Vec::new(),
+            rewritten: Vec::new(),
             started_at: 1,
             duration_ms: 1,
             stdout_sha256: "s".into(),
@@ -197,7 +199,7 @@ impl Stage {
             sandbox: "none".to_owned(),
             tree_before: self.tree.clone(),
             tree_after: self.tree.clone(),
-        }));
+        })));
     }
 
     async fn judged(&self) -> Judgement {

@@ -91,6 +91,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
                 findings.extend(tried::rights(&site, github, &branch).await);
             }
             findings.extend(tried::push(&site, &branch).await);
+            findings.extend(tried::places(&site).await);
             findings.extend(tried::signing(&site).await);
             findings.extend(tried::redaction(&site).await);
             findings.extend(tried::template(&site, &branch).await);
@@ -191,7 +192,16 @@ async fn definition_of(site: &RepositoryContext) -> (Finding, Option<Loaded>) {
     match loaded.await {
         Ok(Ok(loaded)) => {
             let steps = counted(loaded.definition.flow.steps.len(), "step");
+            let left = loaded.left_to_whoever_asks();
             let finding = match loaded.diagnostics.len() {
+                _ if !left.is_empty() => Finding::warning(
+                    "agent",
+                    format!(
+                        "{name}, {steps}: a daemon can start no run of it, which has to be given {}",
+                        left.join(", ")
+                    ),
+                    "give each a default in agent.json; `agentd run --uv NAME=…` gives it by hand",
+                ),
                 0 => Finding::ok("agent", format!("{name}, {steps}")),
                 found => Finding::warning(
                     "agent",

@@ -12,11 +12,14 @@ use crate::cli::context::Context;
 use crate::config::config_file::Publish;
 use crate::conversation::briefing::template;
 use crate::domain::flow::Sandbox;
+use crate::domain::issue::IssueKey;
+use crate::domain::mapping::branch_of;
 use crate::domain::message::{Message, Messages};
 use crate::domain::model_target::ModelTarget;
 use crate::domain::name::{BranchName, CommitId};
 use crate::engine::model::{Model as _, ModelErrorClass, ModelRequest, ToolChoice};
 use crate::engine::stop::{StopHandle, StopSignal};
+use crate::git::RemotePlace;
 use crate::github::{self, Right};
 use crate::llm::Providers;
 use crate::record::summary_text::command_line;
@@ -229,6 +232,29 @@ pub async fn push(site: &RepositoryContext, origin: &BranchName) -> Option<Findi
             Some(Finding::problem(what, format!("a push would fail: {error}"), remedy))
         }
     }
+}
+
+/// What stands where the branches and worktrees of issues are to be.
+pub async fn places(site: &RepositoryContext) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let root = site.worktree_root();
+    if root.as_path().symlink_metadata().is_ok() && !root.as_path().is_dir() {
+        let remedy = format!("move it away, or set worktree.root to another place than {root}");
+        findings.push(Finding::problem("worktrees", format!("{root} is no folder"), remedy));
+    }
+    // Any issue's will do: what stands in the way of one stands in the way of all.
+    let branch = branch_of(&IssueKey::Number(0));
+    let remedy = "do so; the branches of all issues are below that name";
+    if let Ok(Some(conflict)) = site.checkout.ref_conflict(&branch).await {
+        findings.push(Finding::problem("branches", conflict.to_string(), remedy));
+    }
+    if site.repository.publish != Publish::None
+        && let Ok(Some(remote)) = site.authorised_remote().await
+        && let Ok(RemotePlace::Impossible(conflict)) = site.checkout.remote_place(&remote, &branch).await
+    {
+        findings.push(Finding::problem("branches", conflict.to_string(), remedy));
+    }
+    findings
 }
 
 /// Each right that a run needs, by a request that needs it.

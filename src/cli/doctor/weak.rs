@@ -107,6 +107,13 @@ fn front(config: &Config) -> Vec<Finding> {
     if let Err(error) = config.webhook_secret() {
         let remedy = "make a long one (openssl rand -hex 32), for GitHub's webhook and for agentd";
         findings.push(Finding::problem("webhooks", error.to_string(), remedy));
+    } else if config.has_weak_webhook_secret() {
+        let remedy = "make a long one (openssl rand -hex 32), for GitHub's webhook and for agentd";
+        findings.push(Finding::warning(
+            "webhooks",
+            "daemon.webhook_secret is short, and may be guessed",
+            remedy,
+        ));
     }
     if let Err(error) = config.front_token() {
         findings.push(Finding::problem("listen", error.to_string(), "make a long one: openssl rand -hex 32"));

@@ -112,9 +112,10 @@ pub async fn write(
     received
 }
 
-/// Whether somebody trusted wrote it since the run was asked for, and nobody was told it. A command has its own answer.
+/// Whether somebody trusted wrote it since the run was asked for, or since the last one was, and nobody was told it. A command has its own
+/// answer.
 fn comes_in(source: &Source<'_>, heard: &JudgedRemark) -> bool {
-    heard.since
+    (heard.since || source.last_asked.is_some_and(|last| heard.remark.created >= last))
         && !source.known.contains(&heard.remark.id)
         && heard.left_out.is_none()
         && heard.judged.standing == Standing::Trusted

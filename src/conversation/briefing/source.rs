@@ -43,8 +43,10 @@ pub struct Source<'a> {
     pub about: &'a [RemarkId],
     /// What people wrote that waits: where there is a pull request, the run is about it as well, whatever started it.
     pub waiting: &'a [RemarkId],
-    /// What was heard already, or told to the issue's last run: what is not among it, and was written since the run was asked for, is new.
+    /// What was heard already, or told to the issue's last run: what is not among it, and was written since that run was asked for, is new.
     pub known: BTreeSet<RemarkId>,
+    /// When the last run was asked for; `None` = there was none, or it is not known here: then this one's time counts.
+    pub last_asked: Option<DateTime<Utc>>,
     /// What was said about the issue on this machine, by people who count.
     pub said: Vec<Remark>,
     /// The answer to an earlier question, fenced.

@@ -90,6 +90,10 @@ pub struct Heard {
     /// Whether a run was started with it that has not ended yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken: bool,
+    /// Whether a run that was cut off was told it in a visit that the run which goes on keeps: that one is not told it again. It is told for
+    /// good once that one has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub told: bool,
     /// Whether it was said by a command or on this machine: an edit does not change it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub said: bool,

@@ -6,7 +6,7 @@
 pub mod inbox_format;
 pub mod rounds;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -220,7 +220,8 @@ impl Inbox {
     /// What a run that begins is to be told: also what it was started with.
     pub fn untold(&self) -> Vec<&Heard> {
         let counts = |heard: &&Heard| matches!(heard.standing, Some(Standing::Trusted | Standing::Bot));
-        self.remarks.values().filter(counts).filter(|heard| heard.fate == Fate::Waiting).collect()
+        let waits = |heard: &&Heard| heard.fate == Fate::Waiting && !heard.told;
+        self.remarks.values().filter(counts).filter(waits).collect()
     }
 
     /// What the run that works is still to be told: what waits, and what was changed after it was told.
@@ -273,15 +274,27 @@ impl Inbox {
 
     /// A run begins: what was said otherwise is told by no other run, also where one that was killed had been told it.
     pub fn release_said(&mut self) {
-        for heard in self.remarks.values_mut().filter(|heard| heard.said && heard.fate == Fate::Waiting) {
+        let waits = |heard: &&mut Heard| heard.said && heard.fate == Fate::Waiting && !heard.told;
+        for heard in self.remarks.values_mut().filter(waits) {
             heard.taken = false;
+        }
+    }
+
+    /// The run that begins keeps the visits in which these were told, by a run that was cut off. Where it is cut off as well, they wait again.
+    pub fn keep_told(&mut self, told: &BTreeSet<RemarkId>) {
+        let waits = |heard: &&mut Heard| heard.fate == Fate::Waiting && told.contains(&heard.remark.id);
+        for heard in self.remarks.values_mut().filter(waits) {
+            (heard.taken, heard.told) = (true, true);
+        }
+        for (_, unheard) in self.unheard.iter_mut().filter(|(id, _)| told.contains(id)) {
+            unheard.taken = true;
         }
     }
 
     /// The run that was started with what is taken ended: `told` = it was told them, else they wait on.
     pub fn give_back(&mut self, told: bool) {
         for heard in self.remarks.values_mut().filter(|heard| heard.taken) {
-            heard.taken = false;
+            (heard.taken, heard.told) = (false, false);
             if told {
                 heard.finish(Fate::Told);
             }
@@ -302,7 +315,7 @@ impl Inbox {
             if open
                 && version.is_some_and(|version| version.as_ref().is_none_or(|told| *told == heard.version))
             {
-                heard.taken = false;
+                (heard.taken, heard.told) = (false, false);
                 heard.finish(Fate::Told);
             }
         }
@@ -328,7 +341,7 @@ impl Inbox {
             return false;
         };
         heard.why = Some(why.to_owned());
-        heard.taken = false;
+        (heard.taken, heard.told) = (false, false);
         heard.finish(Fate::Dropped);
         true
     }
@@ -376,6 +389,7 @@ impl Heard {
             standing: None,
             acknowledged: false,
             taken: false,
+            told: false,
             said: false,
             changed: false,
             why: None,

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::inbox_format::{Heard, Inbox};
+use super::inbox_format::{Fate, Heard, Inbox};
 use crate::config::conversation_file::{ConversationTable, StartOn};
 use crate::domain::remark::{RemarkId, RemarkKind, ReviewState, Standing};
 
@@ -66,7 +66,7 @@ impl Rules<'_> {
         let mut actions = Vec::new();
         match (remark.kind, remark.state) {
             (RemarkKind::Review, Some(ReviewState::ChangesRequested)) => {
-                if !withdrawn(heard, inbox) {
+                if !withdrawn(heard, inbox) && !has_nothing_left(heard, inbox) {
                     actions.push(StartOn::ChangesRequested);
                 }
             }
@@ -102,6 +102,15 @@ fn withdrawn(heard: &Heard, inbox: &Inbox) -> bool {
             && other.remark.login == heard.remark.login
             && (other.remark.created, other.remark.id) > (heard.remark.created, heard.remark.id)
     })
+}
+
+/// Whether a review without words has only comments that are never told: they were resolved, deleted or hidden.
+fn has_nothing_left(heard: &Heard, inbox: &Inbox) -> bool {
+    let is_of = |other: &&Heard| other.remark.review.map(RemarkId::Review) == Some(heard.remark.id);
+    let mut comments = inbox.remarks.values().filter(is_of).peekable();
+    heard.remark.text.trim().is_empty()
+        && comments.peek().is_some()
+        && comments.all(|comment| comment.fate == Fate::Dropped)
 }
 
 /// Whether a text mentions somebody: `@name`, outside of quotes and code.
@@ -193,6 +202,13 @@ mod tests {
         assert_eq!((due(&approved), approved.to_be_told().len()), (None, 2));
         let asked = inbox(vec![review(1, 0, ReviewState::Commented), nit]);
         assert_eq!(due(&asked), Some(90));
+        let wordless = Remark { text: String::new(), ..review(1, 0, ReviewState::ChangesRequested) };
+        let line = |id: u64| Remark { review: Some(1), ..remark(ReviewComment, id, 0, "why?") };
+        let mut resolved = inbox(vec![wordless.clone(), line(5), line(6)]);
+        resolved.leave_out(RemarkId::ReviewComment(5), "resolved");
+        assert_eq!(due(&resolved), Some(90));
+        resolved.leave_out(RemarkId::ReviewComment(6), "deleted");
+        assert_eq!((due(&resolved), due(&inbox(vec![wordless]))), (None, Some(90)));
         let taken_back =
             inbox(vec![review(1, 0, ReviewState::ChangesRequested), review(2, 30, ReviewState::Approved)]);
         assert_eq!(due(&taken_back), None);

@@ -22,6 +22,8 @@ use crate::domain::refusal::Refusal;
 use crate::domain::shown_markdown::{self, QUOTE_BEGINS, QUOTE_ENDS};
 use crate::domain::stop::StopDetail;
 use crate::domain::untrusted::LONGEST_INCOMING;
+use crate::github::{self, Client};
+use crate::record::rendering;
 use crate::store::port::{Cell, Store, StoreError};
 use crate::store::run_dir::StateDir;
 
@@ -90,7 +92,12 @@ impl ParkedCell {
 
     fn parsed(&self, text: Option<String>) -> Result<ParkedIssue, StoreError> {
         let Some(text) = text else { return Ok(ParkedIssue::default()) };
-        let issue: ParkedIssue = serde_json::from_str(&text).map_err(|error| self.failed("read", &error))?;
+        let issue: ParkedIssue = serde_json::from_str(&text).map_err(|error| {
+            let words = format!(
+                "it is damaged ({error}); put an earlier copy of it back, or take it away: then nothing is waited for there"
+            );
+            self.failed("read", &words)
+        })?;
         match issue.schema_version == SCHEMA {
             true => Ok(issue),
             false => Err(self.failed("read", &format!("another agentd wrote it ({})", issue.schema_version))),
@@ -207,8 +214,25 @@ pub fn plan_in(comment: &str) -> String {
     text.trim().to_owned()
 }
 
+/// The comment that asked says that nothing is waited for any more, and why.
+pub async fn ask_no_more(
+    github: &Client,
+    (repo, number): (&RepoName, u64),
+    waits_for: &WaitsFor,
+    why: &str,
+) -> Result<(), github::Error> {
+    let key = IssueKey::Number(number);
+    let marker = rendering::request_marker(&key, &waits_for.key());
+    if let Some(found) = github.find_comment(repo, number, &marker).await?
+        && let Some(text) = over_text(waits_for, &found.body, why, &key)
+    {
+        github.ensure_comment(repo, number, &marker, &text).await?;
+    }
+    Ok(())
+}
+
 /// The same once nothing is waited for any more; `comment` is how it reads now. `None` = nobody was asked.
-pub fn over_text(waits_for: &WaitsFor, comment: &str, why: &str, issue: &IssueKey) -> Option<String> {
+fn over_text(waits_for: &WaitsFor, comment: &str, why: &str, issue: &IssueKey) -> Option<String> {
     let said = |text: &str| defused(&confined::block(text), issue.number());
     let (what, text) = match waits_for {
         WaitsFor::Answer { question, .. } => ("The agent asked", question.question.clone()),

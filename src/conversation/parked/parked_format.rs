@@ -123,6 +123,9 @@ pub struct Taken {
     pub branch: BranchName,
     /// Where the branch stood.
     pub head: CommitId,
+    /// What a run had left uncommitted when it was taken, as a checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<CommitId>,
     /// Whether the last run had reached its objective: then another one begins, and goes on with none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_done: bool,

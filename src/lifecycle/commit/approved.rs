@@ -126,7 +126,7 @@ impl ApprovedFiles {
     }
 }
 
-/// Commands that a person approved and that executed files of this run's change: what ran need not be what was approved.
+/// Commands that a person approved and that executed files of this run's change: the call does not show what they hold.
 pub async fn changed_scripts(run: &Run<'_>) -> Vec<String> {
     let facts = run.facts_with_predecessors().await;
     let Some(committed) = &facts.committed else { return Vec::new() };
@@ -147,7 +147,7 @@ pub async fn changed_scripts(run: &Run<'_>) -> Vec<String> {
                 let changed = committed.change.executed_by(words, &[]);
                 if !changed.is_empty() {
                     told.push(format!(
-                        "`{}` was approved by a person, and {}: what ran need not be what they approved",
+                        "`{}` was approved by a person, and {}: what that holds was not part of the call that they saw",
                         summary_text::plain(&words.join(" ")),
                         summary_text::changed_script(&changed)
                     ));

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::domain::name::BranchName;
 use crate::domain::shell_words;
+use crate::git::KeptOutBy;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, Worktree};
 use crate::lifecycle::run::Run;
@@ -164,7 +165,7 @@ async fn nested(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError> {
     Ok(())
 }
 
-/// If a file that the agent wrote is excluded by the built-in list or the operator, people are told.
+/// If a file that the agent wrote is in no commit because something keeps it out, people are told.
 async fn not_taken(run: &Run<'_>, worktree: &Worktree, mentions: &FileMentions) -> Result<(), GitError> {
     let root = worktree.path().to_string();
     let inside = |text: &String| {
@@ -174,23 +175,44 @@ async fn not_taken(run: &Run<'_>, worktree: &Worktree, mentions: &FileMentions) 
     };
     let named: Vec<String> = mentions.written.iter().filter_map(inside).collect();
     let kept_out = worktree.kept_out(named).await?;
-    if !kept_out.is_empty() {
-        // A worktree that has nothing else is clean, and goes once its work is merged.
-        let reference = kept_on(worktree);
-        worktree.keep_excluded(&kept_out, &reference).await?;
+    let of = |by: KeptOutBy| -> Vec<String> {
+        kept_out.iter().filter(|(_, one)| *one == by).map(|(path, _)| path.clone()).collect()
+    };
+    let told = |files: &[String], why: &str| {
         let shown: Vec<String> =
-            kept_out.iter().take(LONGEST_LIST).map(|path| format!("`{}`", plain(path))).collect();
-        run.journal.warn(
-            "kept_out",
-            format!(
-                "{} that the agent wrote not committed, since the built-in list or `commit.exclude` keeps such files out: {}; kept on \
-                 {reference} (`{}` brings one back); `commit.exclude = [\"!PATTERN\"]` takes a pattern of the list back (`agentd \
-                 config explain commit.exclude`)",
-                counted(kept_out.len(), "file"),
-                shown.join(", "),
-                shell_words::line(&["git", "checkout", &reference, "--", "PATH"])
-            ),
-        );
+            files.iter().take(LONGEST_LIST).map(|path| format!("`{}`", plain(path))).collect();
+        let more = files.len().saturating_sub(LONGEST_LIST);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!(
+            "{} that the agent wrote not committed, since {why}: {}{more}",
+            counted(files.len(), "file"),
+            shown.join(", ")
+        )
+    };
+    let (listed, of_machine, of_repository) =
+        (of(KeptOutBy::List), of(KeptOutBy::Machine), of(KeptOutBy::Repository));
+    let ours = [listed.as_slice(), of_machine.as_slice()].concat();
+    let reference = kept_on(worktree);
+    if !ours.is_empty() {
+        // A worktree that has nothing else is clean, and goes once its work is merged.
+        worktree.keep_excluded(&ours, &reference).await?;
+    }
+    let back = format!(
+        "kept on {reference} (`{}` brings one back); `commit.exclude = [\"!PATTERN\"]` takes a pattern back",
+        shell_words::line(&["git", "checkout", &reference, "--", "PATH"])
+    );
+    if !listed.is_empty() {
+        let why = "the built-in list or `commit.exclude` keeps such files out";
+        let explain = "(`agentd config explain commit.exclude`)";
+        run.journal.warn("kept_out", format!("{}; {back} {explain}", told(&listed, why)));
+    }
+    if !of_machine.is_empty() {
+        let why =
+            "the list of ignored files of the user of agentd's machine has them (git's `core.excludesFile`)";
+        run.journal.warn("kept_out", format!("{}; {back}", told(&of_machine, why)));
+    }
+    if !of_repository.is_empty() {
+        run.journal.warn("kept_out", told(&of_repository, "the repository ignores them"));
     }
     Ok(())
 }

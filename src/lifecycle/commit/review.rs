@@ -208,6 +208,11 @@ async fn problems(
             }
         }
     }
+    for (path, commit) in never_committed(run, worktree, bringing).await? {
+        let why = "it is of those that are never committed: what `worktree.copy` and `worktree.setup` put there, the built-in list, and \
+                   `commit.exclude`";
+        problem(&path, Some(&commit), why.to_owned());
+    }
     let made = bringing.changes.iter().filter(|change| change.kind == OutgoingKind::File);
     let made: Vec<&str> = made.map(|change| change.path.as_str()).collect();
     for path in worktree.whole_under_lfs(&made).await? {
@@ -231,6 +236,39 @@ async fn problems(
     }
     found.extend(denied(run, worktree, bringing).await?);
     Ok(found)
+}
+
+/// New files of commits that this run's programs made themselves, which agentd would never have committed. What people committed before is
+/// theirs to say.
+async fn never_committed(
+    run: &Run<'_>,
+    worktree: &Worktree,
+    bringing: &Outgoing,
+) -> Result<Vec<(String, CommitId)>, GitError> {
+    let first = run.journal.facts().first_head.clone();
+    let mut own: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut made = Vec::new();
+    for change in bringing.changes.iter().filter(|change| change.is_new && change.kind == OutgoingKind::File)
+    {
+        let Some(commit) = &change.commit else { continue };
+        if !own.contains_key(commit.as_str()) {
+            let was_there = match &first {
+                Some(first) => run.context.checkout.is_ancestor(commit, first).await?,
+                None => false,
+            };
+            own.insert(commit.as_str(), !was_there);
+        }
+        if own.get(commit.as_str()) == Some(&true) {
+            made.push((change.path.clone(), change.blob.clone(), commit.clone()));
+        }
+    }
+    let asked: Vec<_> = made.iter().map(|(path, blob, _)| (path.clone(), blob.clone())).collect();
+    let excluded = worktree.excluded_among(&asked, &run.context.config.worktree.copy, first).await?;
+    Ok(made
+        .into_iter()
+        .filter(|(path, ..)| excluded.contains(path))
+        .map(|(path, _, commit)| (path, commit))
+        .collect())
 }
 
 /// What kind of secret a commit's header and message hold, if any. Hashes, times and the id of a run are nobody's secrets, whatever

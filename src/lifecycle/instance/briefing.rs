@@ -20,8 +20,10 @@ use crate::engine::nearest_rules::Background;
 use crate::engine::task_text::TaskText;
 use crate::lifecycle::commit::others::OTHERS_COMMITS;
 use crate::lifecycle::new_remarks;
+use crate::lifecycle::parked;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::StageError;
+use crate::record::run_facts;
 use crate::sandbox::run_sandbox::RunSandbox;
 use crate::sys::files;
 
@@ -122,9 +124,6 @@ async fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) 
 async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageError> {
     let (plan, mapping) = (run.plan, &run.lease.mapping);
     let mut about: Vec<RemarkId> = plan.request.new_remarks.iter().map(|remark| remark.id).collect();
-    if about.is_empty() {
-        about = before(run).await.map(|briefing| briefing.about).unwrap_or_default();
-    }
     let (untold, mut known) = new_remarks::to_be_told(run).await;
     let last = plan.lease_record.as_ref().map(|last| last.run_id);
     let last = match last {
@@ -137,10 +136,27 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
         let told = last.texts.iter().filter_map(|text| RemarkId::parse(&text.id));
         known.extend(told.filter(|id| !(goes_on && last.about.contains(id))));
     }
+    let unanswered = match before(run).await {
+        Some(before) => before.about,
+        // What a run was about whose call waits for an approval is answered by whichever run comes after it.
+        None => match &last {
+            Some(last) if !last.about.is_empty() && waits_for_approval(run).await => last.about.clone(),
+            _ => Vec::new(),
+        },
+    };
+    for id in unanswered {
+        if !about.contains(&id) {
+            about.push(id);
+        }
+    }
     let (said, written): (Vec<Remark>, Vec<Remark>) =
         untold.into_iter().partition(|remark| remark.kind == RemarkKind::Said);
     let waiting: Vec<RemarkId> = written.iter().map(|remark| remark.id).collect();
     let head: Option<CommitId> = run.journal.facts().first_head.clone();
+    let answer = match answer {
+        Some(answer) => Some(answer),
+        None => answered_before(run, last.as_ref()).await,
+    };
     let source = Source {
         issue: &plan.issue,
         tracked: run.tracked_issue(),
@@ -157,6 +173,7 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
         about: &about,
         waiting: &waiting,
         known,
+        last_asked: last.as_ref().and_then(|last| last.asked.at.parse().ok()),
         said,
         redactor: Arc::clone(&plan.redactor),
         images: run.context.config.image_kinds(&plan.session.settings.targets),
@@ -166,9 +183,43 @@ async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageEr
     briefing::freeze(source, run.context, &plan.redactor).await.map_err(|refusal| refusal.stop.into())
 }
 
+/// What a person answered an earlier run of the issue that came to no good end: whichever run comes next knows it. `last`: that run's
+/// briefing, which has what still earlier ones were answered.
+async fn answered_before(run: &Run<'_>, last: Option<&Briefing>) -> Option<String> {
+    let record = run.plan.lease_record.as_ref()?;
+    let (state, repo, run_id) = (run.context.state.clone(), run.context.repo.clone(), record.run_id);
+    let look = move || {
+        let facts = run_facts::read_anywhere(&state.run(&repo, run_id)).ok()??;
+        let is_good = facts.end.as_ref().is_some_and(Stop::success);
+        if is_good {
+            return None;
+        }
+        let told = facts.answered.and_then(|answered| {
+            let asked = run_facts::read_anywhere(&state.run(&repo, answered.run_id)).ok()??.question?;
+            Some(parked::told_answered_before(&asked, &answered))
+        });
+        Some(told)
+    };
+    let told = tokio::task::spawn_blocking(look).await.ok().flatten()?;
+    let of_last = || {
+        let known = last?.block(Block::Answer);
+        parked::is_answered_before(known).then(|| known.to_owned())
+    };
+    told.or_else(of_last)
+}
+
 /// The briefing of the run that this one goes on with: what that was about is not answered yet.
-async fn before(run: &Run<'_>) -> Option<Briefing> {
+pub async fn before(run: &Run<'_>) -> Option<Briefing> {
     of_run(run, run.lease.predecessor.as_ref()?.run_id).await
+}
+
+/// Whether the issue's last run ended because a call of it waits for an approval.
+async fn waits_for_approval(run: &Run<'_>) -> bool {
+    let Some(last) = &run.plan.lease_record else { return false };
+    let dir = run.context.state.run(&run.context.repo, last.run_id);
+    let read = move || run_facts::read_anywhere(&dir).ok().flatten()?.end;
+    let end = tokio::task::spawn_blocking(read).await.ok().flatten();
+    end.is_some_and(|end| end.detail == StopDetail::ApprovalPending)
 }
 
 /// The briefing of an earlier run; `None` = it is not here.

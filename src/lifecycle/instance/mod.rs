@@ -7,6 +7,7 @@ pub mod briefing;
 pub mod claim_check;
 pub mod toolbox;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Event, RequestOptions, RunStarted};
 use crate::domain::failures;
+use crate::domain::ledger_entry::{AccountingKind, INTERRUPTED};
 use crate::domain::policy::PolicyPrincipal;
 use crate::domain::run::VisitRecord;
 use crate::domain::run_output::{FailureRecord, RunOutput};
@@ -57,6 +59,9 @@ use crate::sandbox::run_sandbox::{self, Needs, RunSandbox};
 use crate::sandbox::upstream::Upstream;
 use crate::store::approvals::Approvals;
 use crate::sys::worktree_path::WorktreeRoot;
+
+/// Most earlier runs whose calls are looked at.
+const MOST_EARLIER: usize = 20;
 
 /// A run that is ready to visit its first step.
 pub struct Instance<'a> {
@@ -99,6 +104,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         Stop::new(StopDetail::GitError, format!("The worktree cannot be opened: {error}."))
     })?;
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
+    let policy = policy.begun_before(begun_before(run).await);
     let Begun { inherited, finished, prior_failures, given, may_ask, answered } = begin(run).await?;
     let first_visit = u32::try_from(finished.len()).unwrap_or(u32::MAX).saturating_add(1);
     let Briefed { briefing, background } = Box::pin(briefing::freeze(run, first_visit, answered)).await?;
@@ -299,6 +305,32 @@ fn approvals(context: &RepositoryContext) -> ApprovalBook {
             .boxed()
         }),
     }
+}
+
+/// The calls that a run which this one goes on with began, and of which nobody knows whether they were done: their proposals' hashes.
+async fn begun_before(run: &Run<'_>) -> BTreeSet<String> {
+    let Some(predecessor) = &run.lease.predecessor else { return BTreeSet::new() };
+    let (state, repo) = (run.context.state.clone(), run.context.repo.clone());
+    let mut ledgers = vec![predecessor.facts.ledger.clone()];
+    let mut before = predecessor.facts.lease.as_ref().and_then(|lease| lease.previous_run);
+    let work = tokio::task::spawn_blocking(move || {
+        while let Some(run_id) = before.filter(|_| ledgers.len() < MOST_EARLIER) {
+            let Ok(earlier) = run_facts::read(&state.run(&repo, run_id)) else { break };
+            ledgers.push(earlier.ledger);
+            before = earlier.lease.and_then(|lease| lease.previous_run);
+        }
+        let mut begun = BTreeSet::new();
+        for entry in ledgers.into_iter().rev().flatten() {
+            if let AccountingKind::Tool { proposal_hash, .. } = entry.what {
+                match entry.error.as_deref() {
+                    Some(INTERRUPTED) => begun.insert(proposal_hash),
+                    _ => begun.remove(&proposal_hash),
+                };
+            }
+        }
+        begun
+    });
+    work.await.unwrap_or_default()
 }
 
 /// The failures of the last run, and those that it had been told of. What cannot be read is left out.

@@ -93,6 +93,19 @@ impl Toolbox {
         Ok(Self { tools, servers, cancel })
     }
 
+    /// People are told of servers that went away for good during a visit; the run ends for one that is required.
+    pub fn look_at_servers(&self, run: &Run<'_>) -> Result<(), Stop> {
+        for (gone, is_required) in self.servers.gone() {
+            if run.journal.facts().warnings.iter().all(|warning| warning.text != gone.message) {
+                run.journal.warn("mcp_server_missing", gone.message.clone());
+            }
+            if is_required {
+                return Err(Stop::new(StopDetail::McpUnavailable, format!("{}.", gone.message)));
+            }
+        }
+        Ok(())
+    }
+
     /// Ends servers and commands, and waits for it.
     pub async fn close(&self) {
         self.cancel.cancel();

@@ -19,7 +19,7 @@ use super::plan::Plan;
 use crate::conversation::parked::ParkedCell;
 use crate::conversation::parked::parked_format::WaitsFor;
 use crate::domain::cluster::cells::HeldTerm;
-use crate::domain::event::{Effect, Event, LeaseTaken};
+use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::issue::Issue;
 use crate::domain::issue::{IssueKey, ObjectiveSource};
 use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
@@ -37,6 +37,7 @@ use crate::repository::refused::no_nodes_key;
 use crate::repository::resources::RUN_MARK;
 use crate::store::journal_file::FileJournal;
 use crate::store::port::{HeldLease, LeaseNotTaken, StoreError};
+use crate::sys::host::Host;
 use crate::sys::process;
 
 /// How many killed runs in a row may be continued (D61); after that a run starts from the beginning.
@@ -321,14 +322,16 @@ async fn gone_on_with(
     context: &RepositoryContext,
     last: Option<&MappingRecord>,
 ) -> Result<Option<Predecessor>, Refusal> {
-    let before = match (plan.request.resume, last) {
+    // What a daemon remembers may be older than a run that a person has begun since.
+    let daemon = plan.request.source != ObjectiveSource::Cli;
+    let is_newest = |run_id: &RunId| last.is_none_or(|last| last.run_id == *run_id);
+    let before = match (plan.request.resume.filter(|run_id| !daemon || is_newest(run_id)), last) {
         // A person says that it is to be gone on with here.
         (Some(run_id), last) => Some(resumable(context, run_id, last).await?),
         (None, Some(last)) if is_answered(plan, context, last).await? => {
             Some(resumable(context, last.run_id, Some(last)).await?)
         }
         (None, Some(last)) if !last.given_up => {
-            let daemon = plan.request.source != ObjectiveSource::Cli;
             let found = recovery::predecessor(context, last.run_id, daemon).await.map_err(|error| {
                 let told = format!("The run before, {}, cannot be read here yet: {error}.", last.run_id);
                 Refusal::new(StopDetail::BranchBusy, told)
@@ -382,8 +385,8 @@ async fn ended_by_itself(context: &RepositoryContext, run_id: RunId) -> Refusal 
     let dir = context.state.run(&context.repo, run_id);
     let ended = move || {
         let facts = run_facts::read(&dir).ok()?;
-        let labels_written = facts.outcome(Effect::Labels).is_some();
-        Some(EndedRun { run_id, stop: facts.end?, labels_written })
+        let written_back = facts.is_written_back();
+        Some(EndedRun { run_id, stop: facts.end?, written_back })
     };
     match tokio::task::spawn_blocking(ended).await.ok().flatten() {
         Some(ended) => Refusal::already_ended(ended),
@@ -507,6 +510,11 @@ async fn open_journal(
         Err(panic) => return Err(failed(panic.to_string())),
     };
     let (issue, context_withheld) = recorded_issue(plan, context).await;
+    // The trigger label, or the operator, asks for a run of its own.
+    let trigger = &context.config.github.labels.trigger;
+    let labelled = plan.issue.labels.iter().any(|label| label.eq_ignore_ascii_case(trigger));
+    let by_itself = !labelled && plan.request.source != ObjectiveSource::Cli;
+    let before = predecessor.filter(|_| by_itself).and_then(|before| before.facts.lease.as_ref());
     let first = Event::LeaseTaken(Box::new(LeaseTaken {
         run_id: mapping.run_id,
         instance: mapping.instance.clone(),
@@ -514,7 +522,8 @@ async fn open_journal(
         context_withheld,
         text: plan.text.clone(),
         source: plan.request.source,
-        follow_up: plan.request.follow_up.is_some(),
+        follow_up: plan.request.follow_up.is_some() || before.is_some_and(|before| before.follow_up),
+        goes_on: plan.request.resume.is_some() || before.is_some_and(|before| before.goes_on),
         principal: plan.request.principal.clone(),
         origin: mapping.origin.clone(),
         branch: mapping.branch.clone(),
@@ -583,8 +592,14 @@ fn busy(error: LeaseNotTaken, plan: &Plan, context: &RepositoryContext) -> Refus
             let message = |who: &str| format!("Issue {} is being worked on by {who}.", plan.issue.key);
             match holder {
                 // By its own name: the latest run may be another one.
-                Some(holder) => Refusal::new(StopDetail::BranchBusy, message(&holder.to_string()))
-                    .hint(format!("wait for it, or stop it: agentd runs stop {}", holder.instance)),
+                Some(holder) => {
+                    // A run of another machine is stopped there, or from any node of a cluster.
+                    let is_near = holder.host == Host::current().name || context.state.shared().is_some();
+                    let stop = format!("agentd runs stop {}", holder.instance);
+                    let place = if is_near { String::new() } else { format!(" on {}", holder.host) };
+                    Refusal::new(StopDetail::BranchBusy, message(&holder.to_string()))
+                        .hint(format!("wait for it, or stop it{place}: {stop}"))
+                }
                 None => {
                     let who = "a process that has not yet said who it is";
                     Refusal::new(StopDetail::BranchBusy, message(who)).hint("try again in a moment")

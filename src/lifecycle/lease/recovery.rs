@@ -61,6 +61,7 @@ impl Predecessor {
             wall_time: earlier.wall_time + Duration::from_millis(lived),
             cost: earlier.cost + totals.cost,
             cost_unknown: earlier.cost_unknown || totals.cost_unknown,
+            estimated: earlier.estimated + totals.estimated_cost,
         }
     }
 }
@@ -255,9 +256,14 @@ fn is_approved(state: &StateDir, dir: &RunDir, facts: &RunFacts, now: DateTime<U
 
 /// Removes the end of a run that ended by itself. Visits that led to another visit, or wait to, stay.
 fn reopened(mut facts: RunFacts) -> RunFacts {
-    facts.flow_end = None;
-    let goes_on = |visit: &&VisitRecord| visit.next.is_some() || visit.carried.handoff.is_some();
-    let going = facts.visits.iter().take_while(goes_on).count();
+    let ended = facts.flow_end.take();
+    // One whose plan waits for people may have ended the flow itself.
+    let is_gated = ended.is_some_and(|end| end.stop.detail == StopDetail::PlanPending);
+    let last = facts.visits.len();
+    let goes_on = |(place, visit): &(usize, &VisitRecord)| {
+        visit.next.is_some() || visit.carried.handoff.is_some() || (is_gated && place + 1 == last)
+    };
+    let going = facts.visits.iter().enumerate().take_while(goes_on).count();
     facts.visits.truncate(going);
     if let Some(last) = facts.visits.last_mut() {
         // A person who resumes a run resets the counts of attempts. What the step was told, which conditions held, and what
@@ -293,6 +299,17 @@ pub fn end_left(context: &RepositoryContext, issue: &IssueKey, before: u64) {
     }));
 }
 
+/// Whether a cluster's store has lines of a run's journal; true without a cluster, where that is not the question. Blocks.
+fn is_in_store(dir: &RunDir) -> Result<bool, JournalError> {
+    let Some(shared) = dir.store().shared() else { return Ok(true) };
+    let read = shared.log(dir).and_then(|log| log.read(0));
+    let read = read.map_err(|error| JournalError {
+        path: format!("the journal of run {}", dir.run_id),
+        message: error.to_string(),
+    })?;
+    Ok(!read.0.is_empty())
+}
+
 /// The run that held the lease last, if its process died before its end. The run is finished here. For a `daemon` this
 /// includes runs that a shutdown ended, or whose work could not be published, because a daemon continues those by
 /// itself. A run whose call or handoff was approved since is gone on with by whoever starts the next one. The caller holds the lease, so
@@ -314,15 +331,28 @@ pub async fn predecessor(
             // It is past its time in the store: nothing of it is left that could be gone on with.
             return Ok(None);
         }
-        let (facts, mut ledger) = (run_facts::read(&dir)?, None);
-        let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
-        let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);
-        // In a cluster nobody but who takes the lease completes the record of a run that died at its very end.
-        if facts.end.is_none() || facts.sealed.is_none() && state.shared().is_some() {
+        let look = || {
+            let facts = run_facts::read(&dir)?;
+            // In a cluster nobody but who takes the lease completes the record of a run that died at its very end.
+            if facts.end.is_some() && (facts.sealed.is_some() || state.shared().is_none()) {
+                return Ok::<_, JournalError>((facts, None));
+            }
             end(&state, &repo, run_id, (&clock, key.as_deref()))?;
             // What it had spent that its end finds out.
-            ledger = Some(run_facts::read(&dir)?.ledger);
-        }
+            let ledger = run_facts::read(&dir)?.ledger;
+            Ok((facts, Some(ledger)))
+        };
+        let (facts, ledger) = match look() {
+            Ok(found) => found,
+            // The store never had it: what is here is all that there is of it, as without a cluster.
+            Err(error) if !is_in_store(&dir)? => {
+                tracing::warn!(%run_id, %error, "an earlier run's journal cannot be read; it is left as it is");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
+        let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);
         let goes_on = killed || daemon && (ended_as(StopDetail::Shutdown) || facts.is_unpublished());
         if !goes_on && !is_approved(&state, &dir, &facts, clock.now()) {
             return Ok(None);

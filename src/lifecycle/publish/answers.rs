@@ -33,6 +33,7 @@ pub async fn prove(
     let Some(briefing) = briefing::recorded(run).await.filter(|_| is_over(run, stop)) else { return Ok(()) };
     let known = outcomes::outcomes(&run.journal.facts());
     let wanted = outcomes::wanted(run, &briefing);
+    let shown = shown_to_a_model(run).await;
     let mut threads = briefing.threads.clone();
     threads.extend(
         meanwhile(run, &briefing, wanted.ids())
@@ -50,6 +51,8 @@ pub async fn prove(
         let workspace = workspace.filter(|_| pushed);
         let mut outcome = match before {
             Some(before) => before.clone(),
+            // No model was told of it: the next run answers.
+            None if shown.as_ref().is_some_and(|shown| !shown.contains(&id)) => continue,
             None => unanswered(run, workspace, (&id, path), stop).await,
         };
         if outcome.outcome == ThreadOutcome::Changed {
@@ -69,6 +72,19 @@ pub async fn prove(
         run.journal.record(Event::ThreadOutcome(Box::new(outcome)))?;
     }
     run.journal.flush().await
+}
+
+/// What wants an answer and a model was told of, where this run made no visit of its own and only publishes what the one before made.
+/// `None` = all of it, or it is not known.
+async fn shown_to_a_model(run: &Run<'_>) -> Option<BTreeSet<String>> {
+    let facts = run.journal.facts();
+    if facts.unfinished.is_some() || facts.visits.len() > facts.imported {
+        return None;
+    }
+    let before = run.lease.predecessor.as_ref()?;
+    let briefing = briefing::before(run).await?;
+    let meanwhile: Vec<_> = answers::told_meanwhile(&briefing, &before.facts).collect();
+    Some(Wanted::of(&briefing, &meanwhile).ids().iter().cloned().collect())
 }
 
 /// The threads of comments that were told while the run worked, by the comment's name.
@@ -114,6 +130,7 @@ fn is_over(run: &Run<'_>, stop: &Stop) -> bool {
     let goes_on = stop.parks()
         || matches!(stop.detail, StopDetail::Shutdown | StopDetail::ApprovalPending)
         || new_remarks::are_untold(&facts, stop)
+        || new_remarks::is_unread(&facts, stop)
         || facts.is_unpublished_for_now(stop);
     run.plan.publish != Publish::None && !goes_on
 }

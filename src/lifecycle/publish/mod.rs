@@ -176,7 +176,7 @@ async fn pull_request_over(run: &Run<'_>, stop: &Stop) -> Option<Stop> {
         return None;
     }
     // What a labelled run asks people is not lost.
-    if run.goes_on_after_merge() || (stop.parks() && run.plan.request.follow_up.is_none()) {
+    if run.goes_on_after_merge() || (stop.parks() && !run.is_follow_up()) {
         return None;
     }
     let pull = merged::pull_over(run).await?;
@@ -418,6 +418,10 @@ async fn comment(
     let (comment, _) =
         status_comment::ensure(github, run.context.state.store(), of, &text).await.map_err(|error| {
             run.note_locked(&error);
+            if !error.is_locked() {
+                let text = format!("The issue's status comment could not be written: {error}.");
+                run.journal.warn("comment_not_written", text);
+            }
             error.to_string()
         })?;
     Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))
@@ -470,8 +474,7 @@ async fn end_labels(
         None => return Ok("unchanged: the run is to be continued"),
     };
     // A follow-up run answers no labelling: a trigger that is on now was put on while it worked.
-    let request = &run.plan.request;
-    let answers = request.answers.or(request.follow_up.is_some().then_some(NO_LABELLING));
+    let answers = run.plan.request.answers.or(run.is_follow_up().then_some(NO_LABELLING));
     github.ensure_end_labels(repo, number, current, (state, answers), labels).await?;
     Ok(state.key())
 }

@@ -84,7 +84,8 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                 run.journal.record(Event::VisitFinished(record))?;
                 let (flushed, confirmed) = tokio::join!(run.journal.flush(), instance.world.wait_confirmed());
                 flushed?;
-                if let Some(stop) = refused.or(confirmed.err()) {
+                let servers = instance.toolbox.look_at_servers(run);
+                if let Some(stop) = refused.or(confirmed.err()).or(servers.err()) {
                     return close(instance, stop, None);
                 }
                 match conflict.end_if_unresolved(run, workspace, flow.ended()).await {

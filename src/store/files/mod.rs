@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use self::blobs::FileBlobs;
 use self::log::FileLog;
 use super::port::{Blobs, Log, Store, StoreError};
-use super::run_dir::{FindError, RunDir, StateDir};
+use super::run_dir::{FindError, RunDir, StateDir, repo_folder};
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::sys::clock::Clock;
@@ -41,7 +41,7 @@ impl FileStore {
 
     /// The folder of a repository's state.
     fn repo(&self, repo: &RepoName) -> PathBuf {
-        self.root.join("repos").join(repo.owner()).join(repo.name())
+        repo_folder(&self.root, repo)
     }
 }
 

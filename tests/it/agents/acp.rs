@@ -85,6 +85,43 @@ async fn a_well_behaved_agent_is_answered_by_the_policy_and_its_usage_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn p_037_an_edit_of_its_own_that_a_person_approved_is_not_asked_about_once_more_when_it_is_done() {
+    let world = World::new(0).await;
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    let rule = "[[rule]]\nid = \"cart\"\nkind = \"tool\"\nname = \"write_file\"\neffect = \"deny\"\nreason = \"approval_required\"\n\
+                when = { path = [\"lib/cart.sh\"] }\n\n";
+    world.write("shop/.agent/policy.toml", &(rule.to_owned() + &policy));
+    let (_, output) = run(&world, "asks", false).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    let (_, waits) = world.json(&["approvals", "list"]).await;
+    let hash = waits[0]["proposal_hash"].as_str().unwrap();
+    assert_eq!(world.json(&["approvals", "approve", hash]).await.0, Some(0));
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(world.json(&["approvals", "list"]).await.1, json!([]));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_037_the_start_of_a_program_that_a_person_approved_is_made_and_not_asked_about_once_more() {
+    let world = World::new(0).await;
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    let rule = "[[rule]]\nid = \"start\"\nkind = \"tool\"\nname = \"exec_agent__acp\"\neffect = \"deny\"\nreason = \"approval_required\"\n\n";
+    world.write("shop/.agent/policy.toml", &(rule.to_owned() + &policy));
+    let (_, output) = run(&world, "asks", false).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    assert!(!world.shop().join(".worktrees/issue-7/notes").exists());
+    let (_, waits) = world.json(&["approvals", "list"]).await;
+    assert_eq!(waits.as_array().unwrap().len(), 1, "{waits:#}");
+    let hash = waits[0]["proposal_hash"].as_str().unwrap();
+    assert_eq!(world.json(&["approvals", "approve", hash]).await.0, Some(0));
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(world.json(&["approvals", "list"]).await.1, json!([]));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn misbehaviour_ends_as_a_failure_of_the_program_and_leaves_nothing_running() {
     let ways = [
         ("exits", "no licence"),

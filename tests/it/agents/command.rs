@@ -1,8 +1,9 @@
 //! `backend = "command"`: any program, prompt on standard input, result on standard output.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::bench::{FIX, fixer, journal, managed, no_sandbox, script};
+use crate::outside::daemons::{Running, until_or};
 use crate::outside::world::{GREEN, World, basic, text};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,4 +268,39 @@ async fn d13_no_commit_of_a_program_has_what_a_filter_of_the_host_is_to_change()
     let vault = agentd::sim::bare::file(&git_dir, "feature/issue-7", "vault.txt").unwrap();
     assert_eq!(text(&vault), "bcra frfnzr\n");
     world.finish().await;
+}
+
+/// Views show what it costs while it works, and not only when it has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_has_used_is_shown_while_it_works() {
+    let world = World::new(0).await;
+    let (go, init) = (
+        world.dir.path().join("go"),
+        r#"{"type":"system","subtype":"init","session_id":"s1","model":"recorded-model"}"#,
+    );
+    let says = r#"{"type":"assistant","message":{"id":"m1","model":"recorded-model","content":[{"type":"text","text":"x"}],"usage":{"input_tokens":20000,"output_tokens":4000}}}"#;
+    let result = r#"{"type":"result","subtype":"success","is_error":false,"session_id":"s1","num_turns":1,"result":"Done.","usage":{"input_tokens":20000,"output_tokens":4000},"total_cost_usd":0.25}"#;
+    let text = format!(
+        "#!/bin/sh\ncat >/dev/null\nprintf '%s\\n' '{init}' '{says}'\nwhile ! [ -e {} ]; do sleep 0.1; done\nprintf '%s\\n' '{result}'\n",
+        go.display()
+    );
+    let program = script(&world, "tells.sh", &text);
+    fixer(&world, "claude-code", &json!({"argv": [program], "sandbox": "off"}));
+    world.configure(&["agent = \"fixer\""]);
+    let daemon = Running::start(&world, &[]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let status = || {
+        let file = std::fs::read(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
+        serde_json::from_slice::<Value>(&file).unwrap_or_default()
+    };
+    let shown = || status()["running"][0]["progress"].clone();
+    let is_shown =
+        || shown()["tokens"] == 24_000 && shown()["cost_usd"].as_f64().is_some_and(|cost| cost > 0.0);
+    until_or("its money", is_shown, || format!("{:#}", status())).await;
+    std::fs::write(&go, "").unwrap();
+    until_or("an end", || status()["running"] == json!([]), || format!("{:#}", status())).await;
+    let (_, output) = world.json(&["runs", "show", "latest"]).await;
+    assert_eq!(output["totals"]["cost_usd"], 0.25, "{output:#}");
+    daemon.stop().await;
+    world.sim.shutdown().await;
 }

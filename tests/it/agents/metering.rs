@@ -197,6 +197,27 @@ async fn what_agentd_saw_and_the_program_tells_too_counts_once() {
     world.sim.shutdown().await;
 }
 
+/// It goes on with what it had left running, and says once more what all of it has cost.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_says_after_its_first_end_counts_as_well() {
+    let world = World::new(0).await;
+    let result = |cost: &str, output: u32| {
+        format!(
+            "echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"at {cost}\",\"session_id\":\"s\",\
+             \"num_turns\":1,\"total_cost_usd\":{cost},\"usage\":{{\"input_tokens\":90,\"output_tokens\":{output}}}}}'"
+        )
+    };
+    let (first, second) = (result("0.5", 10), result("4.9", 20));
+    let text = format!("#!/bin/bash\ncat >/dev/null\n{FIX}\n{first}\nsleep 1\n{second}\nexit 0\n");
+    let program = json!({ "argv": [script(&world, "twice.sh", &text)], "sandbox": "off" });
+    fixer(&world, "claude-code", &program);
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(output["totals"]["cost_usd"], json!(4.9), "{output:#}");
+    assert!(output.to_string().contains("at 4.9"), "{output:#}");
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn x_018_replies_that_report_no_tokens_are_estimated_and_count_against_the_caps() {
     if skipped() {

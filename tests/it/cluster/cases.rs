@@ -361,12 +361,21 @@ async fn h_08_money_of_a_day_for_four_requests_is_not_exceeded_by_six_on_three_n
     // Its process dies: what it has set aside stays spent.
     ran[0].kill().unwrap();
     ran.extend((11..16).map(|number| start(&nodes[number as usize % 3], number)));
-    let refused = || {
-        let said = |number| std::fs::read_to_string(world.dir.path().join(format!("{number}.log"))).unwrap();
-        (11..16).filter(|number| said(*number).contains("\"max_cost\"")).count()
+    let begun = || {
+        let journals = nodes.iter().flat_map(|node| {
+            let runs = runs(&node.state);
+            run_ids(&node.state).into_iter().map(move |run| runs.join(run).join("events.jsonl"))
+        });
+        // One that waits for money writes nothing of its first visit yet.
+        let begins = |journal: &std::path::PathBuf| {
+            std::fs::read_to_string(journal).is_ok_and(|text| text.contains("\"run_started\""))
+        };
+        journals.filter(begins).count()
     };
     let asked = || world.sim.model_requests().len();
-    until("each has asked or is refused", || asked() + refused() == 6).await;
+    // The others wait for what these have set aside.
+    let has_asked = || spent().as_object().is_some_and(|reserved| reserved.len() == asked());
+    until("four ask, and all have begun", || asked() >= 4 && begun() == 6 && has_asked()).await;
     let reserved = spent();
     let reserved: Vec<f64> =
         reserved.as_object().unwrap().values().map(|worst| worst.as_f64().unwrap()).collect();
@@ -405,6 +414,7 @@ fn h_39_one_grant_is_used_by_one_of_the_nodes_that_propose_at_once_and_each_of_s
             approver: person.clone(),
             granted_at: now,
             expires_at: now + TimeDelta::hours(24),
+            files: None,
         };
         nodes[0].put(&grant).unwrap();
         let begin = Barrier::new(nodes.len());

@@ -165,7 +165,7 @@ async fn k_039_a_sweep_of_a_command_takes_part_among_the_nodes() {
     }
     let (world, server, [a, b], [first, second]) = two(3).await;
     first.stop().await;
-    third_visit(&world, &b, 8_000).await;
+    third_visit(&world, &b, 25_000).await;
     another(&world, 8);
     // Nobody labelled it: no daemon begins it.
     let swept = a.command(&world, &["sweep", "--all", "--yes"]).output().unwrap();

@@ -304,3 +304,30 @@ async fn h_48_a_run_with_two_chains_is_named_with_both_of_its_heads_and_neither_
     assert_eq!(there.store().log(&run).unwrap().read(0).unwrap().0, other.into_bytes());
     world.finish().await;
 }
+
+/// What is damaged stays where it is, and does not hold its issue back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_whose_damaged_run_was_left_out_of_the_move_is_worked_on_again() {
+    if !is_there("damaged_run_left") {
+        return;
+    }
+    let world = World::new(2).await;
+    let state = world.dir.path().join("state");
+    let (code, _) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0));
+    let journal = runs(&state).join(run_ids(&state).pop().unwrap()).join("events.jsonl");
+    let whole = std::fs::read(&journal).unwrap();
+    std::fs::write(&journal, &whole[..whole.len() / 2]).unwrap();
+    let server = Server::start();
+    make_streams(&server.url(), 1);
+    clustered(&world, &server.url());
+    let (_, said) = document(&world, "cluster.toml", &state, &["cluster", "import"]).await;
+    assert!(
+        said["left"].to_string().contains("events.jsonl") || said.to_string().contains("left"),
+        "{said:#}"
+    );
+    let (code, output) = document(&world, "cluster.toml", &state, &["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(0), &json!("completed")), "{output:#}");
+    assert_eq!(std::fs::read(&journal).unwrap(), whole[..whole.len() / 2], "it stays as it is");
+    world.finish().await;
+}

@@ -42,6 +42,12 @@ fn said(nodes: &[&Node]) -> String {
     nodes.iter().map(|node| node.said()).collect::<Vec<_>>().join("\n---\n")
 }
 
+/// What the issue says to people, before what its nodes log.
+fn told(world: &World, nodes: &[&Node]) -> String {
+    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+    format!("{:?} {comments:#?}\n{}", world.labels(), said(nodes))
+}
+
 fn each_once(world: &World) {
     let times = ["Understand and plan", "Carry out the plan", "You review another's work"]
         .map(|words| asked_for(world, words));
@@ -453,14 +459,14 @@ async fn h_05_deliveries_come_to_any_node_several_times_and_each_thing_is_answer
     for (node, delivery) in [(&b, "labelled"), (&b, "labelled again"), (&a, "labelled"), (&b, "labelled")] {
         deliver(node, delivery, "labeled").await;
     }
-    until_or("it is done", || world.labels() == ["agentd:done"], || said(&[&a, &b])).await;
+    until_or("it is done", || world.labels() == ["agentd:done"], || told(&world, &[&a, &b])).await;
     assert_eq!(all_runs([&a, &b]), 1);
     world.sim.add_comment("demo/shop", 7, "ada", "/agentd run").unwrap();
     for (node, delivery) in [(&b, "said"), (&a, "said"), (&b, "said again")] {
         deliver(node, delivery, "created").await;
     }
     let again = || all_runs([&a, &b]) == 2 && world.labels() == ["agentd:done"];
-    until_or("it is done again", again, || said(&[&a, &b])).await;
+    until_or("it is done again", again, || told(&world, &[&a, &b])).await;
     nothing_left(&server).await;
     // All of it once more, and the poller has looked.
     let before = lists(&world);

@@ -3,9 +3,10 @@
 use serde_json::json;
 
 use super::pull_request::{
-    REPO, admin, asked, comment, ended, fate, inbox, labelled, opened, runs, said, status, ticks,
+    REPO, admin, asked, comment, ended, fate, inbox, is_settled, labelled, opened, runs, said, status, ticks,
 };
 use crate::outside::daemons::{Running, until, until_or};
+use crate::outside::front::Front;
 use crate::outside::world::World;
 
 /// A world without label and runs; the daemon has had its first look.
@@ -58,7 +59,7 @@ async fn c_i28_an_edit_makes_no_command_and_repeats_none() {
     ticks(&world, 3).await;
     assert_eq!((runs(&world), said(&world, 7, "A run is queued").len()), (0, 0), "{:#}", inbox(&world));
     let id = comment(&world, 7, "ada", "/agentd run");
-    until("a run", || runs(&world) == 1 && super::pull_request::is_settled(&world)).await;
+    until("a run", || runs(&world) == 1 && is_settled(&world)).await;
     admin(&world, "PATCH", &format!("comments/{id}"), &json!({ "body": "/agentd retry", "actor": "ada" }));
     ticks(&world, 3).await;
     assert_eq!(runs(&world), 1);
@@ -141,7 +142,7 @@ async fn a_stop_that_was_answered_outlives_the_daemon_that_dies_before_the_run_h
     daemon.kill();
     world.sim.world().faults.clear();
     let daemon = Running::start(&world, &[]);
-    until("it is over", || super::pull_request::is_settled(&world)).await;
+    until("it is over", || is_settled(&world)).await;
     daemon.stop().await;
     let (_, last) = world.json(&["runs", "show", "latest"]).await;
     assert!(last.to_string().contains("user_stop"), "{last:#}");
@@ -273,7 +274,7 @@ async fn more_comments_of_one_second_than_a_look_reads_deafen_nobody_and_are_rea
     admin(&world, "POST", &format!("issues/{number}/comments"), &mass);
     let last = json!({ "body": "/agentd run", "actor": "ada", "at": at });
     admin(&world, "POST", "issues/7/comments", &last);
-    until("a run", || runs(&world) == 1 && super::pull_request::is_settled(&world)).await;
+    until("a run", || runs(&world) == 1 && is_settled(&world)).await;
     comment(&world, 7, "ada", "/agentd dance");
     until("what came later is heard", || said(&world, 7, "`dance` is no command").len() == 1).await;
     // Once all of it is known, nothing but the first page is asked for.
@@ -297,5 +298,41 @@ async fn more_comments_of_one_second_than_a_look_reads_deafen_nobody_and_are_rea
     ticks(&world, 4).await;
     assert!(settled > 20 && pages() == settled, "{settled}, {}", pages());
     daemon.stop().await;
+    world.finish().await;
+}
+
+/// Deliveries alone tell of anything: the next poll is in an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_comes_while_its_run_is_ending_waits_for_no_poll() {
+    let world = labelled(2, "[conversation]\nquiet_period = \"0s\"\n").await;
+    let (sunk, go) = (world.dir.path().join("sunk"), world.dir.path().join("go"));
+    let waits = format!(
+        "touch {}; i=0; until [ -e {} ] || [ $i = 90 ]; do sleep 0.1; i=$((i+1)); done",
+        sunk.display(),
+        go.display()
+    );
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[record]\nsinks = [[\"sh\", \"-c\", \"{waits}\"]]\n"));
+    let front = Front::start(&world, "1h", "webhook_secret = \"${HOOK_SECRET}\"");
+    let hook = json!({ "url": format!("{}/webhooks/github", front.base), "secret": "a secret of the hooks" });
+    admin(&world, "POST", "hooks", &hook);
+    until("the end is shown", || world.labels() == ["agentd:done"] && sunk.exists()).await;
+    let before = world.sim.requests().len();
+    comment(&world, 7, "ada", "/agentd run");
+    let is_heeded = || {
+        let asked = world.sim.requests();
+        let mut since = asked.iter().skip(before).skip_while(|one| !one.target.ends_with("/ada/permission"));
+        since.any(|one| one.method == "GET" && one.target.ends_with("/issues/7"))
+    };
+    until("it is heeded while the run ends", is_heeded).await;
+    assert!(!go.exists() && runs(&world) == 1);
+    std::fs::write(&go, "").unwrap();
+    until_or(
+        "another run",
+        || runs(&world) == 2 && is_settled(&world),
+        || format!("{:#?}", said(&world, 7, "")),
+    )
+    .await;
+    drop(front);
     world.finish().await;
 }

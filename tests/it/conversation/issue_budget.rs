@@ -7,7 +7,7 @@ use agentd::sim::ReplyFile;
 use serde_json::{Value, json};
 
 use crate::outside::daemons::{Running, slow_model, until, until_or};
-use crate::outside::solo::{calls, reports, solo};
+use crate::outside::solo::{calls, newest, reports, solo};
 use crate::outside::world::{World, text};
 
 /// Replies that cost 0.15 USD each and ask for one more.
@@ -157,6 +157,11 @@ async fn c_i57_five_dollars_more_are_given_once_and_the_run_goes_on_where_it_sto
     let asked = comments(&world).into_iter().find(|body| body.contains("is used up")).unwrap();
     assert!(asked.contains("`/agentd extend 5`") && asked.contains("feature/issue-7"), "{asked}");
     assert!(asked.contains("what is left does not cover another request"), "{asked}");
+    // A flag of one run changes nothing about the issue's budget.
+    until("its record", || newest(&world).join("run.json").is_file()).await;
+    let report = world.agentd(&["runs", "report", "latest"]).await;
+    let report = text(&report.stdout);
+    assert!(report.contains("agentd extend 7 5") && !report.contains("--max-cost"), "{report}");
     let spent = total(&spending(&world));
     assert!(spent <= 0.7, "{spent}");
     let (why, _) = why(&world).await;
@@ -191,7 +196,7 @@ async fn c_i57_five_dollars_more_are_given_once_and_the_run_goes_on_where_it_sto
     let (_, runs) = world.json(&["runs", "list"]).await;
     let runs = runs.as_array().map_or_else(|| runs["runs"].as_array().unwrap().clone(), Clone::clone);
     assert_eq!(runs.len(), 2, "{runs:#?}");
-    let newest = std::fs::read_to_string(crate::outside::solo::newest(&world).join("events.jsonl")).unwrap();
+    let newest = std::fs::read_to_string(newest(&world).join("events.jsonl")).unwrap();
     assert!(newest.contains("\"previous_run\""), "a successor, not a new beginning");
     world.sim.shutdown().await;
 }

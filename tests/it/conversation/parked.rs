@@ -7,7 +7,7 @@ use super::briefing::admin;
 use crate::agents::bench::{FIX, fixer, script};
 use crate::outside::daemons::{Running, until, until_or};
 use crate::outside::solo::{calls, left, newest, reports, solo_of};
-use crate::outside::world::World;
+use crate::outside::world::{TOKEN, World};
 
 const REPO: &str = "demo/shop";
 const QUIET: &str = "[conversation]\nquiet_period = \"1s\"\n";
@@ -248,6 +248,55 @@ async fn a_question_of_the_foreground_is_over_with_its_issue_and_why_says_how_an
     world.sim.shutdown().await;
 }
 
+/// People were told that the work goes on with their answer, whoever began the run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_or_plan_of_a_run_by_hand_is_gone_on_with_by_the_daemon_of_its_state() {
+    for (plans, said) in [(false, "2"), (false, "/agentd answer dollars"), (true, "/agentd approve")] {
+        let world = if plans { gated("", |_| ()).await } else { asking("").await };
+        let daemon = Running::start(&world, &[]);
+        let polled = || world.sim.requests().iter().any(|one| one.target.contains("/issues/comments?"));
+        until("a first look", polled).await;
+        let (_, output) = world.json(&["run", "--issue", "7"]).await;
+        let detail = if plans { "plan_pending" } else { "question_pending" };
+        assert_eq!(output["stop_detail"], detail, "{output:#}");
+        until_labels(&world, &["agentd:needs-input"]).await;
+        let before = world.sim.model_requests().len();
+        world.sim.add_comment(REPO, 7, "ada", said);
+        until_labels(&world, &["agentd:done"]).await;
+        if !plans {
+            assert!(world.told(before).contains("dollars"), "{}", world.told(before));
+        }
+        daemon.stop().await;
+        world.finish().await;
+    }
+}
+
+/// GitHub takes no notice of the case of letters, and neither does what is remembered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_whose_name_is_written_in_other_letters_is_the_same_and_forgets_nothing() {
+    let world = asking("").await;
+    world.configure(&["agent = \"solo\"", "name = \"demo/shop\""]);
+    let daemon = parked(&world).await;
+    daemon.stop().await;
+    world.configure(&["agent = \"solo\"", "name = \"Demo/Shop\""]);
+    let (_, listed) = world.json(&["runs", "list", "--repo", "DEMO/shop"]).await;
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed:#}");
+    let why = world.json(&["why", "7"]).await.1;
+    assert!(why["rules"].to_string().contains("waits_for_answer"), "{why:#}");
+    let daemon = Running::start(&world, &[]);
+    let looks = || world.sim.requests().iter().filter(|one| one.target.contains("/issues?")).count();
+    let before = looks();
+    until("some looks", || looks() >= before + 3).await;
+    assert_eq!(world.sim.model_requests().len(), 1, "{}", seen(&world));
+    world.sim.add_comment(REPO, 7, "ada", "2");
+    until_labels(&world, &["agentd:done"]).await;
+    daemon.stop().await;
+    let owners = std::fs::read_dir(world.dir.path().join("state/repos")).unwrap();
+    let owners: Vec<_> = owners.map(|owner| owner.unwrap().file_name()).collect();
+    assert_eq!(owners, ["demo"]);
+    world.sim.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_issue_that_another_host_parked_is_not_taken_up_here() {
     let world = asking("").await;
@@ -423,5 +472,79 @@ async fn an_agent_program_asks_and_is_started_again_with_the_answer() {
     let (code, output) = world.json(&["runs", "resume", answered["run_id"].as_str().unwrap()]).await;
     assert_eq!(code, Some(0), "{output:#}");
     assert!(output.to_string().contains("Fixed in dollars."), "{output:#}");
+    world.sim.shutdown().await;
+}
+
+/// agentd's own token is of a known shape, and known.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_in_what_people_answer_is_told_to_no_model_and_not_said_again() {
+    for by_command in [true, false] {
+        let world = asking("").await;
+        let daemon = parked(&world).await;
+        let text = format!("Cents, with {TOKEN} and MARZIPAN.");
+        if by_command {
+            let (code, answered) = world.json(&["answer", "7", &text]).await;
+            assert_eq!(code, Some(0), "{answered:#}");
+        } else {
+            world.sim.add_comment(REPO, 7, "ada", &format!("/agentd unknown {TOKEN}")).unwrap();
+            world.sim.add_comment(REPO, 7, "ada", &format!("/agentd answer {text}")).unwrap();
+            until_or("a reply", || told(&world, "is no command") == 1, || seen(&world)).await;
+        }
+        until_labels(&world, &["agentd:done"]).await;
+        daemon.stop().await;
+        assert!(world.told(1).contains("MARZIPAN"), "{}", world.told(1));
+        let asked: String =
+            world.sim.model_requests().iter().map(|request| request.body.to_string()).collect();
+        assert!(!asked.contains(TOKEN), "told to a model");
+        for file in std::fs::read_dir(newest(&world)).unwrap() {
+            let file = file.unwrap().path();
+            let kept = std::fs::read_to_string(&file).unwrap_or_default();
+            assert!(!kept.contains(TOKEN), "{}", file.display());
+        }
+        for comment in world.sim.issue(REPO, 7).unwrap().comments {
+            assert!(comment.author == "ada" || !comment.body.contains(TOKEN), "{comment:#?}");
+        }
+        world.sim.shutdown().await;
+    }
+}
+
+/// The run that went on with it failed: the answer was given all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_known_to_the_run_after_one_that_failed_with_it() {
+    let fails: ReplyFile = serde_json::from_value(json!({ "error": { "status": 400 } })).unwrap();
+    let replies = vec![question(), fails.clone(), fails, reports("Done.", json!([]))];
+    let world = solo_of(replies, None, QUIET, people).await;
+    let run = |args: &'static [&'static str]| world.json(args);
+    let (_, output) = run(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(output["stop_detail"], "question_pending", "{output:#}");
+    let (code, answered) = run(&["answer", "7", "cents, as MARZIPAN has it"]).await;
+    assert_eq!(code, Some(0), "{answered:#}");
+    let (code, output) = run(&["runs", "resume", "latest"]).await;
+    assert_ne!(code, Some(0), "{output:#}");
+    for (asked, ends) in [(2, false), (3, true)] {
+        let (code, output) = run(&["run", "--issue", "7", "--agent", "solo"]).await;
+        assert_eq!(code == Some(0), ends, "{output:#}");
+        let told = world.told(asked);
+        assert!(told.contains("In which unit?") && told.contains("MARZIPAN"), "{asked}: {told}");
+    }
+    world.sim.shutdown().await;
+}
+
+/// Who takes the label off wants no run, whatever was answered before.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_by_hand_is_dropped_where_the_label_is_taken_off_before_a_run_goes_on_with_it() {
+    let world = asking("").await;
+    parked(&world).await.stop().await;
+    let (code, answered) = world.json(&["answer", "7", "cents"]).await;
+    assert_eq!(code, Some(0), "{answered:#}");
+    assert!(world.sim.remove_label(REPO, 7, "agentd", "ada"));
+    let daemon = Running::start(&world, &[]);
+    let over = || told(&world, "It is not waited for any more") == 1;
+    until_or("nobody is asked", over, || seen(&world)).await;
+    until_labels(&world, &[]).await;
+    assert_eq!(world.sim.model_requests().len(), 1);
+    let (_, why) = world.json(&["why", "7"]).await;
+    assert!(!why["summary"].as_str().unwrap().contains("the daemon goes on"), "{why:#}");
+    daemon.stop().await;
     world.sim.shutdown().await;
 }

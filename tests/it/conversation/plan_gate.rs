@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 
 use super::briefing::admin;
 use crate::outside::daemons::{Running, until, until_or};
-use crate::outside::solo::{newest, reports, solo_of};
+use crate::outside::solo::{calls, newest, reports, run, solo_of};
 use crate::outside::world::World;
 
 const REPO: &str = "demo/shop";
+const ALLOW: &str =
+    "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
 
 fn people(scenario: &mut Scenario) {
     for login in ["max", "helper[bot]"] {
@@ -268,4 +270,50 @@ async fn a_run_of_the_foreground_says_how_its_plan_is_approved_where_no_daemon_w
     assert_eq!(why["outlook"], "needs_you", "{why:#}");
     assert!(why["do"].as_str().unwrap().starts_with("agentd approve 7"), "{why:#}");
     world.sim.shutdown().await;
+}
+
+/// A step that ends the flow itself has done what its plan says: that waits as well, and is published when it is approved.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_planning_step_did_before_it_ended_the_flow_is_not_published_without_approval() {
+    for has_plan in [true, false] {
+        let world = solo_of(Vec::new(), Some(ALLOW), "[plan]\ngate = \"always\"\n", |scenario| {
+            people(scenario);
+            let write = json!({ "path": "src/early.txt", "content": "early\n" });
+            let said = match has_plan {
+                true => json!({ "plan": "1. Write `src/early.txt`." }),
+                false => json!({ "words": "Nothing to plan." }),
+            };
+            let said = serde_json::from_value(
+                json!({ "text": said.to_string(), "usage": { "input": 100, "output": 20 } }),
+            );
+            let said = ReplyFile { times: Some(0), ..said.unwrap() };
+            scenario.model.replies = vec![calls(&[("write_file", write)]), said];
+        })
+        .await;
+        let file = world.shop().join(".agent/solo/steps_registry.json");
+        let mut registry: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        registry["steps"]["initial.issue"]["gate"] = json!("plan");
+        registry["steps"]["initial.issue"]["outputSchemaRef"] =
+            json!({ "file": "out.json", "schema": "Out" });
+        world.write("shop/.agent/solo/steps_registry.json", &registry.to_string());
+        let schema = json!({ "Out": { "type": "object", "properties": { "plan": { "type": "string" } } } });
+        world.write("shop/.agent/solo/schemas/out.json", &schema.to_string());
+        let (code, output) = run(&world).await;
+        let detail = if has_plan { "plan_pending" } else { "schema_invalid" };
+        assert!(code != Some(0) && output["stop_detail"] == detail, "{output:#}");
+        let published = world
+            .sim
+            .pulls(REPO)
+            .iter()
+            .filter(|one| one.pull.as_ref().is_some_and(|pull| !pull.draft))
+            .count();
+        assert_eq!(published, 0, "{has_plan}");
+        if has_plan {
+            assert_eq!(world.json(&["approve", "7"]).await.0, Some(0));
+            let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+            assert_eq!(code, Some(0), "{output:#}");
+            assert_eq!(world.sim.pulls(REPO).len(), 1, "{output:#}");
+        }
+        world.sim.shutdown().await;
+    }
 }

@@ -506,3 +506,92 @@ async fn an_answer_outlives_a_refused_start_and_a_restart_before_somebody_has_me
     daemon.stop().await;
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_begins_without_an_answer_says_where_it_was_asked_that_nothing_is_waited_for() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    let (_, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(output["stop_detail"], "question_pending", "{output:#}");
+    assert_eq!(told(&world, "It is not waited for any more"), 0);
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(output["warnings"].to_string().contains("question_dropped"), "{output:#}");
+    assert_eq!(told(&world, "It is not waited for any more"), 1, "{:#?}", comments(&world));
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_wrote_while_the_daemon_was_down_is_heard_although_its_state_is_lost() {
+    for damage in [None, Some("{ torn")] {
+        let world = world(vec![reports("Done.", json!([]))], "").await;
+        let daemon = Running::listening(&world).await;
+        daemon.stop().await;
+        world.sim.add_comment("demo/shop", 7, "ada", "/agentd run");
+        let state = world.dir.path().join("state/daemon/state.json");
+        match damage {
+            None => std::fs::remove_file(&state).unwrap(),
+            Some(torn) => std::fs::write(&state, torn).unwrap(),
+        }
+        let daemon = Running::start(&world, &[]);
+        until_labels(&world, &["agentd:done"]).await;
+        daemon.stop().await;
+        world.sim.shutdown().await;
+    }
+}
+
+/// A run that goes on with an answer is a follow-up run like any other: it ends with its pull request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_run_that_goes_on_with_an_answer_ends_with_its_pull_request() {
+    use super::pull_request::{asked, comment, delivered_in, labelled_with, replies, review, runs};
+    let when =
+        |reply: ReplyFile, when: Value| ReplyFile { when: serde_json::from_value(when).unwrap(), ..reply };
+    let note = calls(&[("write_file", json!({ "path": "notes/2.md", "content": "Blue.\n" }))]);
+    let mut all = vec![
+        when(question(), json!({ "turn": 1, "anywhere": "COLOUR", "lacks": "dollars it is" })),
+        when(ReplyFile { delay_ms: 60_000, ..note }, json!({ "turn": 1, "contains": "dollars it is" })),
+    ];
+    all.extend(replies(1));
+    let labelled = labelled_with(all, "[conversation]\nquiet_period = \"0s\"\n").await;
+    let (world, daemon, pull) = delivered_in(labelled).await;
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "COLOUR it, please.", &[]);
+    until_or(
+        "a question",
+        || labels(&world).contains(&"agentd:needs-input".to_owned()),
+        || format!("{:?} {:#?}", labels(&world), comments(&world)),
+    )
+    .await;
+    let before = asked(&world);
+    comment(&world, pull, "ada", "/agentd answer dollars it is");
+    until_or("it goes on", || asked(&world) > before, || format!("{:#?}", comments(&world))).await;
+    let closed = json!({ "state": "closed", "actor": "ada" });
+    super::briefing::admin(&world, "PATCH", &format!("issues/{pull}"), &closed);
+    until("its result", || newest(&world).join("result.json").exists() && runs(&world) == 3).await;
+    let output = crate::outside::solo::left(&world, "result.json");
+    assert!(output["error"].to_string().contains("was closed while the run worked on it"), "{output:#}");
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_by_a_command_that_comes_too_late_is_told_that_it_does_not_count() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until_parked(&world).await;
+    daemon.stop().await;
+    assert_eq!(world.json(&["answer", "7", "cents"]).await.0, Some(0));
+    world.sim.add_comment("demo/shop", 7, "max", "/agentd answer dollars");
+    let before = world.sim.model_requests().len();
+    let daemon = Running::start(&world, &[]);
+    until_labels(&world, &["agentd:done"]).await;
+    until_or(
+        "it is told",
+        || told(&world, "answered already, by local:") == 1,
+        || format!("{:#?}", comments(&world)),
+    )
+    .await;
+    let told = world.told(before);
+    assert!(told.contains("cents"), "{told}");
+    daemon.stop().await;
+    world.finish().await;
+}

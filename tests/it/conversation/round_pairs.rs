@@ -181,8 +181,9 @@ async fn a_call_waits_when(method: &str, path: impl Fn(u64) -> String, body: ser
             "{refused:?}"
         );
     }
-    let why = text(&world.agentd(&["why", "7"]).await.stdout);
-    assert!(!why.contains("approval"), "{why}");
+    let (_, why) = world.json(&["why", "7"]).await;
+    let told = why["summary"].as_str().unwrap();
+    assert!(!told.contains("approval") && why["approvals"] == json!([]), "{why:#}");
     comment(&world, 7, "ada", &format!("/agentd approve {hash}"));
     let answered = || !said(&world, 7, "nothing waits for an approval on this issue").is_empty();
     until_or("an answer", answered, || format!("{:#?}", said(&world, 7, ""))).await;
@@ -315,7 +316,10 @@ async fn what_a_follow_up_run_could_not_push_is_pushed_after_a_pause_and_its_rev
     let clear = format!("{}/_sim/faults", world.sim.base_url());
     assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
     let done = || world.labels() == ["agentd:done"];
-    until_or("done", done, || format!("{:?} {:#}", world.labels(), inbox(&world))).await;
+    until_or("done", done, || {
+        format!("{:?} {:#} {:#}", world.labels(), status(&world), left(&world, "result.json"))
+    })
+    .await;
     assert_ne!(branch(&world), before);
     assert_eq!((asked(&world), world.sim.pulls(REPO).len()), (requests, 1), "no model is asked again");
     until_or("an answer", || replies().len() == 1, || format!("{:#?}", replies())).await;
@@ -584,6 +588,70 @@ async fn who_asked_for_a_run_before_the_merge_is_told_that_none_began_and_who_st
         let told =
             said(&world, pull, "Nothing is done about this: the pull request was merged before a run began");
         assert_eq!((told.len(), runs(&world)), (usize::from(!stops), 1), "{told:?}");
+        daemon.stop().await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_review_whose_run_is_cut_off_and_the_one_that_goes_on_with_it_too_is_answered_all_the_same() {
+    let (world, daemon, pull) = delivered(3, AT_ONCE).await;
+    let slow =
+        json!({ "method": "POST", "path": "**/replies", "kind": "delay", "delay_ms": 60_000, "times": 2 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "Please mend this.", &["One.", "Two."]);
+    let replying = || world.sim.requests().iter().filter(|asked| asked.target.ends_with("/replies")).count();
+    let mut daemon = daemon;
+    for times in 1..=2 {
+        until_or("a reply", || replying() >= times, || format!("{:#}", inbox(&world))).await;
+        daemon.kill();
+        daemon = Running::start(&world, &[]);
+    }
+    let answers = || -> Vec<usize> {
+        let threads = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
+        threads.iter().map(|thread| thread.comments.len() - 1).collect()
+    };
+    until_or("both answers", || answers() == [1, 1], || format!("{:?} {:#}", answers(), inbox(&world))).await;
+    until_or("its end", || is_settled(&world), || format!("{:?}", world.labels())).await;
+    let told = || inbox(&world)["remarks"].as_object().unwrap().values().all(|one| one["fate"] == "told");
+    until_or("told", told, || format!("{:#}", inbox(&world))).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_run_that_went_on_with_an_answer_and_was_cut_off_is_gone_on_with() {
+    for killed in [true, false] {
+        let when = |reply: ReplyFile, when: serde_json::Value| ReplyFile {
+            when: serde_json::from_value(when).unwrap(),
+            ..reply
+        };
+        let question =
+            calls(&[("agent__ask", json!({ "question": "Which colour?", "options": ["red", "blue"] }))]);
+        let note = || calls(&[("write_file", json!({ "path": "notes/2.md", "content": "Blue.\n" }))]);
+        let mut all = vec![when(question, json!({ "turn": 1, "anywhere": "COLOUR", "lacks": "blue it is" }))];
+        let slow = ReplyFile { delay_ms: 60_000, ..note() };
+        all.push(when(slow, json!({ "turn": 1, "contains": "blue it is" })));
+        let works = json!({ "turn": 1, "contains": "blue it is", "lacks": "Answers that are missing" });
+        all.push(when(ReplyFile { times: Some(0), ..note() }, works));
+        all.extend(replies(1));
+        let (world, daemon, pull) = delivered_in(labelled_with(all, AT_ONCE).await).await;
+        review(&world, pull, "ada", "CHANGES_REQUESTED", "COLOUR it, please.", &[]);
+        let asks = || world.labels().contains(&"agentd:needs-input".to_owned());
+        until_or("a question", asks, || format!("{:?} {:#}", world.labels(), inbox(&world))).await;
+        let before = asked(&world);
+        comment(&world, pull, "ada", "/agentd answer blue it is");
+        until_or("it goes on", || asked(&world) > before, || format!("{:#}", inbox(&world))).await;
+        if killed {
+            daemon.kill();
+        } else {
+            daemon.stop().await;
+        }
+        let daemon = Running::start(&world, &[]);
+        let git_dir = world.sim.git_dir(REPO).unwrap();
+        let pushed = || agentd::sim::bare::file(&git_dir, "feature/issue-7", "notes/2.md").is_some();
+        until_or("its work", pushed, || format!("{:?} {:#?}", world.labels(), said(&world, 7, ""))).await;
+        until_or("done", || world.labels() == ["agentd:done"], || format!("{:?}", world.labels())).await;
         daemon.stop().await;
         world.finish().await;
     }

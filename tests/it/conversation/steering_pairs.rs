@@ -9,7 +9,7 @@ use super::pull_request::{REPO, asked, comment, labelled_with, said, ticks};
 use super::steering::{AT_ONCE, as_grace, events, give_back, run, spawn, until_labels, writes};
 use crate::agents::bench::{FIX, fixer, no_sandbox, script};
 use crate::git::Ground;
-use crate::outside::daemons::{Running, until, until_or};
+use crate::outside::daemons::{Running, slow_model, until, until_or};
 use crate::outside::solo::{calls, left, reports, solo_of};
 use crate::outside::world::{TOKEN, World, basic, text};
 
@@ -113,7 +113,11 @@ async fn a_plan_that_waits_for_approval_is_made_again_after_a_person_had_the_wor
     comment(&world, 7, "ada", "/agentd take");
     // The run that made the plan may still be on its way out: then it is taken a moment later.
     until("it is taken", || super::pull_request::status(&world)["parked"][0]["code"] == "taken").await;
+    let asks_no_more = || said(&world, 7, "issue-7:plan-1 ").concat().contains("ada has taken the work over");
+    until_or("nobody is asked", asks_no_more, || format!("{:#?}", said(&world, 7, "issue-7:plan-1 "))).await;
     comment(&world, 7, "ada", "/agentd approve");
+    let told = || said(&world, 7, "ada has the work: `/agentd give-back TEXT`").len() == 1;
+    until_or("why not", told, || format!("{:#?}", said(&world, 7, ""))).await;
     comment(&world, 7, "ada", "/agentd give-back I looked at it.");
     let again = || said(&world, 7, "issue-7:plan-2 ");
     until_or("another plan", || again().len() == 1, || format!("{:#?}", said(&world, 7, ""))).await;
@@ -124,6 +128,38 @@ async fn a_plan_that_waits_for_approval_is_made_again_after_a_person_had_the_wor
     comment(&world, 7, "ada", "/agentd approve");
     until_labels(&world, &["agentd:done"]).await;
     daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+/// The run was killed before it had committed anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_run_had_not_committed_is_not_committed_in_the_name_of_who_takes_its_work() {
+    let write = |path: &str, text: &str| ("write_file", json!({ "path": path, "content": text }));
+    let files = [write("lib/first.sh", "agent\n"), write("lib/second.sh", "agent\n")];
+    let replies = vec![calls(&files), reports("Done.", json!([])), reports("Done.", json!([]))];
+    let world = labelled_with(replies, AT_ONCE).await;
+    slow_model(&world, 1, 30_000);
+    let mut command = world.command_in(&["run", "--issue", "7", "--agent", "solo"]);
+    let mut killed = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("its second request", || asked(&world) == 2).await;
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let (code, taken) = world.json(&["take", "7"]).await;
+    assert_eq!(code, Some(0), "{taken:#}");
+    let worktree = world.shop().join(".worktrees/issue-7");
+    std::fs::write(worktree.join("lib/second.sh"), "agent and person\n").unwrap();
+    std::fs::write(worktree.join("lib/third.sh"), "person\n").unwrap();
+    let given = give_back(&world, &["-m", "Go on"]).await;
+    assert_eq!(given.status.code(), Some(0), "{}{}", text(&given.stdout), text(&given.stderr));
+    let log = world
+        .git(&worktree, &["log", "--format=%s %(trailers:key=Agentd-Run,separator=%x2C)", "--name-only"])
+        .await;
+    let (of_agent, rest) = log.split_once("Changes by hand").unwrap();
+    assert!(of_agent.contains("Agentd-Run") && of_agent.contains("lib/first.sh"), "{log}");
+    let by_hand = rest.split("\n\n").nth(1).unwrap();
+    assert_eq!(by_hand.lines().take(2).collect::<Vec<_>>(), ["lib/second.sh", "lib/third.sh"], "{log}");
+    assert_eq!(world.git(&worktree, &["show", "HEAD:lib/first.sh"]).await, "agent\n");
+    assert_eq!(world.git(&worktree, &["status", "--porcelain"]).await, "");
     world.sim.shutdown().await;
 }
 

@@ -1,8 +1,10 @@
 //! What people write between the look that starts a run and the freezing of its briefing: the run is told it, and no other one is.
 
+use serde_json::json;
+
 use super::pull_request::{
-    REPO, admin, asked, delivered_in, ended, fate, inbox, is_settled, labelled_with, replies, review, runs,
-    said, ticks,
+    REPO, admin, asked, delivered, delivered_in, ended, fate, inbox, is_settled, labelled_with, replies,
+    review, runs, said, ticks,
 };
 use crate::outside::daemons::{Running, until, until_or};
 use crate::outside::world::World;
@@ -117,6 +119,26 @@ async fn what_was_edited_after_a_briefing_had_it_and_before_it_is_heard_is_new()
     admin(&world, "PATCH", &format!("comments/{id}"), &edit);
     let told = || (before..asked(&world)).any(|request| world.told(request).contains("GNU"));
     until_or("the new words are told", told, || format!("{:#}", inbox(&world))).await;
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+/// A round that only publishes what an earlier run had made has shown a review to no model, and does not decline it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_review_is_not_declined_by_a_round_that_only_publishes_an_earlier_run_s_work() {
+    let (world, daemon, pull) = delivered(4, "[conversation]\nquiet_period = \"0s\"\n").await;
+    let fault = json!({ "method": "PATCH", "path": format!("/repos/{REPO}/pulls/{pull}"), "kind": "status", "status": 422, "times": 1 });
+    world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    until_or("it fails", || world.labels() == ["agentd:failed"], || format!("{:?}", world.labels())).await;
+    let before = asked(&world);
+    review(&world, pull, "ada", "CHANGES_REQUESTED", "", &["Please rename."]);
+    let answered = || {
+        let threads = world.sim.issue(REPO, pull).unwrap().pull.unwrap().threads;
+        threads.iter().flat_map(|thread| &thread.comments).any(|one| one.comment.author == "agentd-demo")
+    };
+    until_or("an answer", answered, || format!("{:?} {:#}", world.labels(), inbox(&world))).await;
+    assert!(asked(&world) > before, "a model was told of it first");
     daemon.stop().await;
     world.sim.shutdown().await;
 }

@@ -405,6 +405,36 @@ fn n20_a_cycle_without_an_end_fails_the_check_of_a_step_machine() {
 }
 
 #[test]
+fn validation_conditions_that_no_run_asks_are_a_warning() {
+    let asks = |id: &str, key: &str| {
+        let conditions = json!([{ "validator": "green" }]);
+        let mut step = json!({ "stepId": id, "name": "x", "c2": "retry", "c3": "a", "onFailure": { "action": "abort" } });
+        step[key] = conditions;
+        step
+    };
+    let project = |entries: &[(&str, &str)]| {
+        let project = Project::f0();
+        project.registry(|registry| {
+            registry["validators"] = json!({ "green": { "type": "command", "command": "true" } });
+            registry["validationSteps"] = json!({});
+            for (id, key) in entries {
+                registry["validationSteps"][*id] = asks(id, key);
+            }
+        });
+        project
+    };
+    let found = project(&[("initial.a", "validationConditions")]).finds("SR-UNUSED-001", Severity::Warning);
+    assert_eq!(found.pointer, "/validationSteps/initial.a/validationConditions");
+    let both = [("closure.a", "validationConditions"), ("closure.graph", "validationConditions")];
+    let found = project(&both).finds("SR-UNUSED-001", Severity::Warning);
+    assert_eq!(found.pointer, "/validationSteps/closure.graph");
+    for asked in [("closure.a", "validationConditions"), ("initial.a", "postLLMConditions")] {
+        let found = project(&[asked]).findings();
+        assert!(found.iter().all(|one| one.code != "SR-UNUSED-001"), "{asked:?}: {found:#?}");
+    }
+}
+
+#[test]
 fn d65_what_no_run_can_reach_is_a_warning() {
     let project = Project::f0();
     project.registry(|registry| {

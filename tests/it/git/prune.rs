@@ -11,8 +11,8 @@ use super::Ground;
 async fn plan(ground: &Ground) -> PrunePlan {
     PrunePlan {
         root: ground.at(".worktrees"),
-        merged_into: vec![ground.head("main").await],
-        merged_heads: Vec::new(),
+        merged_into: Some(ground.head("main").await),
+        own_merged: BTreeMap::new(),
         free: (1..=9).map(|issue| format!("issue-{issue}")).collect(),
         held: BTreeMap::new(),
         dry_run: false,
@@ -41,7 +41,12 @@ async fn g10_only_merged_clean_and_idle_worktrees_go() {
     let other = ground
         .git(&["commit-tree", "-p", "feature/issue-3~1", "-m", "other", "feature/issue-3^{tree}"])
         .await;
-    plan.merged_heads = [merged, other].map(|id| CommitId::parse(id.trim()).unwrap()).to_vec();
+    let merged = CommitId::parse(merged.trim()).unwrap();
+    plan.own_merged.insert("issue-4".to_owned(), vec![merged]);
+    let other = CommitId::parse(other.trim()).unwrap();
+    plan.own_merged.insert("issue-3".to_owned(), vec![other]);
+    // Another issue that was stacked on it has its commits, and is merged nowhere.
+    plan.own_merged.insert("issue-1".to_owned(), vec![ground.head("feature/issue-6").await]);
     plan.held = BTreeMap::from([("issue-1".to_owned(), "agent-issue-1-T is running".to_owned())]);
     plan.dry_run = true;
     let checkout = ground.checkout().await;

@@ -73,6 +73,22 @@ async fn anthropic_a_reply_is_the_same_streamed_and_whole() {
 }
 
 #[tokio::test]
+async fn anthropic_a_user_begins_also_where_a_history_begins_with_an_answer() {
+    let server = Server::start([whole(anthropic_reply())]).await;
+    let providers = providers(ProviderKind::Anthropic, &format!("{}/", server.base));
+    let mut next = request(false);
+    let said = Message::Assistant { content: "You have 3.".into(), reasoning: None, tool_calls: Vec::new() };
+    let system = Message::System { content: "rules".into() };
+    next.messages = vec![system, said, Message::User { content: "task".into() }].into();
+    providers.complete(&next).await.unwrap();
+    let body = server.seen()[0].json();
+    let turns = body["messages"].as_array().unwrap();
+    let roles: Vec<&str> = turns.iter().map(|turn| turn["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "user"], "{body:#}");
+    assert!(turns[0]["content"][0]["text"].as_str().unwrap().contains("is not shown"), "{body:#}");
+}
+
+#[tokio::test]
 async fn a_044_anthropic_thinking_goes_back_as_it_came_and_where_it_stood() {
     let server = Server::start([whole(anthropic_reply()), whole(anthropic_reply())]).await;
     let providers = providers(ProviderKind::Anthropic, &format!("{}/", server.base));

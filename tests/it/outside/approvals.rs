@@ -3,7 +3,7 @@
 use agentd::sim::ReplyFile;
 use serde_json::{Value, json};
 
-use super::daemons::{Running, until};
+use super::daemons::{Running, until, until_or};
 use super::handoffs::{hands_over, of_the_daemon};
 use super::solo::{calls, left, newest, reports, run, solo};
 use super::world::{World, text};
@@ -553,4 +553,47 @@ async fn d86_an_approved_write_whose_commit_is_only_here_leaves_with_a_later_run
         assert_eq!(there.as_deref(), Some(&b"made\n"[..]), "{path}");
     }
     world.finish().await;
+}
+
+/// The daemon remembers for whom it would go on; what a run by hand asked is approved for who began that.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_for_a_run_by_hand_makes_the_daemon_begin_none_for_somebody_else() {
+    let asks = || calls(&[write("release/notes.md")]);
+    let (world, daemon, _) =
+        left_to_a_person(vec![asks(), asks(), asks(), reports("Done.", json!([]))]).await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("approval_pending")), "{output:#}");
+    let hash = waiting(&world);
+    let (code, approved, _) = said(&world, &["approvals", "approve", &hash[..12]]).await;
+    assert_eq!(code, Some(0), "{approved}");
+    assert!(approved.contains("runs resume "), "{approved}");
+    let polls = || world.sim.requests().iter().filter(|asked| asked.target.contains("/issues?")).count();
+    let seen = polls();
+    until("three looks", || polls() > seen + 2).await;
+    assert_eq!(world.sim.model_requests().len(), 2, "nothing began by itself");
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!((code, world.sim.model_requests().len()), (Some(0), 4), "{output:#}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+/// The daemon has the older run in mind when a comment approves what the newest one asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comment_approves_what_a_run_asked_that_began_after_work_was_given_back() {
+    let asks = || calls(&[write("release/notes.md")]);
+    let (world, daemon, _) =
+        left_to_a_person(vec![asks(), asks(), asks(), reports("Done.", json!([]))]).await;
+    let (code, taken) = world.json(&["take", "7"]).await;
+    assert_eq!(code, Some(0), "{taken:#}");
+    let (_, given) = world.json(&["give-back", "7", "-m", "Go on"]).await;
+    until_or("another question", || world.sim.model_requests().len() == 2, || format!("{given:#}")).await;
+    until("a question", || world.labels() == ["agentd:attention"]).await;
+    until("its record", || newest(&world).join("run.json").is_file()).await;
+    let hash = waiting(&world);
+    world.sim.add_comment("demo/shop", 7, "ada", &format!("/agentd approve {}", &hash[..12])).unwrap();
+    let told = || format!("{:?} {:#?}", world.labels(), world.sim.issue("demo/shop", 7).unwrap().comments);
+    until_or("a run goes on", || world.sim.model_requests().len() >= 3, told).await;
+    assert!(!told().contains("is not the newest of its issue"), "{}", told());
+    daemon.stop().await;
+    world.sim.shutdown().await;
 }

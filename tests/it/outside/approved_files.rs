@@ -3,7 +3,8 @@
 use agentd::sim::ReplyFile;
 use serde_json::{Value, json};
 
-use super::solo::{calls, left, reports, run, solo_of};
+use super::daemons::until;
+use super::solo::{calls, left, newest, reports, run, solo_of};
 use super::world::World;
 
 const PATH: &str = "release/install.sh";
@@ -94,6 +95,153 @@ async fn d86_an_approval_covers_the_edit_and_nothing_that_a_command_wrote_beside
     }
 }
 
+/// The world in which a command that a person decides on runs a script of the repository.
+async fn with_script(replies: Vec<ReplyFile>) -> World {
+    let rule = "[[rule]]\nid = \"deploy\"\nkind = \"tool\"\nname = \"run_command\"\neffect = \"deny\"\nreason = \"approval_required\"\n\
+                public_reason = \"A person decides.\"\nwhen = { argv = [[\"sh\", \"release/install.sh\"]] }\n\
+                [[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything else\"\n";
+    solo_of(replies, Some(rule), "", |scenario| {
+        let files = &mut scenario.repositories[0].commits[0].files;
+        files.insert(PATH.to_owned(), "echo good > ran.txt\n".to_owned());
+    })
+    .await
+}
+
+fn deploys() -> (&'static str, Value) {
+    ("run_command", json!({ "argv": ["sh", PATH] }))
+}
+
+/// Approves what the newest run left to a person, and gives it.
+async fn approves(world: &World) -> Value {
+    let suspended = left(world, "run.json")["suspendedProposals"].clone();
+    let asked = suspended.as_array().and_then(|all| all.last()).cloned().unwrap_or_default();
+    let (code, granted) =
+        world.json(&["approvals", "approve", asked["proposalHash"].as_str().unwrap()]).await;
+    assert_eq!(code, Some(0), "{granted:#}");
+    asked
+}
+
+fn ran(world: &World) -> Option<String> {
+    std::fs::read_to_string(world.shop().join(".worktrees/issue-7/ran.txt")).ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_037_an_approved_command_runs_while_the_files_that_it_names_are_as_they_were() {
+    let replies = vec![calls(&[deploys()]), calls(&[deploys()]), reports("Done.", json!([]))];
+    let world = with_script(replies).await;
+    let (_, output) = run(&world).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    let asked = approves(&world).await;
+    assert_eq!(asked["files"][0]["path"], PATH, "{asked:#}");
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!((code, ran(&world).as_deref()), (Some(0), Some("good\n")), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_037_an_approved_command_whose_script_was_changed_since_is_asked_again_as_it_is_now() {
+    let evil = ("write_file", json!({ "path": PATH, "content": "echo evil > ran.txt\n" }));
+    let replies = vec![
+        calls(&[deploys()]),
+        calls(std::slice::from_ref(&evil)),
+        calls(&[deploys()]),
+        calls(&[evil]),
+        calls(&[deploys()]),
+        reports("Done.", json!([])),
+    ];
+    let world = with_script(replies).await;
+    let (_, output) = run(&world).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    let before = approves(&world).await;
+    let (_, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!((&output["stop_detail"], ran(&world)), (&json!("approval_pending"), None), "{output:#}");
+    assert!(output.to_string().contains("since then release/install.sh has changed"), "{output:#}");
+    // Nothing is approved any more: a daemon would begin it again and again.
+    let (_, waits) = world.json(&["approvals", "list"]).await;
+    assert_eq!((waits.as_array().unwrap().len(), &waits[0]["state"]), (1, &json!("waiting")), "{waits:#}");
+    let asked = approves(&world).await;
+    assert_eq!(asked["proposalHash"], before["proposalHash"]);
+    assert_ne!(asked["files"], before["files"], "{asked:#}");
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!((code, ran(&world).as_deref()), (Some(0), Some("evil\n")), "a person wanted it: {output:#}");
+    let warned = output["warnings"].to_string();
+    assert!(warned.contains("approved_script_changed") && warned.contains(PATH), "{warned}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_037_a_script_that_an_earlier_call_of_the_same_reply_changes_does_not_run_on_the_approval() {
+    let evil = ("write_file", json!({ "path": PATH, "content": "echo evil > ran.txt\n" }));
+    let replies = vec![
+        calls(&[deploys()]),
+        calls(&[("read_file", json!({ "path": PATH })), evil, deploys()]),
+        reports("Done.", json!([])),
+    ];
+    let world = with_script(replies).await;
+    let (_, output) = run(&world).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    approves(&world).await;
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!((code, ran(&world)), (Some(0), None), "{output:#}");
+    let told = super::solo::asked(&world).last().unwrap().clone();
+    assert!(told.contains("since then release/install.sh has changed. It did not run."), "{told}");
+    world.finish().await;
+}
+
+/// A person decides on what the call names, and nobody may write where the link leads.
+#[tokio::test(flavor = "multi_thread")]
+async fn p_036_a_path_whose_link_leads_where_nobody_may_write_is_not_left_to_a_person() {
+    let never = "[[rule]]\nid = \"never\"\nkind = \"tool\"\nname = \"write_file\"\neffect = \"deny\"\nreason = \"protected\"\n\
+                 when = { path = [\".github/**\"] }\n";
+    let (asks, all) = asks()
+        .split_once("[[rule]]\nid = \"all\"")
+        .map(|(asks, all)| (asks.to_owned(), all.to_owned()))
+        .unwrap();
+    let policy = format!("{asks}{never}[[rule]]\nid = \"all\"{all}");
+    let link = command("mkdir -p .github && ln -s .github release");
+    let write = ("write_file", json!({ "path": "release/ci.yml", "content": "on: push\n" }));
+    let world = solo_of(vec![calls(&[link]), calls(&[write])], Some(&policy), "", |_| ()).await;
+    let (code, output) = run(&world).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("policy_denied")), "{output:#}");
+    let (_, waits) = world.json(&["approvals", "list"]).await;
+    assert_eq!(waits, json!([]));
+    world.finish().await;
+}
+
+/// Its effect may be out, although no record has its result.
+#[tokio::test(flavor = "multi_thread")]
+async fn p_037_a_call_whose_run_was_killed_in_the_middle_of_it_is_asked_again_with_what_is_known_of_it() {
+    let slow = command("sleep 60");
+    let rule = "[[rule]]\nid = \"ask\"\nkind = \"tool\"\nname = \"run_command\"\neffect = \"deny\"\nreason = \"approval_required\"\n\
+                public_reason = \"A person decides.\"\n";
+    let replies =
+        vec![calls(std::slice::from_ref(&slow)), calls(std::slice::from_ref(&slow)), calls(&[slow])];
+    let world = solo_of(replies, Some(rule), "", |_| ()).await;
+    let (_, output) = run(&world).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    assert!(!output.to_string().contains("begun before"), "{output:#}");
+    approves(&world).await;
+    let mut resumes = world.command_in(&["runs", "resume", "latest"]);
+    resumes.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut resumed = resumes.spawn().unwrap();
+    let started = || {
+        std::fs::read_to_string(newest(&world).join("events.jsonl"))
+            .is_ok_and(|text| text.contains("tool_started"))
+    };
+    until("it is begun", started).await;
+    resumed.kill().unwrap();
+    resumed.wait().unwrap();
+    let (_, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    let (_, waits) = world.json(&["approvals", "list"]).await;
+    let because = waits[0]["public_reason"].as_str().unwrap();
+    assert!(
+        because.contains("killed in the middle of it") && because.contains("A person decides."),
+        "{because}"
+    );
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn d86_a_trailer_that_an_agent_writes_brings_no_approval_of_an_earlier_run_back() {
     let write = ("write_file", json!({ "path": PATH, "content": "echo once\n" }));
@@ -125,16 +273,18 @@ async fn an_approved_command_that_executes_what_the_run_changed_is_told() {
     let rewrite = ("write_file", json!({ "path": "deploy.sh", "content": "echo other\n" }));
     let policy = "[[rule]]\nid = \"ask\"\nkind = \"tool\"\nname = \"run_command\"\neffect = \"deny\"\nreason = \"approval_required\"\n\
                   [[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything else\"\n";
-    let replies = vec![deploy(), calls(&[rewrite]), deploy(), reports("Done.", json!([]))];
+    let rewrite = || calls(std::slice::from_ref(&rewrite));
+    let replies = vec![deploy(), rewrite(), deploy(), rewrite(), deploy(), reports("Done.", json!([]))];
     let world = solo_of(replies, Some(policy), "", |scenario| {
         let files = &mut scenario.repositories[0].commits[0].files;
         files.insert("deploy.sh".to_owned(), "echo deploy\n".to_owned());
     })
     .await;
-    let (_, output) = run(&world).await;
-    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
-    let hash = left(&world, "run.json")["suspendedProposals"][0]["proposalHash"].as_str().unwrap().to_owned();
-    assert_eq!(world.json(&["approvals", "approve", &hash]).await.0, Some(0));
+    for _ in ["as it was", "as the run made it"] {
+        let (_, output) = run(&world).await;
+        assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+        approves(&world).await;
+    }
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
     let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();

@@ -3,7 +3,8 @@
 use agentd::sim::Scenario;
 use serde_json::{Value, json};
 
-use super::solo::{left, reports, solo_of};
+use super::daemons::{slow_model, until};
+use super::solo::{calls, left, reports, solo_of};
 use super::world::World;
 
 /// The fields of the issue, and who wrote it.
@@ -125,7 +126,7 @@ async fn x_005_a_budget_that_cannot_be_read_is_refused_and_names_its_place() {
 #[tokio::test(flavor = "multi_thread")]
 async fn d98_a_cap_on_the_cost_is_never_passed_and_nothing_is_asked_that_it_does_not_cover() {
     for (cap, requests) in [("0", 0), ("0.01", 0), ("0.2", 1)] {
-        let echo = super::solo::calls(&[("read_file", json!({ "path": "README.md" }))]);
+        let echo = calls(&[("read_file", json!({ "path": "README.md" }))]);
         let world = solo_of(vec![echo.clone(), echo, reports("Done.", json!([]))], None, "", |_| ()).await;
         let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo", "--max-cost", cap]).await;
         let asked = world.sim.model_requests().len();
@@ -147,4 +148,120 @@ async fn d98_a_cap_on_the_cost_is_never_passed_and_nothing_is_asked_that_it_does
         }
         world.finish().await;
     }
+}
+
+/// What was sent may be billed whole, also where nobody was there any more for the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn d61_the_cap_of_a_run_that_goes_on_counts_the_requests_that_were_under_way_when_it_was_killed() {
+    // What is left covers a short reply, which does not end it.
+    let reads = calls(&[("read_file", json!({ "path": "README.md" }))]);
+    let reads = agentd::sim::ReplyFile { times: Some(0), ..reads };
+    let world = solo_of(vec![reads], None, "", |_| ()).await;
+    let killed = async |args: &[&str]| {
+        slow_model(&world, 0, 60_000);
+        let before = world.sim.model_requests().len();
+        let mut command = world.command_in(args);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut run = command.spawn().unwrap();
+        until("a request", || world.sim.model_requests().len() > before).await;
+        run.kill().unwrap();
+        run.wait().unwrap();
+    };
+    killed(&["run", "--issue", "7", "--agent", "solo", "--max-cost", "0.4"]).await;
+    killed(&["runs", "resume", "latest"]).await;
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("max_cost")), "{output:#}");
+    let told = output["error"]["message"].as_str().unwrap();
+    assert!(told.contains("is an estimate for requests whose cost nobody knows"), "{told}");
+    world.finish().await;
+}
+
+/// What runs side by side set aside for their requests comes back, and nothing ends for it. The day's money is not used up by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn d87_a_run_waits_for_money_of_the_day_that_others_have_only_set_aside() {
+    let reply = |turn: u64, reply: agentd::sim::ReplyFile| agentd::sim::ReplyFile {
+        times: Some(0),
+        delay_ms: 2_000,
+        when: serde_json::from_value(json!({ "turn": turn })).unwrap(),
+        ..reply
+    };
+    let write = calls(&[("write_file", json!({ "path": "notes.md", "content": "Note.\n" }))]);
+    let replies = vec![reply(1, write), reply(2, reports("Done.", json!([])))];
+    // Two requests at their worst case, with what is kept back for the last reports, and no third one.
+    let more = "[budgets]\nmax_cost_per_day = 0.7\n[daemon]\npoll_interval = \"1s\"\nmax_concurrent_runs = 4\n\
+                max_runs_per_repository = 4\n";
+    let world = solo_of(replies, None, more, |scenario| {
+        let issues = &mut scenario.repositories[0].issues;
+        let seven = issues[0].clone();
+        for number in 7..11 {
+            let one = agentd::sim::IssueFile { number: Some(number), ..seven.clone() };
+            if number == 7 { issues[0] = one } else { issues.push(one) }
+        }
+    })
+    .await;
+    world.configure(&["agent = \"solo\""]);
+    for number in 7..11 {
+        world.sim.add_label("demo/shop", number, "agentd", "ada");
+    }
+    let daemon = super::daemons::Running::start(&world, &[]);
+    let labels = |number| world.sim.issue("demo/shop", number).unwrap().labels;
+    let is_over = |number| {
+        let labels: Vec<String> = labels(number);
+        !labels.is_empty()
+            && !labels.iter().any(|label| ["agentd", "agentd:running"].contains(&label.as_str()))
+    };
+    let over = || (7..11).all(is_over);
+    until("all are over", over).await;
+    let ends: Vec<Vec<String>> = (7..11).map(labels).collect();
+    let log = super::world::text(&daemon.stop().await.stderr);
+    assert!(ends.iter().all(|labels| *labels == ["agentd:done"]), "{ends:?}\n{log}");
+    assert!(log.contains("waiting for money"), "they met: {log}");
+    world.finish().await;
+}
+
+/// Nobody bills what never reached a model.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_reached_no_model_is_not_held_against_the_budgets() {
+    let page = serde_json::from_value::<agentd::sim::ReplyFile>(
+        json!({ "garbage": "<html>Log in</html>", "times": 0 }),
+    );
+    let away = vec![];
+    for replies in [away, vec![page.unwrap()]] {
+        let is_away = replies.is_empty();
+        let world = solo_of(replies, None, "[session]\nretry_backoff = \"5ms\"\n", |_| ()).await;
+        if is_away {
+            let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+            let there = format!("{}/model", world.sim.base_url());
+            assert!(overlay.contains(&there), "{overlay}");
+            world.write("overlay.toml", &overlay.replace(&there, "http://127.0.0.1:1/model"));
+        }
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+        assert_ne!(code, Some(0), "{output:#}");
+        assert!(output["totals"]["llm_requests"].as_u64().unwrap() >= 1, "{output:#}");
+        let spending = world.dir.path().join("state/repos/demo/shop/spend");
+        for file in std::fs::read_dir(spending).unwrap() {
+            let file = file.unwrap().path();
+            if file.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+            assert_eq!(kept["reserved"].as_object().map_or(0, |held| held.len()), 0, "{file:?}: {kept:#}");
+        }
+        world.sim.shutdown().await;
+    }
+}
+
+/// What was sent is billed as far as anybody knows, and every view says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_was_cut_off_before_its_answer_counts_at_what_it_sent() {
+    let drop = serde_json::from_value(json!({ "drop": "before_headers", "times": 1 })).unwrap();
+    let more = "[session]\nretry_backoff = \"5ms\"\n";
+    let world = solo_of(vec![drop, reports("Done.", json!([]))], None, more, |_| ()).await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(output["warnings"].to_string().contains("cost_unknown"), "{output:#}");
+    let (_, ledger) = world.json(&["runs", "accounting", "latest"]).await;
+    let estimate = ledger[0]["estimatedCostUsd"].as_f64().unwrap();
+    assert!(estimate > 0.0 && estimate < 0.1, "{ledger:#}");
+    world.sim.shutdown().await;
 }

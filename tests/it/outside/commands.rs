@@ -96,6 +96,16 @@ async fn init_service_writes_a_unit_once() {
     assert!(unit.contains(" daemon\n") && unit.contains("RestartPreventExitStatus=4"), "{unit}");
     let again = world.agentd(&["init", "--service"]).await;
     assert!(text(&again.stdout).starts_with("kept"), "{}", text(&again.stdout));
+    // Another checkout whose folder has the same name has no unit by that.
+    let other = world.dir.path().join("other/shop");
+    std::fs::create_dir_all(&other).unwrap();
+    world.git(&other, &["init", "--quiet"]).await;
+    let mut command = world.command(&["init", "--service"]);
+    command.current_dir(&other);
+    let refused = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let told = text(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("another repository's unit"), "{told}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), unit);
     world.sim.shutdown().await;
 }
 

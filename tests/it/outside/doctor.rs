@@ -301,3 +301,69 @@ async fn a_key_that_others_can_read_and_a_damaged_file_of_what_was_spent_today_a
     assert!(code == Some(1) && state == "problem" && words.contains("spend"), "{told:#}");
     world.sim.shutdown().await;
 }
+
+/// A submodule beside the repository on the same server: the tree of the origin branch has it as a run has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submodule_with_a_relative_address_is_there_for_doctor_for_the_origin_and_for_a_replay() {
+    let replies = vec![
+        super::solo::calls(&[("write_file", json!({ "path": "z.txt", "content": "z\n" }))]),
+        super::solo::reports("Done.", json!([])),
+    ];
+    let allow =
+        "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
+    let world = super::solo::solo_of(replies, Some(allow), "", |scenario| {
+        scenario.model.replies.push(answers());
+        let library = json!({
+            "name": "demo/lib", "default_branch": "main",
+            "commits": [{ "message": "First", "author": "Ada <ada@example.org>", "files": { "lib.txt": "lib\n" } }],
+        });
+        scenario.repositories.push(serde_json::from_value(library).unwrap());
+    })
+    .await;
+    let shop = world.shop();
+    let library = agentd::sim::bare::head(&world.sim.git_dir("demo/lib").unwrap(), "main").unwrap();
+    world.write("shop/.gitmodules", "[submodule \"vendor\"]\n\tpath = vendor\n\turl = ../lib.git\n");
+    world.git(&shop, &["add", ".gitmodules"]).await;
+    let link = format!("160000,{library},vendor");
+    world.git(&shop, &["update-index", "--add", "--cacheinfo", &link]).await;
+    world.git(&shop, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "vendor"]).await;
+    let header = format!("http.extraHeader=Authorization: Basic {}", super::world::basic());
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "HEAD:develop"]).await;
+
+    world.verify("[[\"sh\", \"-c\", \"cat vendor/lib.txt\"]]");
+    world.configure(&["agent = \"solo\""]);
+    let (_, told) = world.json(&["doctor"]).await;
+    assert_eq!(of(&told, "verify")[0].0, "ok", "{told:#}");
+    // A check that fails on the origin as well: that can be told.
+    world.verify("[[\"sh\", \"-c\", \"cat vendor/lib.txt && false\"]]");
+    let (_, output) = super::solo::run(&world).await;
+    let text = output.to_string();
+    assert!(text.contains("verify_failed") && !text.contains("is not known"), "{output:#}");
+    let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+    assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_where_branches_and_worktrees_of_issues_are_to_be_is_named_before_a_run_meets_it() {
+    let world = World::new(0).await;
+    fn problems(told: &Value) -> Vec<(&str, String)> {
+        [of(told, "worktrees"), of(told, "branches")].concat()
+    }
+    let (_, told) = world.json(&["doctor"]).await;
+    assert_eq!(problems(&told), [], "{told:#}");
+    world.git(&world.shop(), &["branch", "feature", "develop"]).await;
+    let header = format!("http.extraHeader=Authorization: Basic {}", super::world::basic());
+    world.git(&world.shop(), &["-c", &header, "push", "--quiet", "origin", "develop:feature"]).await;
+    world.write("shop/.worktrees", "x\n");
+    let (code, told) = world.json(&["doctor"]).await;
+    let found = problems(&told);
+    assert_eq!((code, found.len()), (Some(1), 3), "{told:#}");
+    assert!(found.iter().all(|(level, _)| *level == "problem"), "{found:?}");
+    assert!(found[0].1.contains(".worktrees is no folder"), "{found:?}");
+    assert!(
+        found[1].1.contains("git branch -m feature") && found[2].1.contains("on the remote"),
+        "{found:?}"
+    );
+    world.sim.shutdown().await;
+}

@@ -286,3 +286,27 @@ async fn a_token_that_is_changed_in_the_configuration_counts_from_then_on_and_so
     drop(front);
     world.finish().await;
 }
+
+/// A killed run's money is in its record: the one that goes on with it does not bring it once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_money_of_a_run_that_is_gone_on_with_is_counted_once_while_it_works() {
+    let world = World::new(2).await;
+    slow_model(&world, 2, 20_000);
+    let mut command = world.command_in(&["run", "--issue", "7"]);
+    let mut killed = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("its third request", || world.sim.model_requests().len() >= 3).await;
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    slow_model(&world, 0, 20_000);
+    let front = Front::start(&world, "1s", "");
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("it is gone on with", || world.sim.model_requests().len() >= 4).await;
+    let status = front.json("/api/v1/status").await;
+    assert!(status["running"][0]["progress"]["cost_usd"].as_f64().unwrap() > 0.0, "{status:#}");
+    let cost = front.json("/api/v1/cost").await;
+    let days: f64 = cost["by_day"].as_object().unwrap().values().map(|day| day.as_f64().unwrap()).sum();
+    assert_eq!((&cost["under_way_usd"], days > 0.0), (&json!(0.0), true), "{cost:#}");
+    assert_eq!(cost["total_usd"], json!(days), "{cost:#}");
+    assert!(front.text("/metrics").await.1.contains("agentd_cost_usd_under_way 0\n"));
+    world.finish().await;
+}

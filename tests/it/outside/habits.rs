@@ -73,7 +73,7 @@ async fn why_begins_with_what_becomes_of_the_issue_and_what_to_do() {
     let overlay = world.dir.path().join("overlay.toml");
     let agentd = format!("agentd --config {}", overlay.display());
     assert!(
-        line.starts_with("Needs you: no daemon works")
+        line.starts_with("Needs you: no daemon of this state directory watches the repository")
             && line.ends_with(&format!("Do: {agentd} daemon, or {agentd} run 7")),
         "{line}"
     );

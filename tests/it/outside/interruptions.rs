@@ -183,7 +183,11 @@ async fn pids(world: &World, run: &mut Child) -> Vec<(&'static str, String)> {
         (name, text.unwrap_or_default().trim().to_owned())
     };
     until(run, || !read("sh.pid").1.is_empty()).await;
-    vec![read("sh.pid"), read("setsid.pid")]
+    // Until `setsid` has become `sleep`, it may still belong to the command's own group, and ends with it.
+    let detached = read("setsid.pid");
+    let named = format!("/proc/{}/comm", detached.1);
+    until(run, || std::fs::read_to_string(&named).is_ok_and(|name| name.trim() == "sleep")).await;
+    vec![read("sh.pid"), detached]
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -349,3 +349,68 @@ async fn what_a_person_left_in_the_worktree_between_two_runs_is_not_published_as
     assert!(files.contains("own.txt") && !files.contains("private.txt"), "{files}");
     world.finish().await;
 }
+
+/// Uncommitted edits stand in the way of what was pushed: they become a commit first, and both are there in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_in_the_worktree_and_a_push_of_the_same_file_meet_and_neither_is_lost() {
+    let again = || reports("Nothing more is to be done.", json!([]));
+    let own = |name: &str| calls(&[("write_file", json!({ "path": name, "content": "mine\n" }))]);
+    let replies = vec![calls(&[written()]), reports("Written.", json!([])), own("two.txt"), again()];
+    let world = solo(replies, Some(ALLOW), "").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let cart = std::fs::read_to_string(here(&world).join("lib/cart.sh")).unwrap();
+    world.write("shop/.worktrees/issue-7/lib/cart.sh", &format!("{cart}# by hand, at the end\n"));
+    // Somebody else pushes to the branch from elsewhere.
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    let elsewhere = world.dir.path().join("elsewhere");
+    let remote = world.git(&world.shop(), &["remote", "get-url", "origin"]).await;
+    let branch = ["clone", "-q", "-b", "feature/issue-7", remote.trim(), &elsewhere.display().to_string()]
+        .map(str::to_owned);
+    let mut args = vec!["-c", &header];
+    args.extend(branch.iter().map(String::as_str));
+    world.git(world.dir.path(), &args).await;
+    std::fs::write(elsewhere.join("lib/cart.sh"), format!("# pushed, at the beginning\n{cart}")).unwrap();
+    world.git(&elsewhere, &["-c", "user.name=Max", "-c", "user.email=m@b", "commit", "-qam", "pushed"]).await;
+    world.git(&elsewhere, &["-c", &header, "push", "-q", "origin", "feature/issue-7"]).await;
+
+    let (code, output) = run(&world).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(0), &json!("completed")), "{output:#}");
+    let warnings = output["warnings"].to_string();
+    assert!(
+        warnings.contains("edits that no run of agentd made") && warnings.contains("pushed to the branch"),
+        "{warnings}"
+    );
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    let there = world.git(&git_dir, &["show", "feature/issue-7:lib/cart.sh"]).await;
+    assert!(there.starts_with("# pushed") && there.ends_with("at the end\n"), "{there}");
+    assert_eq!(world.git(&here(&world), &["status", "--porcelain"]).await, "");
+    world.finish().await;
+}
+
+/// All that the agent wrote is in no commit: nobody hears only that it is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_repository_or_the_machine_ignores_is_named_where_the_agent_wrote_it() {
+    for (ignores, why) in [("repository", "the repository ignores them"), ("machine", "core.excludesFile")] {
+        let write = ("write_file", json!({ "path": "gen/conf.py", "content": "x = 1\n" }));
+        let replies = vec![calls(&[write]), reports("Made gen/conf.py.", json!([]))];
+        let world = super::solo::solo_of(replies, Some(ALLOW), "", |scenario| {
+            let files = &mut scenario.repositories[0].commits[0].files;
+            if ignores == "repository" {
+                files.insert(".gitignore".to_owned(), serde_json::from_value(json!("gen/\n")).unwrap());
+            }
+        })
+        .await;
+        if ignores == "machine" {
+            world.write(".config/git/ignore", "gen/\n");
+        }
+        let (code, output) = run(&world).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        let told = warning(&output, "kept_out").unwrap_or_else(|| panic!("{ignores}: {output:#}"));
+        assert!(told.contains("`gen/conf.py`") && told.contains(why), "{told}");
+        let comment = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+        assert!(comment.contains("Done, without a change.") && comment.contains("gen/conf.py"), "{comment}");
+        assert!(comment.contains("nothing of what it made is committed"), "{comment}");
+        world.sim.shutdown().await;
+    }
+}

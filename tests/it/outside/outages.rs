@@ -454,3 +454,137 @@ async fn the_token_goes_nowhere_that_a_remote_leads_to() {
     assert!(message.contains("leads elsewhere"), "{message}");
     world.finish().await;
 }
+
+/// What GitHub answers where it failed by itself: status 200, and words without a type.
+fn went_wrong(times: u32, contains: &str) -> Value {
+    let words = "Something went wrong while executing your query. This may be the result of a timeout, or it could be a GitHub bug.";
+    json!({
+        "method": "POST", "contains": contains, "kind": "status", "status": 200, "times": times,
+        "headers": { "content-type": "application/json" },
+        "body": { "data": null, "errors": [{ "message": words }] },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_github_fails_by_itself_is_asked_again_and_what_goes_on_failing_is_its_own_trouble() {
+    let world = World::new(1).await;
+    trouble(&world, "/graphql", went_wrong(2, "query("));
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    // It fails for longer: no advice about an address that is right.
+    let again = World::new(1).await;
+    trouble(&again, "/graphql", went_wrong(0, "query("));
+    let (code, output) = again.json(&["run", "--issue", "7"]).await;
+    let told = output.to_string();
+    assert!(
+        code != Some(0) && told.contains("error of its own") && !told.contains("is a GitHub API"),
+        "{output:#}"
+    );
+    for world in [world, again] {
+        world.sim.shutdown().await;
+    }
+}
+
+/// Its change to ready fails once: that is nobody's doing, and the next run does it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_request_that_could_not_be_made_ready_is_made_so_by_the_next_run() {
+    let note = |name: &str| super::solo::calls(&[("write_file", json!({ "path": name, "content": "x\n" }))]);
+    let done = || super::solo::reports("Done.", json!([]));
+    let replies = vec![note("one.txt"), done(), note("two.txt"), done(), note("three.txt"), done()];
+    let allow =
+        "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
+    let world = super::solo::solo(replies, Some(allow), "").await;
+    world.verify("[[\"false\"]]");
+    let is_draft = || world.sim.pulls("demo/shop")[0].pull.as_ref().unwrap().draft;
+    let (_, output) = super::solo::run(&world).await;
+    assert!(is_draft(), "{output:#}");
+    world.verify(super::world::GREEN);
+    trouble(&world, "/graphql", went_wrong(3, "markPullRequestReadyForReview"));
+    let (code, output) = super::solo::run(&world).await;
+    assert!(code != Some(0) && is_draft(), "{output:#}");
+    let (code, output) = super::solo::run(&world).await;
+    assert!(code == Some(0) && !is_draft(), "{output:#}");
+    world.sim.shutdown().await;
+}
+
+/// The end is the run's own, and what of it is missing is not left out for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_draft_of_a_run_with_red_checks_is_published_later_and_no_model_is_asked_again() {
+    let world = World::new(1).await;
+    world.verify("[[\"false\"]]");
+    trouble(&world, "/repos/demo/shop/pulls", json!({ "kind": "status", "status": 502, "times": 0 }));
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("no evidence", || world.labels() == ["agentd:no-evidence"]).await;
+    let told = world.sim.issue("demo/shop", 7).unwrap().comments.pop().unwrap().body;
+    assert!(told.contains("tries that again by itself"), "{told}");
+    let remembered = world.dir.path().join("state/daemon/state.json");
+    let paused = || std::fs::read_to_string(&remembered).is_ok_and(|state| state.contains("\"remote\""));
+    until_or("others wait", paused, || format!("{:#}", status(&world))).await;
+    let asked = world.sim.model_requests().len();
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    let is_there = || !world.sim.pulls("demo/shop").is_empty() && world.labels() == ["agentd:no-evidence"];
+    until_or("a draft", is_there, || format!("{:#}", status(&world))).await;
+    assert!(world.sim.pulls("demo/shop")[0].pull.as_ref().unwrap().draft);
+    assert_eq!(world.sim.model_requests().len(), asked, "no model is asked again");
+    until_or("nobody waits any more", || !paused(), || format!("{:#}", status(&world))).await;
+    let told = world.sim.issue("demo/shop", 7).unwrap().comments.pop().unwrap().body;
+    assert!(told.contains("`false` failed") && !told.contains("tries that again"), "{told}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_whose_last_comment_was_not_taken_says_soon_that_the_work_has_ended() {
+    let refused = |status: u16| json!({ "kind": "status", "status": status });
+    let faults = [refused(403), refused(404), json!({ "kind": "garbage" })];
+    let each = faults.map(|mut fault| async move {
+        let world = World::new(1).await;
+        fault["method"] = json!("PATCH");
+        // The lease and the progress do not say what the checks said.
+        fault["contains"] = json!("Verified:");
+        trouble(&world, "/repos/demo/shop/issues/comments/*", fault.clone());
+        world.sim.add_label("demo/shop", 7, "agentd", "ada");
+        let daemon = Running::start(&world, &[]);
+        until("done", || world.labels() == ["agentd:done"]).await;
+        let comments = || world.sim.issue("demo/shop", 7).unwrap().comments;
+        let told = || comments()[0].body.contains("has ended its work on this issue");
+        until_or("it says so", told, || format!("{fault}: {:#?}", comments())).await;
+        assert_eq!(comments().len(), 1, "{:#?}", comments());
+        let (_, output) = world.json(&["runs", "show", "latest"]).await;
+        assert!(output["warnings"].to_string().contains("comment_not_written"), "{output:#}");
+        assert!(!output["failures"].to_string().contains("local branch"), "{output:#}");
+        until("the next may begin", || status(&world)["waiting"] == json!([])).await;
+        daemon.stop().await;
+        world.finish().await;
+    });
+    futures::future::join_all(each).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_says_what_is_known_here_while_github_cannot_be_asked() {
+    let world = World::new(1).await;
+    slow_model(&world, 1, 20_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("it works", || world.sim.model_requests().len() >= 2).await;
+    for (code, words) in [(503, "503"), (401, "token")] {
+        let clear = format!("{}/_sim/faults", world.sim.base_url());
+        assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+        for path in ["/repos/**", "/graphql", "/user"] {
+            trouble(&world, path, json!({ "kind": "status", "status": code, "times": 0 }));
+        }
+        let (exit, why) = world.json(&["why", "7"]).await;
+        assert_eq!((exit, &why["outlook"]), (Some(0), &json!("runs")), "{why:#}");
+        let first = &why["rules"][0];
+        assert_eq!((&first["rule"], &first["code"]), (&json!("repository_polled"), &json!("poll_failed")));
+        assert!(first["answer"].as_str().unwrap().contains(words), "{why:#}");
+        // Of one that nothing is known of here it is not said that nobody asks for it.
+        let (exit, why) = world.json(&["why", "8"]).await;
+        assert_eq!((exit, &why["outlook"]), (Some(0), &json!("waits")), "{why:#}");
+        assert!(!why.to_string().contains("no_trigger") && why["starts"] == false, "{why:#}");
+    }
+    daemon.kill();
+    world.sim.shutdown().await;
+}

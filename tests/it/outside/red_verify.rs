@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::solo::{calls, reports, run, solo};
+use super::solo::{calls, reports, run, solo, solo_of};
 use super::world::{World, text};
 
 /// Fifteen lines, then the end that is asked for.
@@ -171,6 +171,35 @@ async fn a_check_that_the_run_made_pass_is_named_however_its_command_comes_to_it
         let (code, output) = run(&world).await;
         assert_eq!(code, Some(0), "{commands}: {output:#}");
         assert!(codes(&output).contains(&"verify_script_changed"), "{commands}: {output:#}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_of_the_dependencies_that_the_run_overwrote_is_named_where_it_is_the_check() {
+    for overwrites in [true, false] {
+        let pass = "printf '#!/bin/sh\\nexit 0\\n' > node_modules/.bin/check";
+        let line = if overwrites { pass } else { "true" };
+        let works = [
+            ("run_command", json!({ "argv": ["sh", "-c", line] })),
+            ("write_file", json!({ "path": "note.md", "content": "Mended.\n" })),
+        ];
+        let fill = "mkdir -p node_modules/.bin && printf '#!/bin/sh\\nexit 0\\n' > node_modules/.bin/check && chmod +x node_modules/.bin/check";
+        let setup = format!("[worktree]\nsetup = [{}]\n", json!(["sh", "-c", fill]));
+        let all = "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything\"\n";
+        let replies = vec![calls(&works), reports("Mended.", json!([]))];
+        let world = solo_of(replies, Some(all), &setup, |scenario| {
+            let files = &mut scenario.repositories[0].commits[0].files;
+            files.insert(".gitignore".to_owned(), "node_modules/\n".to_owned());
+        })
+        .await;
+        world.verify(r#"[["node_modules/.bin/check"]]"#);
+        let (code, output) = run(&world).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        assert_eq!(codes(&output).contains(&"verify_script_changed"), overwrites, "{output:#}");
+        let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
+        let told = "it executes `node_modules/.bin/check`, which this run changed";
+        assert_eq!(body.contains(told), overwrites, "{body}");
         world.finish().await;
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::daemons::{Running, slow_model, until, until_or};
-use super::solo::{asked, calls, reports, solo};
+use super::solo::{asked, calls, reports, solo, solo_of};
 use super::world::{World, basic, text};
 
 /// What the daemon last said of itself.
@@ -97,6 +97,46 @@ async fn a_trigger_label_that_is_named_anew_ends_no_run_that_the_old_one_began()
     world.write(file, &format!("{text}\n[github.labels]\ntrigger = \"go\"\n"));
     until_or("done", || world.labels() == ["agentd:done"], || format!("{:?}", world.labels())).await;
     world.assert_one_of_each();
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_write_while_a_repository_is_out_of_the_configuration_is_heard_once_it_is_back() {
+    let question =
+        calls(&[("agent__ask", json!({ "question": "Which colour?", "options": ["red", "blue"] }))]);
+    let quiet = "[conversation]\nquiet_period = \"1s\"\n";
+    let world = solo_of(vec![question, reports("Done.", json!([]))], None, quiet, |scenario| {
+        let mut second = scenario.repositories[0].clone();
+        second.name = "demo/other".to_owned();
+        scenario.repositories.push(second);
+    })
+    .await;
+    world.configure(&["agent = \"solo\""]);
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    let url = world.sim.remote_url("demo", "other");
+    world.git(world.dir.path(), &["-c", &header, "clone", "-q", &url, "other"]).await;
+    let other = world.dir.path().join("other");
+    let copied =
+        std::process::Command::new("cp").arg("-r").arg(world.shop().join(".agent")).arg(&other).status();
+    assert!(copied.unwrap().success());
+    let daemon = Running::listening(&world).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("it asks", || world.labels().contains(&"agentd:needs-input".to_owned())).await;
+    let watched = |name: &str| status(&world)["repositories"].to_string().contains(name);
+    let file = "shop/.agent/agentd.toml";
+    let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    let place = format!("path = \"{}\"", other.display());
+    world.write(file, &toml.replace("demo/shop", "demo/other").replacen("path = \".\"", &place, 1));
+    until("it is out", || watched("demo/other") && !watched("demo/shop")).await;
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd answer red");
+    // It says so of itself, and not that its next look starts the issue.
+    let (_, why) = world.json(&["--repo", "demo/shop", "why", "7"]).await;
+    assert!(why.to_string().contains("no_daemon"), "{why:#}");
+    world.write(file, &toml);
+    let done = || world.labels() == ["agentd:done"];
+    until_or("done with the answer", done, || format!("{:?}", world.labels())).await;
+    assert!(asked(&world).last().unwrap().contains("red"));
     daemon.stop().await;
     world.finish().await;
 }

@@ -194,3 +194,38 @@ async fn what_was_said_of_somebody_who_may_not_ask_is_over_when_a_run_begins() {
     daemon.stop().await;
     world.finish().await;
 }
+
+/// What a run asked there is answered first, whether a daemon is there or not; then the sweep goes on with the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_begins_nothing_anew_where_a_question_waits_and_goes_on_where_it_is_answered() {
+    let asks = json!({ "question": "In which unit?", "options": ["cents", "dollars"] });
+    let asks = agentd::sim::ReplyFile { times: Some(1), ..super::solo::calls(&[("agent__ask", asks)]) };
+    let replies = vec![asks, super::solo::reports("Done.", json!([]))];
+    let world = super::solo::solo(replies, None, "[daemon]\npoll_interval = \"1s\"\n").await;
+    world.configure(&["agent = \"solo\""]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = super::daemons::Running::start(&world, &[]);
+    super::daemons::until("a question", || labels(&world, 7).contains(&"agentd:needs-input".to_owned()))
+        .await;
+    let mut daemon = Some(daemon);
+    for beside in ["a daemon", "none"] {
+        let (code, report) = world.json(&["sweep"]).await;
+        let waits = (&report["ended"], &report["waiting"][0]["code"]);
+        assert_eq!(
+            (code, waits),
+            (Some(0), (&json!([]), &json!("waits_for_answer"))),
+            "{beside}: {report:#}"
+        );
+        assert_eq!(world.sim.model_requests().len(), 1, "{beside}");
+        if let Some(daemon) = daemon.take() {
+            daemon.stop().await;
+        }
+    }
+    let (code, _) = world.json(&["answer", "7", "dollars"]).await;
+    assert_eq!(code, Some(0));
+    let (code, report) = world.json(&["sweep"]).await;
+    assert_eq!((code, ended(&report)), (Some(0), vec![7]), "{report:#}");
+    assert_eq!(labels(&world, 7), ["agentd:done"]);
+    assert!(world.told(1).contains("dollars"), "it was told the answer: {}", world.told(1));
+    world.finish().await;
+}

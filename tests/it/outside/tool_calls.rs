@@ -109,9 +109,13 @@ async fn s_027_s_028_the_class_that_a_tool_gives_its_error_reaches_the_host() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s_030_s_031_s_042_case_36_the_user_is_set_by_the_host() {
     let desk = Desk::new("").await;
-    for args in ["{}", "{\"user_id\":\"evil\"}"] {
-        let (code, result, _) = desk.call("desk__whoami", args).await;
-        assert_eq!((code, &result["result"]), (0, &json!({ "user_id": USER })), "{args}");
+    // Whoever has other parameters set as well gives the user's away to nobody.
+    for server in ["", "bound_params = [\"repo\"]", "bound_params = []"] {
+        desk.configure(server, "");
+        for args in ["{}", "{\"user_id\":\"evil\"}"] {
+            let (code, result, _) = desk.call("desk__whoami", args).await;
+            assert_eq!((code, &result["result"]), (0, &json!({ "user_id": USER })), "{server} {args}");
+        }
     }
     let (code, result, _) =
         desk.json(&["tools", "call", "desk__whoami", "--args", "{}", "--user", "evil"]).await;

@@ -128,3 +128,63 @@ async fn a_tool_that_a_server_adds_and_no_rule_allows_is_not_called() {
     assert!(notes.contains("call change") && !notes.contains("call forbidden"), "{notes}");
     world.finish().await;
 }
+
+/// Nothing is asked after the call that did not find it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_lost_in_the_last_turn_ends_the_run_as_well() {
+    let world = served(vec![calls(&[("desk__exit", json!({}))]), both()], "").await;
+    once(&world, true);
+    let (code, output) = run(&world, &[]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (3, Some("mcp_unavailable")), "{output:#}");
+    assert!(output["error"].to_string().contains("its database is gone"), "{output:#}");
+    world.finish().await;
+}
+
+/// A call, and the report beside it.
+fn both() -> agentd::sim::ReplyFile {
+    let report = done();
+    agentd::sim::ReplyFile { final_report: report.final_report, ..calls(&[("desk__count", json!({}))]) }
+}
+
+/// Has the server of the world start once and not again.
+fn once(world: &World, required: bool) -> std::path::PathBuf {
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let begun = world.dir.path().join("begun");
+    let script = format!(
+        "#!/bin/sh\nif [ -e {0} ]; then echo \"its database is gone\" >&2; exit 3; fi\ntouch {0}\nexec python3 \"$@\"\n",
+        begun.display()
+    );
+    world.write("once", &script);
+    let once = world.dir.path().join("once").display().to_string();
+    let server = format!("required = {required}\ncommand = \"sh\"\nargs = [{once:?}, ");
+    let old = "command = \"python3\"\nargs = [";
+    assert!(overlay.contains(old), "{overlay}");
+    world.write("overlay.toml", &overlay.replacen(old, &server, 1));
+    begun
+}
+
+/// The server ends in a call, and does not start again: what is required is not left out of the work in silence.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_lost_in_a_run_is_told_of_and_ends_it_where_it_is_required() {
+    for required in [true, false] {
+        let lost = || calls(&[("desk__exit", json!({}))]);
+        let again = || calls(&[("desk__count", json!({}))]);
+        let world = served(vec![lost(), again(), done()], "").await;
+        let begun = once(&world, required);
+        let (code, output) = run(&world, &[]).await;
+        let told = output["warnings"].to_string();
+        assert!(told.contains("its database is gone") && told.contains("desk"), "{output:#}");
+        let expected = if required { (3, "mcp_unavailable", 2) } else { (0, "completed", 3) };
+        let asked = world.sim.model_requests().len();
+        assert_eq!((code, output["stop_detail"].as_str().unwrap(), asked), expected, "{output:#}");
+        let (code, replayed) = world.json(&["runs", "replay", "latest", "--mode", "strict"]).await;
+        assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
+        if required {
+            // Somebody mends it, and the run goes on where it was.
+            std::fs::remove_file(&begun).unwrap();
+            let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+            assert_eq!((code, &output["stop_detail"]), (Some(0), &json!("completed")), "{output:#}");
+        }
+        world.finish().await;
+    }
+}

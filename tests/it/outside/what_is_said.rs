@@ -2,10 +2,10 @@
 
 use std::process::Stdio;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::cases::served;
-use super::daemons::until;
+use super::daemons::{Running, until};
 use super::kinds;
 use super::solo::{calls, newest, reports, solo};
 use super::world::{GREEN, World, text};
@@ -336,5 +336,41 @@ async fn the_result_names_each_changed_file_on_a_line_of_its_own_and_says_how_ma
     assert_eq!(code, Some(0), "{out}{told}");
     assert!(out.lines().all(|line| line != "  Verify       cargo test: passed +1 −0"), "{out}");
     assert!(out.contains("and 5 more: agentd --config ") && out.contains("runs diff "), "{out}");
+    world.finish().await;
+}
+
+/// As where the disk is full: the words of a dead daemon are not those of the one that runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_does_not_give_a_dead_daemons_words_as_those_of_one_that_has_not_written_its_own() {
+    let world = World::new(1).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[daemon]\npoll_interval = \"1h\"\n"));
+    let daemon = Running::start(&world, &[]);
+    let file = world.dir.path().join("state/daemon/status.json");
+    let polled = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("polled_at"));
+    until("its word", polled).await;
+    let signal = |signal: &str| {
+        let sent = std::process::Command::new("kill").args([signal, &daemon.pid().to_string()]).status();
+        assert!(sent.unwrap().success());
+    };
+    // It says nothing more meanwhile.
+    signal("-STOP");
+    let own = std::fs::read_to_string(&file).unwrap();
+    let mut words: Value = serde_json::from_str(&own).unwrap();
+    words["pid"] = json!(daemon.pid() + 1);
+    words["running"] = json!([{ "repo": "demo/shop", "issue": 7, "since": "2026-01-01T00:00:00Z" }]);
+    std::fs::write(&file, words.to_string()).unwrap();
+    let (_, shown, _) = said(&world, &["status"]).await;
+    let (_, told) = world.json(&["status"]).await;
+    std::fs::write(&file, own).unwrap();
+    signal("-CONT");
+    assert!(shown.contains(&format!("A daemon runs (pid {})", daemon.pid())), "{shown}");
+    assert!(shown.contains("cut off") && !shown.contains("daemon running"), "{shown}");
+    assert_eq!(
+        (&told["daemon_running"], &told["daemon_pid"]),
+        (&json!(true), &json!(daemon.pid())),
+        "{told:#}"
+    );
+    daemon.stop().await;
     world.finish().await;
 }

@@ -2,8 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::world::{World, basic};
+use super::solo::{calls, reports, solo, solo_of};
+use super::world::{World, basic, text};
 use crate::flow::outside::{reply, run, says, shop};
+
+const ALLOW: &str =
+    "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
 
 fn configure(world: &World, more: &str) {
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
@@ -44,6 +48,34 @@ async fn prune_removes_what_is_merged_and_keeps_the_rest_with_the_reason() {
     let kept_as = pruned["removed"][0]["kept_as"].as_str().unwrap();
     world.git(&world.shop(), &["cat-file", "-e", kept_as]).await;
     assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "");
+    world.finish().await;
+}
+
+/// A stacked issue's branch has the commits of the one below it. That one is merged nowhere for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_another_issue_is_stacked_on_is_not_removed_as_merged() {
+    let write = |name: &str| calls(&[("write_file", json!({ "path": name, "content": "x\n" }))]);
+    let done = || reports("Done.", json!([]));
+    let replies = vec![write("one.txt"), done(), write("two.txt"), done()];
+    let world = solo_of(replies, Some(ALLOW), "", |scenario| {
+        let issues = &mut scenario.repositories[0].issues;
+        let eight = agentd::sim::IssueFile { number: Some(8), ..issues[0].clone() };
+        issues.push(eight);
+    })
+    .await;
+    let (code, first) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{first:#}");
+    let stacked = ["run", "--issue", "8", "--agent", "solo", "--origin", "feature/issue-7"];
+    let (code, second) = world.json(&stacked).await;
+    assert_eq!(code, Some(0), "{second:#}");
+    let (_, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert_eq!((names(&pruned["removed"]).len(), names(&pruned["kept"]).len()), (0, 2), "{pruned:#}");
+    // The upper one's pull request is merged into the lower one's branch: that one still is merged nowhere.
+    let upper = world.sim.pulls("demo/shop").iter().map(|pull| pull.number).max().unwrap();
+    world.sim.admin("POST", &format!("repos/demo/shop/pulls/{upper}/merge"), &json!({})).unwrap();
+    let (_, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert_eq!(names(&pruned["removed"]), ["issue-8"], "{pruned:#}");
+    assert!(world.shop().join(".worktrees/issue-7/one.txt").exists());
     world.finish().await;
 }
 
@@ -136,7 +168,7 @@ async fn x_018_c_13_the_wall_time_holds_for_setup_and_servers_and_finished_work_
         assert!(began.elapsed() < std::time::Duration::from_secs(45), "{waits}: {:?}", began.elapsed());
         world.sim.shutdown().await;
     }
-    let world = super::solo::solo(vec![super::solo::reports("Done.", json!([]))], None, "").await;
+    let world = solo(vec![reports("Done.", json!([]))], None, "").await;
     world.verify("[[\"sleep\", \"9\"]]");
     let args = ["run", "--issue", "7", "--agent", "solo", "--max-wall-time", "8s"];
     let (code, output) = world.json(&args).await;
@@ -168,9 +200,9 @@ async fn i19_a_sparse_worktree_has_the_chosen_folders_and_the_others_are_not_del
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_written_outside_of_a_sparse_worktrees_folders_is_committed_too() {
-    let write = super::solo::calls(&[("write_file", json!({ "path": "newdir/x.txt", "content": "x\n" }))]);
-    let replies = vec![write, super::solo::reports("Done.", json!([]))];
-    let world = super::solo::solo(replies, None, "[worktree]\nsparse = [\"lib\"]\n").await;
+    let write = calls(&[("write_file", json!({ "path": "newdir/x.txt", "content": "x\n" }))]);
+    let replies = vec![write, reports("Done.", json!([]))];
+    let world = solo(replies, None, "[worktree]\nsparse = [\"lib\"]\n").await;
     let (code, output) = super::solo::run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
     let tree = world.git(&world.shop(), &["ls-tree", "-r", "--name-only", "feature/issue-7"]).await;
@@ -420,9 +452,7 @@ async fn a_sparse_worktree_gets_what_is_kept_where_its_folder_is_and_not_for_an_
 async fn left_by_setup(replies: Vec<agentd::sim::ReplyFile>) -> World {
     let setup =
         "echo built > built.txt; mkdir -p gen; echo 1 > gen/one.txt; echo more >> README.md; rm tests/run.sh";
-    let world =
-        super::solo::solo(replies, None, &format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\n"))
-            .await;
+    let world = solo(replies, None, &format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\n")).await;
     // The next commands look at the same worktree.
     world.configure(&["agent = \"solo\""]);
     world
@@ -430,7 +460,7 @@ async fn left_by_setup(replies: Vec<agentd::sim::ReplyFile>) -> World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d12_d100_what_the_setup_left_is_no_change_of_the_run() {
-    let reports = || super::solo::reports("Nothing to do.", json!([]));
+    let reports = || reports("Nothing to do.", json!([]));
     let world = left_by_setup(vec![reports(), reports()]).await;
     for _ in 0..2 {
         let (code, output) = super::solo::run(&world).await;
@@ -458,11 +488,11 @@ async fn d12_d100_what_the_setup_left_is_no_change_of_the_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d100_what_the_agent_makes_of_files_of_the_setup_is_its_work() {
-    let calls = super::solo::calls(&[
+    let calls = calls(&[
         ("write_file", json!({ "path": "gen/one.txt", "content": "2\n" })),
         ("write_file", json!({ "path": "lib/new.sh", "content": "echo new\n" })),
     ]);
-    let world = left_by_setup(vec![calls, super::solo::reports("Done.", json!([]))]).await;
+    let world = left_by_setup(vec![calls, reports("Done.", json!([]))]).await;
     let (code, output) = super::solo::run(&world).await;
     assert_eq!((code, &output["change"]), (Some(0), &json!("made")), "{output:#}");
     let files = world.git(&world.shop(), &["diff", "--name-only", "origin/develop", "feature/issue-7"]).await;
@@ -473,8 +503,8 @@ async fn d100_what_the_agent_makes_of_files_of_the_setup_is_its_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_setup_left_that_failed_is_no_change_of_the_next_run() {
     let setup = "echo built > built.txt; test -e ../../../works";
-    let world = super::solo::solo(
-        vec![super::solo::reports("Nothing to do.", json!([]))],
+    let world = solo(
+        vec![reports("Nothing to do.", json!([]))],
         None,
         &format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\n"),
     )
@@ -489,14 +519,14 @@ async fn what_a_setup_left_that_failed_is_no_change_of_the_next_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_agent_wrote_is_run_by_no_setup_of_a_worktree_that_is_made_anew() {
-    let writes = super::solo::calls(&[
+    let writes = calls(&[
         ("write_file", json!({ "path": "lib/cart.sh", "content": "echo of the agent\n" })),
         ("write_file", json!({ "path": "lib/new.sh", "content": "echo new\n" })),
     ]);
-    let reports = || super::solo::reports("Done.", json!([]));
+    let reports = || reports("Done.", json!([]));
     let setup = "cat lib/*.sh >> ../../../ran; echo built > lib/built.sh";
     let more = format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\n");
-    let world = super::solo::solo(vec![writes, reports(), reports()], None, &more).await;
+    let world = solo(vec![writes, reports(), reports()], None, &more).await;
     let (code, output) = super::solo::run(&world).await;
     assert_eq!((code, &output["change"]), (Some(0), &json!("made")), "{output:#}");
     let ran = || std::fs::read_to_string(world.dir.path().join("ran")).unwrap();
@@ -511,4 +541,42 @@ async fn what_an_agent_wrote_is_run_by_no_setup_of_a_worktree_that_is_made_anew(
     assert!(place.join("lib/new.sh").exists() && place.join("lib/built.sh").exists());
     assert_eq!(world.git(&place, &["diff", "--stat", "HEAD"]).await, "");
     world.finish().await;
+}
+
+/// What is copied into a worktree is in no commit of the agent's own either, also where it takes it out again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_file_that_the_agent_commits_itself_leaves_in_no_commit() {
+    let commit = "git -c user.name=x -c user.email=x@y commit -qm";
+    let scripts = [
+        format!("echo y > y.txt; git add -f .env y.txt; {commit} mine"),
+        format!(
+            "echo y > y.txt; git add -f .env y.txt; {commit} mine; git rm -q --cached .env; {commit} back"
+        ),
+        format!(
+            "mkdir -p node_modules/q; echo zebra > node_modules/q/i.js; echo y > y.txt; git add -f node_modules y.txt; {commit} mine"
+        ),
+    ];
+    for script in scripts {
+        let run = ("run_command", json!({ "argv": ["sh", "-c", script] }));
+        let replies = vec![calls(&[run]), reports("Done.", json!([]))];
+        let world = solo(replies, Some(ALLOW), "[worktree]\ncopy = [\".env\"]\n").await;
+        world.write("shop/.env", "DATABASE=zebra\n");
+        let (code, output) = super::solo::run(&world).await;
+        assert_eq!((code, &output["stop_detail"]), (Some(0), &json!("completed")), "{script}: {output:#}");
+        let told = output["warnings"].to_string();
+        assert!(told.contains("commits that the agent made were not taken"), "{script}: {told}");
+        let git_dir = world.sim.git_dir("demo/shop").unwrap();
+        let git = |args: &[&str]| {
+            let made = std::process::Command::new("git").args(args).current_dir(&git_dir).output().unwrap();
+            text(&made.stdout)
+        };
+        let commits = git(&["rev-list", "feature/issue-7"]);
+        for commit in commits.lines() {
+            assert_eq!(git(&["grep", "-l", "zebra", commit]), "", "{script}");
+        }
+        assert!(git(&["ls-tree", "--name-only", "feature/issue-7"]).contains("y.txt"), "{script}");
+        let kept = std::fs::read_to_string(world.shop().join(".worktrees/issue-7/.env")).unwrap();
+        assert_eq!(kept, "DATABASE=zebra\n");
+        world.finish().await;
+    }
 }

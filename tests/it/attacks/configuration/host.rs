@@ -151,10 +151,14 @@ const FRONTS: [(&str, &str, &str); 14] = [
         "daemon.token",
     ),
     ("a short token", "listen = \"127.0.0.1:0\"\ntoken = \"${SHORT}\"", "daemon.token"),
-    ("a short secret", "listen = \"127.0.0.1:0\"\nwebhook_secret = \"${SHORT}\"", "daemon.webhook_secret"),
+    (
+        "a short secret",
+        "listen = \"0.0.0.0:0\"\ntoken = \"${LONG}\"\nwebhook_secret = \"${SHORT}\"",
+        "daemon.webhook_secret",
+    ),
     (
         "a short secret among blanks",
-        "listen = \"127.0.0.1:0\"\nwebhook_secret = \"  ${SHORT}    \"",
+        "listen = \"0.0.0.0:0\"\ntoken = \"${LONG}\"\nwebhook_secret = \"  ${SHORT}    \"",
         "daemon.webhook_secret",
     ),
     (
@@ -189,7 +193,7 @@ async fn a_daemon_with_a_weak_secret_does_not_start() {
     let world = world(0).await;
     pushed(&world).await;
     for (secret, starts) in [("0123456789abcde", false), ("0123456789abcdef", true)] {
-        operator(&world, "[daemon]\nlisten = \"127.0.0.1:0\"\nwebhook_secret = \"${WEAK}\"\n");
+        operator(&world, "[daemon]\nlisten = \"127.0.0.1:0\"\ntoken = \"${WEAK}\"\n");
         let mut command = world.command(&["daemon"]);
         command.current_dir(world.dir.path().join("elsewhere")).env("WEAK", secret);
         command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
