@@ -119,6 +119,7 @@ impl Loader<'_> {
         let system = agent.as_ref().map(|agent| self.system(agent, &mut named));
         self.diagnostics.extend(named.list);
         let registry_source = registry_source?;
+        let mut of_agent = Findings::new(&agent_source, &newest.moves);
         let newest_registry = newest_registry_of(&agent_source.value, &registry_source.value);
         let mut findings = Findings::new(&registry_source, &newest_registry.moves);
         deprecated("SR-DEPRECATED-001", &newest_registry.changes, &mut findings);
@@ -132,12 +133,16 @@ impl Loader<'_> {
             graph::check(registry, agent, &reach, &mut findings);
             output_check::check(registry, &reach, &mut findings);
             unused::check(&registry.flow, agent.completion.as_ref(), &mut findings);
+            if newest.value.pointer(unused::PLAN_MODE).is_some_and(|mode| *mode == "plan") {
+                unused::plan_mode(&registry.flow, &mut of_agent);
+            }
             check_schemas(registry, &reach, &mut findings);
             let own = AgentPrograms { folder: self.folder, shown: &self.shown, files: &self.files };
             own.of_registry(registry, &reach, &mut findings);
             self.prompts(registry, agent, supplied, &reach, &mut findings)
         });
         let list = std::mem::take(&mut findings.list);
+        self.diagnostics.extend(of_agent.list);
         self.diagnostics.extend(list);
         self.ignored_files();
         let (root, library, by_path) = found??;

@@ -6,10 +6,35 @@ use super::diagnostic::Severity;
 use super::position::child;
 use super::source::Findings;
 use crate::domain::completion::Completion;
-use crate::domain::flow::{Flow, Step, ValidatorKind};
+use crate::domain::flow::{Flow, PermissionMode, Step, StepKind, ValidatorKind};
 
 /// What every retry prompt gets, whatever was asked.
 const ALWAYS: [&str; 3] = ["validator", "error", "details"];
+
+/// Where an agent says how its steps may work that have no kind.
+pub const PLAN_MODE: &str = "/runner/boundaries/permissionMode";
+
+/// Warns of an agent that is to plan alone, and has steps that may write all the same: a step's kind comes before it.
+pub fn plan_mode(flow: &Flow, findings: &mut Findings<'_>) {
+    let writes = |step: &&Step| {
+        let of_kind = step.kind.map(StepKind::permission_mode);
+        step.runner.is_none()
+            && step.permission_mode.is_none()
+            && of_kind.is_some_and(|mode| mode != PermissionMode::Plan)
+    };
+    let writing: Vec<_> =
+        flow.steps.iter().filter(writes).map(|step| format!("\"{}\"", step.id)).collect();
+    if writing.is_empty() {
+        return;
+    }
+    findings.add(
+        Severity::Warning,
+        "SR-UNUSED-001",
+        PLAN_MODE,
+        format!("\"plan\" does not count for {}: the mode of a step's kind comes before it", writing.join(", ")),
+        "set permissionMode at these steps, where they are to plan alone too",
+    );
+}
 
 /// Adds a warning for each.
 pub fn check(flow: &Flow, completion: Option<&Completion>, findings: &mut Findings<'_>) {

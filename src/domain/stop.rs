@@ -58,6 +58,16 @@ impl StopDetail {
         matches!(self, Self::LlmUnavailable | Self::AuthError | Self::QuotaExceeded)
     }
 
+    /// Whether a run did not come to an end of its own: its process died, or its node lost the issue.
+    pub fn is_cut_off(self) -> bool {
+        matches!(self, Self::Interrupted | Self::Overtaken)
+    }
+
+    /// Whether a run that a daemon begins goes on with one that ended so, because nobody wanted it to end.
+    pub fn is_gone_on_with(self) -> bool {
+        self.is_cut_off() || self == Self::Shutdown
+    }
+
     /// Whether a run that ends so leaves its issue parked.
     pub fn parks(self) -> bool {
         matches!(self, Self::QuestionPending | Self::PlanPending | Self::Taken)

@@ -17,7 +17,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::mapping::InstanceId;
 use crate::domain::run::RunId;
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::StopDetail;
 use crate::record::{bring, finish, run_facts, taking_over};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
@@ -121,8 +121,7 @@ fn end_unnamed(context: &RepositoryContext) -> Vec<RunDir> {
 
 /// Whether a run came to an end of its own.
 fn ended_by_itself(facts: &RunFacts) -> bool {
-    let cut_off = |end: &Stop| matches!(end.detail, StopDetail::Interrupted | StopDetail::Shutdown);
-    facts.end.as_ref().is_some_and(|end| !cut_off(end))
+    facts.end.as_ref().is_some_and(|end| !end.detail.is_gone_on_with())
 }
 
 /// Completes the record of such a run under its issue's lease, and gives that back. Nobody else would, because the issue is done.
@@ -212,7 +211,7 @@ async fn clear(context: &RepositoryContext, open: &[LeaseKey]) -> Vec<Left> {
 /// A run on the command line that was killed before it had written back to its issue.
 fn left_by_hand((last, facts): (MappingRecord, RunFacts)) -> Option<(u64, InstanceId, RunId)> {
     let began = facts.lease.as_ref()?;
-    let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
+    let killed = facts.end.as_ref().is_none_or(|end| end.detail.is_cut_off());
     let written_back = facts.outcome(Effect::Labels).is_some();
     (killed && !written_back && began.source == ObjectiveSource::Cli).then_some(())?;
     Some((began.issue.key.number()?, last.instance, last.run_id))
@@ -330,7 +329,7 @@ fn is_over(result: &Path) -> bool {
     let result = std::fs::read(result).ok();
     let result = result.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     let detail = result.and_then(|result| StopDetail::deserialize(&result["stop_detail"]).ok());
-    detail.is_some_and(|detail| !matches!(detail, StopDetail::Interrupted | StopDetail::Shutdown))
+    detail.is_some_and(|detail| !detail.is_gone_on_with())
 }
 
 /// Whether the end of a run's journal says that it is sealed. The whole of it is not read: there may be many.
@@ -353,7 +352,7 @@ fn cut_off(context: &RepositoryContext, (last, facts): (MappingRecord, RunFacts)
         return None;
     }
     let began = facts.lease.as_ref()?;
-    let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
+    let killed = facts.end.as_ref().is_none_or(|end| end.detail.is_cut_off());
     let stopped = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);
     if !(killed || stopped) || began.source == ObjectiveSource::Cli {
         return None;

@@ -19,7 +19,6 @@ use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::remark::{Remark, RemarkId, RemarkKind};
 use crate::domain::run::RunId;
-use crate::domain::stop::StopDetail;
 use crate::domain::trace::SuspendedProposal;
 use crate::engine::journal::JournalError;
 use crate::engine::shared_cap::{self, SharedCapError};
@@ -278,7 +277,7 @@ fn at_work(state: &StateDir, request: &PersonRequest) -> Result<RunId, NotCarrie
         return Err(NotCarriedOut::Refused(format!("run {run_id} is none of issue {}", request.issue)));
     }
     let Some(end) = &facts.end else { return Ok(run_id) };
-    if !is_gone_on_with(end.detail) {
+    if !end.detail.is_gone_on_with() {
         return Err(over(run_id));
     }
     let newest = newest_run(state, &request.repository, &request.issue).ok_or_else(|| over(run_id))?;
@@ -287,7 +286,7 @@ fn at_work(state: &StateDir, request: &PersonRequest) -> Result<RunId, NotCarrie
     }
     let mut at = facts_of(newest)?;
     if at.end.is_some() {
-        let cut_off = at.end.as_ref().is_some_and(|end| is_gone_on_with(end.detail));
+        let cut_off = at.end.as_ref().is_some_and(|end| end.detail.is_gone_on_with());
         return Err(if cut_off { NotCarriedOut::CutOff } else { over(run_id) });
     }
     loop {
@@ -297,15 +296,10 @@ fn at_work(state: &StateDir, request: &PersonRequest) -> Result<RunId, NotCarrie
             Some(before) => at = facts_of(before)?,
             None => return Err(over(run_id)),
         }
-        if at.end.as_ref().is_some_and(|end| !is_gone_on_with(end.detail)) {
+        if at.end.as_ref().is_some_and(|end| !end.detail.is_gone_on_with()) {
             return Err(over(run_id));
         }
     }
-}
-
-/// Whether another run goes on by itself with one that ended so.
-fn is_gone_on_with(detail: StopDetail) -> bool {
-    matches!(detail, StopDetail::Interrupted | StopDetail::Shutdown | StopDetail::Overtaken)
 }
 
 /// What the newest run of an issue left to people, where nobody decided otherwise on the call since the person looked at it; `None` = the

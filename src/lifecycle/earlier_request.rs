@@ -65,13 +65,10 @@ async fn newest(key: &IssueKey, context: &RepositoryContext) -> Option<RunFacts>
 fn may_be_gone_on_with(facts: &RunFacts) -> bool {
     let ended = |end: &Stop| {
         !end.parks()
+            && !end.detail.is_gone_on_with()
             && !matches!(
                 end.detail,
-                StopDetail::Interrupted
-                    | StopDetail::Shutdown
-                    | StopDetail::ApprovalPending
-                    | StopDetail::GithubError
-                    | StopDetail::GitError
+                StopDetail::ApprovalPending | StopDetail::GithubError | StopDetail::GitError
             )
     };
     !facts.end.as_ref().is_some_and(ended)

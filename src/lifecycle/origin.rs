@@ -248,7 +248,7 @@ async fn begins_anew(mapped: &MappingRecord, context: &RepositoryContext) -> boo
     let Some(facts) = read.await.ok().flatten() else { return false };
     let goes_on = |end: &Stop| {
         matches!(end.reason(), StopReason::HumanRequested | StopReason::BudgetExceeded)
-            || matches!(end.detail, StopDetail::Interrupted | StopDetail::Shutdown)
+            || end.detail.is_gone_on_with()
     };
     facts.end.as_ref().is_some_and(|end| !goes_on(end)) && !facts.is_unpublished()
 }

@@ -14,6 +14,7 @@
 //! Beside the stages four listeners work: whether another node took the issue over, whether somebody asks the run to stop,
 //! whether people gave it a larger budget, and how far it is, for the issue's status comment.
 
+use futures::FutureExt as _;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -192,7 +193,9 @@ async fn work<'a>(run: &'a Run<'a>) -> Result<Worked<'a>, JournalError> {
         Stage::Next(prepared) => prepared,
         Stage::Over(worked) => return Ok(*worked),
     };
-    publish::running_label(run).await;
+    // Where this host stood still, the issue may be another node's, and its labels may say that it is done.
+    overtaken::flush_if_shared(run).await?;
+    overtaken::unless(run, publish::running_label(run).map(Ok)).await?;
     match instance::start(prepared).await? {
         Stage::Next(instance) => {
             let worked = steps::run(instance).await;

@@ -203,7 +203,7 @@ pub async fn resumed(
         Ok(Some(Predecessor {
             run_id,
             facts,
-            killed: ended.detail == StopDetail::Interrupted,
+            killed: ended.detail.is_cut_off(),
             lost: None,
             elsewhere: false,
             begun_anew: None,
@@ -233,13 +233,15 @@ fn with_work(
 /// Whether how the flow of a run ended stands: the run was cut off behind it, or did all but publish. `resumed`: a run that
 /// went on with it died before it had begun.
 fn is_whole(facts: &RunFacts, resumed: bool) -> bool {
-    let cut_off = |end: &Stop| end.success() || end.detail == StopDetail::Interrupted;
+    let cut_off = |end: &Stop| end.success() || end.detail.is_cut_off();
     let ended_as = |so: fn(&Stop) -> bool| facts.flow_end.as_ref().is_some_and(|end| so(&end.stop));
     // What somebody let a parked run go on with was in the hands of the run that died.
     let parked = resumed && ended_as(Stop::parks);
-    // Where the record could not be written, whatever cut the run off may be over.
-    let unwritten = ended_as(|stop| stop.detail == StopDetail::OutputWriteFailed);
-    !parked && !unwritten && (facts.end.as_ref().is_none_or(cut_off) || facts.is_unpublished())
+    // Where the record could not be written, whatever cut the run off may be over. Where its process was to end, or its node lost the
+    // issue, nobody wanted the flow to end.
+    let unwanted =
+        ended_as(|stop| stop.detail == StopDetail::OutputWriteFailed || stop.detail.is_gone_on_with());
+    !parked && !unwanted && (facts.end.as_ref().is_none_or(cut_off) || facts.is_unpublished())
 }
 
 /// Whether the run ended because a person had to approve something, and that is approved now. A handoff is of what the model put out: the
@@ -351,9 +353,10 @@ pub async fn predecessor(
             }
             Err(error) => return Err(error),
         };
-        let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
-        let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);
-        let goes_on = killed || daemon && (ended_as(StopDetail::Shutdown) || facts.is_unpublished());
+        let end = facts.end.as_ref().map(|end| end.detail);
+        let killed = end.is_none_or(StopDetail::is_cut_off);
+        let goes_on =
+            killed || daemon && (end.is_some_and(StopDetail::is_gone_on_with) || facts.is_unpublished());
         if !goes_on && !is_approved(&state, &dir, &facts, clock.now()) {
             return Ok(None);
         }
@@ -406,11 +409,13 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_ended_for_a_full_disk_is_gone_on_with_and_what_else_was_cut_off_behind_its_end_is_not() {
+    fn a_flow_that_nobody_wanted_to_end_is_gone_on_with_and_what_else_was_cut_off_behind_its_end_is_not() {
         let interrupted = Some(StopDetail::Interrupted);
         for end in [None, interrupted] {
             assert!(is_whole(&ended(StopDetail::MaxSteps, end), true));
             assert!(!is_whole(&ended(StopDetail::OutputWriteFailed, end), false));
+            assert!(!is_whole(&ended(StopDetail::Overtaken, end), false));
+            assert!(!is_whole(&ended(StopDetail::Shutdown, end), false));
             assert!(is_whole(&ended(StopDetail::QuestionPending, end), false));
             assert!(!is_whole(&ended(StopDetail::QuestionPending, end), true));
         }

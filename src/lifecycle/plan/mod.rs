@@ -34,7 +34,7 @@ use crate::domain::run::Warning;
 use crate::domain::run_output::Objective;
 use crate::domain::shell_words;
 use crate::domain::step_executors::StepExecutors;
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::StopDetail;
 use crate::domain::text_revision::TextRevision;
 use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
@@ -141,8 +141,8 @@ async fn is_gone_on_with(
     blocking(move || {
         let facts = run_facts::read_anywhere(&dir).ok().flatten();
         facts.is_some_and(|facts| {
-            let cut_off = |end: &Stop| matches!(end.detail, StopDetail::Interrupted | StopDetail::Shutdown);
-            facts.bundled.is_some() && (resumes || facts.end.as_ref().is_none_or(cut_off))
+            let goes_on = facts.end.as_ref().is_none_or(|end| end.detail.is_gone_on_with());
+            facts.bundled.is_some() && (resumes || goes_on)
         })
     })
     .await

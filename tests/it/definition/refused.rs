@@ -481,3 +481,21 @@ fn a_next_to_itself_a_literal_in_double_braces_and_a_parameter_that_nobody_misse
     );
     assert!(!project.findings().iter().any(|found| found.code == "PR-RESOLVE-003"));
 }
+
+#[test]
+fn an_agent_that_is_to_plan_alone_is_warned_of_where_the_kinds_of_its_steps_let_them_write() {
+    let planning = Project::f0();
+    planning.agent_json(|agent| agent["runner"]["boundaries"]["permissionMode"] = json!("plan"));
+    let found = planning.finds("SR-UNUSED-001", Severity::Warning);
+    assert_eq!(found.pointer, "/runner/boundaries/permissionMode");
+    assert!(found.message.contains("does not count for \"initial.a\""), "{}", found.message);
+    planning.registry(|registry| {
+        for step in registry["steps"].as_object_mut().unwrap().values_mut() {
+            step["permissionMode"] = json!("plan");
+        }
+    });
+    for project in [planning, Project::f0()] {
+        let found = project.findings();
+        assert!(found.iter().all(|one| one.code != "SR-UNUSED-001"), "{found:#?}");
+    }
+}

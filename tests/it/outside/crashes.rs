@@ -150,6 +150,43 @@ async fn killed_between_a_checkpoint_and_the_end_of_its_visit_the_visit_is_made_
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_behind_a_flow_that_the_daemon_s_stop_had_ended_the_next_run_goes_on_with_it() {
+    let wanted = undisturbed().await;
+    // The stop asks for a last report, too.
+    let world = World::new(3).await;
+    slow_model(&world, 5, 600_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let first = Running::start(&world, &[]);
+    until("the third visit asks", || world.sim.model_requests().len() == 6).await;
+    first.stop().await;
+    let journal = runs(&world).pop().unwrap().join("events.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let is_flows_end =
+        |line: &Value| line["kind"] == "flow_ended" && line["data"]["stop"]["detail"] == "shutdown";
+    let at = text.lines().position(|line| is_flows_end(&serde_json::from_str(line).unwrap()));
+    let at = at.unwrap_or_else(|| panic!("{text}"));
+    // As of a process that was killed here.
+    let run = journal.parent().unwrap();
+    for made in std::fs::read_dir(run).unwrap().flatten().filter(|made| made.path() != journal) {
+        if made.path().is_file() {
+            std::fs::remove_file(made.path()).unwrap();
+        }
+    }
+    std::fs::remove_file(world.dir.path().join("state/seals.jsonl")).unwrap();
+    let kept: Vec<&str> = text.lines().take(at + 1).collect();
+    std::fs::write(&journal, kept.join("\n") + "\n").unwrap();
+    world.sim.world().faults.clear();
+    let second = Running::start(&world, &[]);
+    let instead = || format!("{:?}, and not\n{}\nbut\n{}", world.labels(), wanted.2, report(&world, 7));
+    until_or("done", || world.labels() == ["agentd:done"] && report(&world, 7) == wanted.2, instead).await;
+    second.stop().await;
+    world.assert_one_of_each();
+    assert_eq!(runs(&world).len(), 2, "no run for the end alone");
+    assert_eq!(tree(&world, 7).await, wanted.1);
+    world.finish().await;
+}
+
 /// A world with four labelled issues, all of which run at a time.
 async fn four(rounds: usize) -> World {
     let world = World::of(rounds, |scenario| {
