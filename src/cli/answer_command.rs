@@ -18,6 +18,7 @@ use crate::domain::cluster::person_request::PersonAsks;
 use crate::domain::issue::IssueKey;
 use crate::domain::plan::ProposedPlan;
 use crate::domain::run::RunId;
+use crate::github::IssueSnapshot;
 use crate::lifecycle::carry_out::{NotCarriedOut, With, carry_out};
 use crate::lifecycle::decisions::{NotDecided, Plans};
 use crate::repository::context::RepositoryContext;
@@ -61,8 +62,10 @@ fn decide(
         repositories::check_host(issue, &site)?;
         let kept = ParkedCell::new(&site.state, &site.repo, &key).read().await.map_err(failed)?;
         // One from a file has a number of its own, and was asked nowhere but here.
-        if kept.now().is_some_and(|parked| parked.comment.is_some()) {
-            repositories::check_open(issue, &site).await?;
+        if let Some(parked) = kept.now().filter(|parked| parked.comment.is_some())
+            && let Some(seen) = repositories::check_open(issue, &site).await?
+        {
+            check_wanted(context, &site, parked, &seen)?;
         }
         let most_rejected = site.config.plan.max_rounds;
         let Some((run_id, what)) = what(&kept, Some(most_rejected))? else { return Ok(false) };
@@ -96,6 +99,39 @@ pub fn answer(context: &Context, issue: &IssueArg, text: &str) -> Result<(), Com
     decide(context, issue, ("Answered", false), answers).map(drop)
 }
 
+/// Whether a daemon that lives goes on with what this state decides.
+fn is_watched(context: &Context, site: &RepositoryContext, key: &IssueKey) -> Result<bool, CommandError> {
+    let files = daemon_files(context)?;
+    let watched = files.look().is_ok_and(|state| {
+        let known = state.repositories.get(&site.repo);
+        key.number().is_some() && known.is_some_and(|known| known.left_at.is_none())
+    });
+    Ok(watched && files.daemon_lives())
+}
+
+/// Refuses what a daemon would drop at its next look: whoever takes the trigger label off wants nothing more of what waits.
+fn check_wanted(
+    context: &Context,
+    site: &RepositoryContext,
+    parked: &Parked,
+    seen: &IssueSnapshot,
+) -> Result<(), CommandError> {
+    let labels = &site.config.github.labels;
+    let key = &seen.issue.key;
+    // The label of a run that was refused is off as well, and another one says so.
+    let dropped =
+        !parked.unlabelled && !seen.has_label(&labels.trigger) && seen.has_label(&labels.needs_input);
+    if !dropped || !is_watched(context, site, key)? {
+        return Ok(());
+    }
+    let message = format!(
+        "the label \"{}\" was taken off issue {key}, so that nothing waits there any more",
+        labels.trigger
+    );
+    Err(CommandError::invalid(message)
+        .hint("put the label on again, and say it on the issue or here once more"))
+}
+
 /// Says what follows.
 fn told(
     context: &Context,
@@ -103,14 +139,11 @@ fn told(
     key: &IssueKey,
     (done, run_id): (&str, RunId),
 ) -> Result<(), CommandError> {
-    let files = daemon_files(context)?;
-    let watched = files.look().is_ok_and(|state| {
-        let known = state.repositories.get(&site.repo);
-        key.number().is_some() && known.is_some_and(|known| known.left_at.is_none())
-    });
     // In a cluster another node may poll the repository.
-    let here = site.state.shared().is_none();
-    let goes_on = here.then(|| watched && files.daemon_lives());
+    let goes_on = match site.state.shared() {
+        None => Some(is_watched(context, site, key)?),
+        Some(_) => None,
+    };
     if context.output.json() {
         return context.output.document(&serde_json::json!({
             "issue": key, "run_id": run_id, "goes_on": goes_on,

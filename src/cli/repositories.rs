@@ -22,7 +22,7 @@ use crate::domain::name::RepoName;
 use crate::domain::refusal::Refusal;
 #[cfg(feature = "nats")]
 use crate::domain::shell_words;
-use crate::github;
+use crate::github::{self, IssueSnapshot};
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 use crate::repository::open::{Opening, open};
@@ -70,9 +70,12 @@ pub fn check_host(issue: &IssueArg, site: &RepositoryContext) -> Result<(), Comm
     }
 }
 
-/// Refuses a number that is no open issue, as far as GitHub says so now.
-pub async fn check_open(issue: &IssueArg, site: &RepositoryContext) -> Result<(), CommandError> {
-    let (Some(github), Some(number)) = (&site.github, issue.key.number()) else { return Ok(()) };
+/// Refuses a number that is no open issue, as far as GitHub says so now. Gives the issue as GitHub has it, where it says so.
+pub async fn check_open(
+    issue: &IssueArg,
+    site: &RepositoryContext,
+) -> Result<Option<IssueSnapshot>, CommandError> {
+    let (Some(github), Some(number)) = (&site.github, issue.key.number()) else { return Ok(None) };
     match github.issue(&site.repo, number).await {
         Ok(found) if !found.issue.open => {
             let message = format!("issue {number} of {} is closed, so that no run works on it", site.repo);
@@ -81,7 +84,7 @@ pub async fn check_open(issue: &IssueArg, site: &RepositoryContext) -> Result<()
         Err(error) if error.is_not_here() || error.kind == github::ErrorKind::IsPullRequest => {
             Err(CommandError::invalid(error.to_string()))
         }
-        _ => Ok(()),
+        found => Ok(found.ok()),
     }
 }
 

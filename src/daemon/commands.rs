@@ -407,9 +407,10 @@ impl Daemon {
                     "A run is queued for {login}, but none starts yet: the budget of this issue is used up ({spent} of {cap} is \
                      spent). `/agentd extend 5` gives it 5 USD more."
                 ),
-                (None, None) => {
-                    format!("A run is queued for {login}; the status comment says how it goes.")
-                }
+                (None, None) => match self.begins_later(issue) {
+                    Some(later) => format!("A run is queued for {login}. {later}"),
+                    None => format!("A run is queued for {login}; the status comment says how it goes."),
+                },
             },
             Ok(false) => "The issue is closed; open it again first.".to_owned(),
             Err(error) if error.is_transient() => {

@@ -473,6 +473,7 @@ fn summary(walked: Finished) -> RunSummary {
         written_back: walked.written_back,
         failed_before_work,
         unpublished: walked.unpublished,
+        flow_ended_at: walked.flow_ended_at,
         other_definition: None,
     }
 }

@@ -108,7 +108,7 @@ impl Daemon {
             format!(": all of its runs together may cost {cap} now, and {spent} is spent")
         });
         let then = if self.supervisor.get(issue).is_some() {
-            "The run that works may cost as much more, too."
+            "The run that works may cost as much more, too.".to_owned()
         } else if let Some((run_id, given)) = ended {
             if let Some(watch) = self.watch_of(&issue.repo) {
                 let memory = watch.state.issues.entry(issue.number).or_default();
@@ -116,9 +116,12 @@ impl Daemon {
             }
             // At this very tick, or at the next one where GitHub does not answer.
             self.heed_money().await;
-            "The work goes on where it stopped."
+            match self.begins_later(issue) {
+                Some(later) => format!("The work goes on where it stopped, but not yet. {later}"),
+                None => "The work goes on where it stopped.".to_owned(),
+            }
         } else {
-            "No run waits for it."
+            "No run waits for it.".to_owned()
         };
         format!("{login} gave this issue {amount} (USD) more{may}. {then}")
     }

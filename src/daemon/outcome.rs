@@ -1,5 +1,7 @@
 //! What follows from the end of a run: labels, a comment, another try, or nothing.
 
+use chrono::{DateTime, Utc};
+
 use crate::domain::issue_state::IssueState;
 use crate::domain::money::Money;
 use crate::domain::run::RunId;
@@ -22,6 +24,8 @@ pub struct RunSummary {
     pub failed_before_work: bool,
     /// Whether its work is done and not published, because another service could not be reached.
     pub unpublished: bool,
+    /// When its flow ended: what met it then was said of that moment.
+    pub flow_ended_at: Option<DateTime<Utc>>,
     /// The newest run of the issue, where what that one did is of another definition than the node's.
     pub other_definition: Option<RunId>,
 }
@@ -37,6 +41,7 @@ impl From<Stop> for RunSummary {
             written_back: false,
             failed_before_work: false,
             unpublished: false,
+            flow_ended_at: None,
             other_definition: None,
         }
     }

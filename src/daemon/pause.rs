@@ -111,6 +111,11 @@ impl Pause {
         self.until > now && self.until - now <= longest
     }
 
+    /// When it ends, for people.
+    fn shown_end(&self) -> String {
+        self.until.format("%Y-%m-%d %H:%M UTC").to_string()
+    }
+
     /// Whether it is one for an issue: what a run has only to publish costs nothing, and may be tried whenever somebody asks.
     pub(super) fn is_for(&self, issue: &IssueMemory) -> bool {
         self.cause != PauseCause::Remote || issue.goes_on.is_none()
@@ -162,6 +167,25 @@ impl Daemon {
         false
     }
 
+    /// Why no run of an issue begins yet, for people; `None` = no pause holds.
+    pub(super) fn begins_later(&self, issue: &IssueRef) -> Option<String> {
+        let pause = self.pause_for(issue)?;
+        Some(format!("No run begins before {}: {}", pause.shown_end(), pause.text))
+    }
+
+    /// Until when the money of the day holds the runs of an issue.
+    pub(super) fn waits_for_the_day(&self, issue: &IssueRef) -> Option<String> {
+        self.pause_for(issue).filter(|pause| pause.cause == PauseCause::Day).map(Pause::shown_end)
+    }
+
+    fn pause_for(&self, issue: &IssueRef) -> Option<&Pause> {
+        let (now, mut watches) = (self.deps.clock.now(), self.watches.iter());
+        let state = &watches.find(|watch| watch.watched.name == issue.repo)?.state;
+        let is_for =
+            |pause: &&Pause| state.issues.get(&issue.number).is_none_or(|memory| pause.is_for(memory));
+        state.pause.as_ref().filter(|pause| pause.holds(now)).filter(is_for)
+    }
+
     /// Notes an end that may be of the host. True = it is, since another issue has ended so as well.
     fn suspect(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
         let Some(watch) = self.watch_of(&issue.repo) else { return false };
@@ -181,8 +205,12 @@ impl Daemon {
 
     fn pause(&mut self, issue: &IssueRef, cause: PauseCause, summary: &RunSummary, now: DateTime<Utc>) {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
-        let pause = Pause::after(watch.state.pause.as_ref(), cause, &summary.stop.message, now);
-        tracing::warn!(repo = %issue.repo, until = %pause.until, why = pause.text, "no run begins before then");
+        // The money of the day on which the run met its end: another day may have begun while the work was verified and published.
+        let met = summary.flow_ended_at.filter(|_| cause == PauseCause::Day).unwrap_or(now);
+        let pause = Pause::after(watch.state.pause.as_ref(), cause, &summary.stop.message, met);
+        if pause.holds(now) {
+            tracing::warn!(repo = %issue.repo, until = %pause.until, why = pause.text, "no run begins before then");
+        }
         watch.state.pause = Some(pause);
     }
 

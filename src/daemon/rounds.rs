@@ -197,7 +197,28 @@ impl Daemon {
             since: Instant::now(),
         };
         watch.pulls.wanted.insert(issue.number, wanted);
+        if by == Starter::Person {
+            self.tell_later(issue, (pull.number, asked.remark.id)).await?;
+        }
         Ok(true)
+    }
+
+    /// Whoever asks for a follow-up run for which there is no money now is told so, once. What they wrote is kept for it.
+    async fn tell_later(&self, issue: &IssueRef, (pull, asked): (u64, RemarkId)) -> Result<(), Error> {
+        let why = match (self.money_gone(issue).await, self.waits_for_the_day(issue)) {
+            (Some((spent, cap)), _) => format!(
+                "the budget of issue #{} is used up ({spent} of {cap} (USD) is spent). It begins when `/agentd extend 5` gives the issue \
+                 5 USD more.",
+                issue.number
+            ),
+            (None, Some(until)) => {
+                format!("the money of this day is used up. It begins by itself after {until}.")
+            }
+            (None, None) => return Ok(()),
+        };
+        let text = format!("This was heard, and no run begins for it yet: {why}");
+        let marker = rendering::request_marker(&IssueKey::Number(issue.number), &format!("command-{asked}"));
+        self.quick_client().ensure_comment(&issue.repo, pull, &marker, &text).await.map(drop)
     }
 
     /// What became of an issue that could not be read, as the rest of a sentence. `None`: it may be read yet.

@@ -18,11 +18,15 @@ impl Daemon {
         if let Some(told) = self.stop_live(issue, &by.login).await {
             return told;
         }
-        match self.stop_what_waits(issue, by).await {
-            Ok(told) if told.is_empty() => "Nothing runs and nothing waits for this issue.".to_owned(),
-            Ok(told) => told.join(" "),
-            Err(why) => why,
+        let mut told = match self.stop_what_waits(issue, by).await {
+            Ok(told) if told.is_empty() => vec!["Nothing runs and nothing waits for this issue.".to_owned()],
+            Ok(told) => told,
+            Err(why) => return why,
+        };
+        if self.is_taken(issue) {
+            told.push("A person has the work: what they give back is gone on with.".to_owned());
         }
+        told.join(" ")
     }
 
     /// Tells the run that works on an issue to stop; `None` = none does. Gives the answer for people.

@@ -93,7 +93,8 @@ impl Daemon {
         let kept = giving.clone();
         let keep = move |issue: &mut ParkedIssue| {
             let is_asked = issue.asked.is_some();
-            let taken = issue.taken_mut().map(|taken| taken.giving_back = Some(kept.clone()));
+            // What was given back already, and no run has gone on with, goes on for whoever says so again.
+            let taken = issue.in_hands_mut().map(|taken| taken.giving_back = Some(kept.clone()));
             taken.ok_or(is_asked)
         };
         match self.parked_cell(issue).update(keep).await {
@@ -115,9 +116,10 @@ impl Daemon {
         match (self.deps.give_back)(issue.clone(), giving.clone()).await {
             Ok(back) => {
                 self.hints.look_now();
-                if giving.ends
-                    && let Some(watch) = self.watch_of(&issue.repo)
-                {
+                if !giving.ends {
+                    // So that it is looked after also where nothing else of the issue is known here.
+                    self.note_taken(issue, true);
+                } else if let Some(watch) = self.watch_of(&issue.repo) {
                     watch.drop_candidate(issue.number);
                 }
                 Ok(given(issue, giving, &back))
@@ -126,7 +128,7 @@ impl Daemon {
             Err(refusal) => {
                 let text = told(&refusal);
                 let forget = |issue: &mut ParkedIssue| {
-                    if let Some(taken) = issue.taken_mut() {
+                    if let Some(taken) = issue.in_hands_mut() {
                         taken.giving_back = None;
                     }
                 };
@@ -159,7 +161,9 @@ impl Daemon {
                 }
             };
         }
-        if let Some((parked, taken)) = known.taken() {
+        let is_asked = |taken: &Taken| taken.giving_back.is_some();
+        if let Some((parked, taken)) = known.taken().or(known.in_hands().filter(|(_, taken)| is_asked(taken)))
+        {
             self.note_taken(issue, true);
             self.tend(issue, parked, taken).await;
             return Ok(true);

@@ -22,8 +22,7 @@ pub fn plan_mode(flow: &Flow, findings: &mut Findings<'_>) {
             && step.permission_mode.is_none()
             && of_kind.is_some_and(|mode| mode != PermissionMode::Plan)
     };
-    let writing: Vec<_> =
-        flow.steps.iter().filter(writes).map(|step| format!("\"{}\"", step.id)).collect();
+    let writing: Vec<_> = flow.steps.iter().filter(writes).map(|step| format!("\"{}\"", step.id)).collect();
     if writing.is_empty() {
         return;
     }
@@ -31,7 +30,10 @@ pub fn plan_mode(flow: &Flow, findings: &mut Findings<'_>) {
         Severity::Warning,
         "SR-UNUSED-001",
         PLAN_MODE,
-        format!("\"plan\" does not count for {}: the mode of a step's kind comes before it", writing.join(", ")),
+        format!(
+            "\"plan\" does not count for {}: the mode of a step's kind comes before it",
+            writing.join(", ")
+        ),
         "set permissionMode at these steps, where they are to plan alone too",
     );
 }

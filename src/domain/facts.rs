@@ -22,6 +22,8 @@ pub struct RunFacts {
     pub started_at: i64,
     /// Time of the last event.
     pub last_at: i64,
+    /// When its flow ended.
+    pub flow_ended_at: Option<i64>,
     /// Stage worktree.
     pub worktree: Option<WorktreeState>,
     /// Commit the worktree stood on when the run began.
@@ -209,6 +211,7 @@ impl RunFacts {
             }
             Event::FlowEnded { stop, completion_reason, .. } => {
                 self.flow_end = Some(FlowEnd { stop, completion_reason });
+                self.flow_ended_at = Some(at);
             }
             Event::Committed { head, tree, change, .. } => {
                 self.committed = Some(CommittedWork { head, tree, change });

@@ -14,6 +14,7 @@
 //! Beside the stages four listeners work: whether another node took the issue over, whether somebody asks the run to stop,
 //! whether people gave it a larger budget, and how far it is, for the issue's status comment.
 
+use chrono::{DateTime, Utc};
 use futures::FutureExt as _;
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -56,6 +57,8 @@ pub struct Finished {
     pub untold: bool,
     /// Whether its work is done and not published, because another service could not be reached.
     pub unpublished: bool,
+    /// When its flow ended. Its commit, the verify commands and publishing come after.
+    pub flow_ended_at: Option<DateTime<Utc>>,
 }
 
 /// Takes one issue to its end.
@@ -99,7 +102,8 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         let given = facts.started.as_ref().map_or(Money::ZERO, |started| started.issue_given);
         let untold = facts.end.as_ref().is_some_and(|end| new_remarks::are_untold(&facts, end));
         let unpublished = facts.end.as_ref().is_some_and(|end| facts.is_unpublished_for_now(end));
-        Finished { output, refusal: None, given, written_back, untold, unpublished }
+        let flow_ended_at = facts.flow_ended_at.and_then(DateTime::from_timestamp_millis);
+        Finished { output, refusal: None, given, written_back, untold, unpublished, flow_ended_at }
     }
     .instrument(span)
     .await;
@@ -222,5 +226,6 @@ pub fn refused(
         written_back: false,
         untold: false,
         unpublished: false,
+        flow_ended_at: None,
     }
 }

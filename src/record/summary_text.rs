@@ -12,7 +12,7 @@ use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::trace::SuspendedProposal;
 use crate::domain::untrusted::visible;
-use crate::engine::shared_cap::is_of_the_issue;
+use crate::engine::shared_cap::{is_of_the_day, is_of_the_issue};
 use std::collections::BTreeMap;
 
 /// What becomes of an end that says nothing of the issue.
@@ -208,6 +208,10 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             }
             None => format!("If something is missing, say so on the issue and run again: {again}."),
         },
+        StopDetail::MaxCost if facts.end.as_ref().is_some_and(is_of_the_day) => format!(
+            "Nothing has to be done where a daemon runs: it goes on by itself when the next day begins, at 00:00 UTC. To go on before, raise \
+             `budgets.max_cost_per_day` in agentd.toml; where no daemon runs: {resume}."
+        ),
         StopDetail::MaxCost if facts.end.as_ref().is_some_and(is_of_the_issue) => format!(
             "Give the issue more money: `agentd extend {} 5`, or the comment `/agentd extend 5` (USD), and go on: {resume}. `budgets.max_cost_per_issue` in agentd.toml is the limit.",
             facts.lease.as_ref().map_or_else(|| "N".to_owned(), |lease| lease.issue.key.to_string())
@@ -415,10 +419,7 @@ fn limit_keys(detail: StopDetail) -> (&'static str, Option<&'static str>) {
     match detail {
         StopDetail::MaxSteps => ("`budgets.max_steps` in agentd.toml", Some("--max-steps")),
         StopDetail::MaxWallTime => ("`budgets.max_wall_time` in agentd.toml", Some("--max-wall-time")),
-        StopDetail::MaxCost => (
-            "`budgets.max_cost`, `budgets.max_cost_per_day` or `budgets.max_cost_per_issue` in agentd.toml",
-            Some("--max-cost"),
-        ),
+        StopDetail::MaxCost => ("`budgets.max_cost` in agentd.toml", Some("--max-cost")),
         _ => ("`maxIterations` of the agent's verdict", None),
     }
 }

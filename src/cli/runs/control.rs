@@ -311,7 +311,10 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
         ));
     }
     context.output.advice(match daemon_command::goes_on_when_approved(context, &dir.repo, &facts) {
-        true => "The daemon goes on with it at its next look.".to_owned(),
+        true => {
+            "The daemon goes on with it at its next look, where the issue is open and nobody has its work."
+                .to_owned()
+        }
         false => format!("Go on: agentd runs resume {}", dir.run_id),
     })
 }

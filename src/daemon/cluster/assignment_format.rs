@@ -68,6 +68,8 @@ pub struct AssignmentEnd {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unpublished: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_ended_at: Option<DateTime<Utc>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_definition: Option<RunId>,
 }
 
@@ -81,6 +83,7 @@ impl From<RunSummary> for AssignmentEnd {
             written_back,
             failed_before_work,
             unpublished,
+            flow_ended_at,
             other_definition,
         } = summary;
         Self {
@@ -91,6 +94,7 @@ impl From<RunSummary> for AssignmentEnd {
             labels_written: written_back,
             failed_before_work,
             unpublished,
+            flow_ended_at,
             other_definition,
         }
     }
@@ -106,6 +110,7 @@ impl From<AssignmentEnd> for RunSummary {
             labels_written: written_back,
             failed_before_work,
             unpublished,
+            flow_ended_at,
             other_definition,
         } = end;
         Self {
@@ -116,6 +121,7 @@ impl From<AssignmentEnd> for RunSummary {
             written_back,
             failed_before_work,
             unpublished,
+            flow_ended_at,
             other_definition,
         }
     }

@@ -17,7 +17,7 @@ use self::recovery::Predecessor;
 use super::origin::Resolved;
 use super::plan::Plan;
 use crate::conversation::parked::ParkedCell;
-use crate::conversation::parked::parked_format::WaitsFor;
+use crate::conversation::parked::parked_format::{Over, WaitsFor};
 use crate::domain::cluster::cells::HeldTerm;
 use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::issue::Issue;
@@ -343,10 +343,27 @@ async fn gone_on_with(
         }
         (None, _) => None,
     };
-    match before {
-        Some(before) => Ok(Some(recovery::with_its_commits(before, context).await)),
-        None => Ok(None),
+    let Some(before) = before else { return Ok(None) };
+    let before = match is_told_more(plan, context, before.run_id).await? {
+        true => before.reopened(),
+        false => before,
+    };
+    Ok(Some(recovery::with_its_commits(before, context).await))
+}
+
+/// Whether a person who had the work of a run gave it back with words, or with changes: also where its flow had ended, a step is told.
+async fn is_told_more(plan: &Plan, context: &RepositoryContext, run_id: RunId) -> Result<bool, Refusal> {
+    if context.replay.is_some() {
+        return Ok(false);
     }
+    let cell = ParkedCell::new(&context.state, &context.repo, &plan.issue.key);
+    let issue = cell.read().await.map_err(|error| unusable(context, error.to_string()))?;
+    let Some(parked) = issue.parked.filter(|parked| parked.run_id == run_id) else { return Ok(false) };
+    let ended = matches!(parked.over, Some(Over::Ended(_)));
+    let (WaitsFor::GiveBack(taken), Some(answer), false) = (&parked.waits_for, &parked.answer, ended) else {
+        return Ok(false);
+    };
+    Ok(!answer.text.is_empty() || taken.given.as_ref().is_some_and(|given| !given.changed.is_empty()))
 }
 
 /// Whether a person has answered what the newest run of the issue waits for: whichever run begins goes on with it, and nobody is asked again
@@ -451,13 +468,12 @@ async fn resumable(
     last: Option<&MappingRecord>,
 ) -> Result<Predecessor, Refusal> {
     let invalid = |message: String| Refusal::new(StopDetail::InvalidInput, message);
-    if let Some(last) = last
-        && last.run_id != run_id
-    {
-        return Err(invalid(format!("Run {run_id} is not the newest of its issue: {} is.", last.run_id))
-            .hint(format!("agentd runs resume {}", last.run_id)));
+    let newest = last.map_or(run_id, |last| last.run_id);
+    if newest != run_id && !recovery::only_began(context, newest, run_id).await {
+        return Err(invalid(format!("Run {run_id} is not the newest of its issue: {newest} is."))
+            .hint(format!("agentd runs resume {newest}")));
     }
-    match recovery::resumed(context, run_id).await {
+    match recovery::resumed(context, newest).await {
         Ok(Some(predecessor)) => Ok(predecessor),
         Ok(None) => {
             Err(invalid(format!("Run {run_id} reached its objective: there is nothing to go on with."))

@@ -48,6 +48,11 @@ impl Predecessor {
         self.facts.flow_end.as_ref().is_some_and(|end| end.stop.success())
     }
 
+    /// The same as one whose flow had not ended: somebody has said more since, which a step is to be told.
+    pub fn reopened(self) -> Self {
+        Self { facts: reopened(self.facts), ..self }
+    }
+
     /// What killed predecessors used counts (D61): visits, money, and the time that their journals cover.
     pub fn spent(&self) -> Spend {
         if let Some(spent) = self.lost {
@@ -177,6 +182,17 @@ pub async fn node_elsewhere(context: &RepositoryContext, last: Option<&MappingRe
     let read = tokio::task::spawn_blocking(move || run_facts::read_anywhere(&dir).ok().flatten());
     let held = read.await.ok().flatten().and_then(|facts| facts.lease?.held);
     Some(held.map_or_else(|| "that had it last".to_owned(), |held| node_of(&held.by.node).to_owned()))
+}
+
+/// Whether a run that died did nothing but begin to go on with this one.
+pub async fn only_began(context: &RepositoryContext, later: RunId, run_id: RunId) -> bool {
+    let dir = context.state.run(&context.repo, later);
+    let read = tokio::task::spawn_blocking(move || run_facts::read_anywhere(&dir).ok().flatten());
+    read.await.ok().flatten().is_some_and(|facts| {
+        let goes_on = facts.lease.as_ref().is_some_and(|lease| lease.previous_run == Some(run_id));
+        let cut_off = facts.end.as_ref().is_none_or(|end| end.detail.is_cut_off());
+        goes_on && cut_off && facts.checkpoint.is_none() && facts.flow_end.is_none()
+    })
 }
 
 /// The run that a person wants to continue, or `None` for a success. Its failed visits are visited again. If it ended

@@ -298,3 +298,30 @@ async fn what_somebody_writes_into_the_status_comment_gives_an_issue_no_money() 
     assert_eq!(there["extensions"]["status-comment"]["amount"], json!(3.0), "{there:#}");
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reviewer_is_told_that_the_issue_has_no_money_and_is_heard_once_it_has() {
+    let write = json!({ "path": "notes/1.md", "content": "One.\n" });
+    // The last report costs more than anybody could have set aside.
+    let mut dear = reports("Done.", json!([]));
+    dear.usage = serde_json::from_value(json!({ "input": 1_000, "output": 100_000 })).unwrap();
+    let replies = vec![calls(&[("write_file", write)]), dear, reports("More.", json!([]))];
+    let world = world(replies, "max_cost_per_issue = 1.0\n\n[conversation]\nquiet_period = \"0s\"\n").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let (daemon, pull) = {
+        let daemon = Running::start(&world, &[]);
+        (daemon, super::pull_request::opened(&world).await)
+    };
+    let before = world.sim.model_requests().len();
+    super::pull_request::review(&world, pull, "ada", "changes_requested", "Not like this, PAPAYA.", &[]);
+    let heard = || super::pull_request::said(&world, pull, "no run begins for it yet");
+    until_or("the reviewer is told", || heard().len() == 1, || format!("{:#?}", comments(&world))).await;
+    assert!(heard()[0].contains("/agentd extend 5"), "{:#?}", heard());
+    super::pull_request::ticks(&world, 3).await;
+    assert_eq!((world.sim.model_requests().len(), heard().len()), (before, 1));
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd extend 5");
+    until("a run for it", || world.sim.model_requests().len() > before).await;
+    assert!(world.told(before).contains("PAPAYA"), "{}", world.told(before));
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}

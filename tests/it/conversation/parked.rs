@@ -548,3 +548,18 @@ async fn an_answer_by_hand_is_dropped_where_the_label_is_taken_off_before_a_run_
     daemon.stop().await;
     world.sim.shutdown().await;
 }
+
+/// The daemon has not looked yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_a_daemon_would_drop_is_refused_and_says_why() {
+    let world = asking("").await;
+    let daemon = parked(&world).await;
+    daemon.signal("-STOP");
+    assert!(world.sim.remove_label(REPO, 7, "agentd", "ada"));
+    let (code, refused) = world.json(&["answer", "7", "cents"]).await;
+    assert_eq!(code, Some(4), "{refused:#}");
+    assert!(refused.to_string().contains("was taken off issue 7"), "{refused:#}");
+    daemon.signal("-CONT");
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}

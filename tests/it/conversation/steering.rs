@@ -372,3 +372,31 @@ pub fn spawn(world: &World, args: &[&str]) -> tokio::task::JoinHandle<Output> {
     let child = command.spawn().unwrap();
     tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
 }
+
+/// Only publishing was left of the run, and a person's words ask for more.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_words_of_a_give_back_are_told_also_where_the_taken_run_had_done_all_but_publish() {
+    let replies = vec![writes(0), reports("Done.", json!([])), reports("Renamed.", json!([]))];
+    let world = labelled_with(replies, AT_ONCE).await;
+    let body = json!({ "message": "Validation Failed" });
+    let refused =
+        json!({ "method": "POST", "path": "/repos/**/pulls", "kind": "status", "status": 422, "body": body });
+    world.sim.inject(&serde_json::from_value(refused).unwrap()).unwrap();
+    let daemon = Running::start(&world, &[]);
+    until_labels(&world, &["agentd:failed"]).await;
+    let before = asked(&world);
+    let (code, taken) = world.json(&["take", "7"]).await;
+    assert_eq!(code, Some(0), "{taken:#}");
+    let worktree = world.shop().join(".worktrees/issue-7");
+    std::fs::write(worktree.join("by_hand.txt"), "mine\n").unwrap();
+    world.git(&worktree, &["add", "by_hand.txt"]).await;
+    world.git(&worktree, &["commit", "-q", "-m", "By hand"]).await;
+    world.sim.world().faults.clear();
+    comment(&world, 7, "ada", "/agentd give-back KIWI: rename it, please.");
+    until_labels(&world, &["agentd:done"]).await;
+    let prompt = world.told(before);
+    assert!(prompt.contains("KIWI: rename it, please.") && prompt.contains("A by_hand.txt +1"), "{prompt}");
+    assert_eq!(on_remote(&world, "by_hand.txt").as_deref(), Some("mine\n"));
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}

@@ -82,6 +82,29 @@ async fn the_money_of_the_day_holds_the_queue_back_until_midnight() {
     held_back_and_gone_on_with(&yard, end, "day_budget_spent", Duration::from_secs(16 * 3600)).await;
 }
 
+/// Its verify commands went on until after midnight.
+#[tokio::test]
+async fn what_met_the_end_of_yesterday_s_money_holds_nothing_back_today() {
+    let yard = two().await;
+    let message = "The budget of $1.00 a day (UTC) does not cover the next request.";
+    let end = Stop::new(StopDetail::MaxCost, message);
+    let flow_ended_at = Some(super::at("2026-11-20T23:59:50Z"));
+    let end = RunSummary { run_id: Some(RunId(uuid::Uuid::nil())), flow_ended_at, ..end.into() };
+    for _ in 0..10 {
+        if !yard.started().is_empty() {
+            break;
+        }
+        yard.once(end.clone()).await;
+    }
+    assert_eq!(yard.started()[0], 1);
+    for _ in 0..4 {
+        yard.once(ended(StopDetail::Completed)).await;
+    }
+    let done = vec!["agentd:done".to_owned()];
+    assert_eq!((yard.labels(1), yard.labels(2)), (done.clone(), done), "{:?}", yard.started());
+    yard.violations();
+}
+
 #[tokio::test]
 async fn a_remote_that_takes_nothing_holds_the_queue_back_for_a_while() {
     let yard = two().await;
