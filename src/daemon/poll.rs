@@ -304,6 +304,7 @@ impl Watch {
 
     /// Makes an issue a candidate of the sweep that has begun to work on it.
     pub fn go_on_sweeping(&mut self, issue: IssueSnapshot) {
+        self.state.sweep_counted.extend(number(&issue));
         list(&mut self.state.sweeping, issue);
     }
 

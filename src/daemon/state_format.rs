@@ -69,6 +69,9 @@ pub struct RepositoryState {
     /// How many of these may still start; absent = all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep_left: Option<u64>,
+    /// Issues that are counted in that: a sweep begins to work on each once, however often their runs are gone on with.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub sweep_counted: BTreeSet<u64>,
     /// How far the repository's comments were read; absent = never, so that old commands are not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comments: Option<CommentsRead>,

@@ -301,21 +301,22 @@ impl Watch {
         tracing::info!(repo = %self.watched.name, issues = listed.len(), "sweeping");
         self.state.sweeping = listed;
         self.state.sweep_left = self.watched.sweep.limit.map(Into::into);
+        self.state.sweep_counted.clear();
         self.state.swept_at = Some(now);
         self.health.polled_at.get_or_insert(now);
     }
 
-    /// A run of this issue starts: once as many have as a sweep may take, the rest of its list is dropped.
+    /// A run of this issue starts: once as many issues have one as a sweep may take, the rest of its list is dropped. What is gone on
+    /// with was counted before.
     pub(super) fn count_swept(&mut self, started: u64) {
-        let is_this = |issue: &IssueSnapshot| number(issue) == Some(started);
-        if !self.state.sweeping.iter().any(is_this) {
+        if !self.sweeps(started) || !self.state.sweep_counted.insert(started) {
             return;
         }
-        // What is gone on with later was counted.
         let Some(left @ 1..) = &mut self.state.sweep_left else { return };
         *left -= 1;
         if *left == 0 {
-            self.state.sweeping.retain(is_this);
+            let counted = &self.state.sweep_counted;
+            self.state.sweeping.retain(|issue| number(issue).is_some_and(|one| counted.contains(&one)));
         }
     }
 

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use agentd::config::config_file::SweepSelect;
-use agentd::daemon::{Daemon, RunSummary};
+use agentd::daemon::{Daemon, DaemonFiles, RunSummary};
 use agentd::domain::issue::ObjectiveSource;
 use agentd::domain::run::RunId;
 use agentd::domain::stop::{Stop, StopDetail};
+use agentd::store::run_dir::StateDir;
 
 use super::{Yard, codes, ended, issue, refused};
 
@@ -204,4 +205,57 @@ async fn a_swept_issue_whose_run_met_what_would_meet_all_is_swept_again_after_th
         assert_eq!(asked.iter().filter(|request| request.resume.is_some()).count(), 1);
         yard.violations();
     }
+}
+
+/// Three issues of a sweep that takes three, and one slot.
+async fn three() -> Yard {
+    let scenario: String = (1..=3).map(|number| issue(&format!("Issue {number}"), "")).collect();
+    let mut yard = Yard::new(&scenario).await;
+    yard.sweep.select = SweepSelect::All;
+    yard.sweep.schedule = Some("0 3 * * *".to_owned());
+    yard.sweep.limit = Some(3);
+    yard.limits.all = 1;
+    yard.once(ended(StopDetail::Completed)).await;
+    yard.clock.advance(Duration::from_secs(24 * 3600));
+    yard
+}
+
+async fn all_three_are_done(yard: &Yard) {
+    for _ in 0..6 {
+        yard.once(ended(StopDetail::Completed)).await;
+    }
+    let labels: Vec<_> = (1..=3).map(|number| yard.labels(number)).collect();
+    assert_eq!(labels, vec![vec!["agentd:done".to_owned()]; 3]);
+    assert_eq!(yard.started().len(), 4, "one of them twice");
+    yard.violations();
+}
+
+#[tokio::test]
+async fn a_run_of_a_sweep_that_is_gone_on_with_after_a_pause_takes_no_other_issues_place() {
+    let yard = three().await;
+    while yard.started().is_empty() {
+        yard.once(ended(StopDetail::LlmUnavailable)).await;
+    }
+    yard.clock.advance(Duration::from_secs(70));
+    all_three_are_done(&yard).await;
+}
+
+#[tokio::test]
+async fn a_run_of_a_sweep_that_is_gone_on_with_after_a_kill_takes_no_other_issues_place() {
+    let yard = three().await;
+    let files = DaemonFiles::of(&StateDir::new(yard.home.path().to_owned()));
+    let mut daemon = Daemon::open(yard.parts(|_| std::future::pending())).unwrap();
+    let begun = async {
+        let left = || files.look().ok()?.repositories.values().next()?.sweep_left;
+        while yard.started().is_empty() || left() != Some(2) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        report = daemon.run() => panic!("it goes on: {report:?}"),
+        () = begun => {}
+        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("it begins none"),
+    }
+    drop(daemon);
+    all_three_are_done(&yard).await;
 }
