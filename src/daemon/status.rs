@@ -1,6 +1,6 @@
 //! What the daemon says of itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 
@@ -14,6 +14,8 @@ use super::status_format::{
     SCHEMA, Status,
 };
 use super::supervise::RunHandle;
+use crate::domain::issue::IssueKey;
+use crate::domain::name::RepoName;
 use crate::github::BreakerState;
 
 fn limits_status(limits: BreakerState) -> LimitsStatus {
@@ -134,6 +136,10 @@ impl Daemon {
                 !(is_asked && matches!(reason, Reason::WaitsForAnswer { .. }))
             })
             .map(|(issue, reason)| row(issue, reason.code(), reason.to_string()));
+        let waiting = waiting.chain(self.go_on_later()).chain(self.follow_up_later());
+        // One row for each issue: what the scheduler says of it goes before what is to come of it by itself.
+        let mut told: BTreeSet<(RepoName, IssueKey)> =
+            self.supervisor.issues().into_iter().map(|issue| (issue.repo, issue.number.into())).collect();
         let unheard = self.watches.iter().flat_map(|watch| {
             watch.unheard.iter().map(|(number, why)| {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
@@ -167,7 +173,7 @@ impl Daemon {
             schema_unknown: self.cluster.store_health.schema.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
-            waiting: waiting.chain(self.go_on_later()).chain(self.follow_up_later()).collect(),
+            waiting: waiting.filter(|row| told.insert((row.repo.clone(), row.issue.clone()))).collect(),
             parked: unheard.chain(parked).collect(),
             limits: limits_status(self.deps.client.limits()),
             nodes: Vec::new(),

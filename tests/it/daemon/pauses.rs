@@ -259,3 +259,23 @@ async fn a_run_of_a_sweep_that_is_gone_on_with_after_a_kill_takes_no_other_issue
     drop(daemon);
     all_three_are_done(&yard).await;
 }
+
+#[tokio::test]
+async fn an_issue_that_is_asked_for_during_a_pause_that_its_last_run_waits_for_is_told_once() {
+    let yard = two().await;
+    for _ in 0..2 {
+        yard.once(ended(StopDetail::LlmUnavailable)).await;
+    }
+    let waiting = || {
+        let files = DaemonFiles::of(&StateDir::new(yard.home.path().to_owned()));
+        let rows = files.load_status().unwrap().unwrap().waiting;
+        let mut rows: Vec<_> = rows.into_iter().map(|row| (row.issue.number(), row.code)).collect();
+        rows.sort();
+        rows
+    };
+    let both = [1, 2].map(|number| (Some(number), "model_unavailable".to_owned()));
+    assert_eq!(waiting(), both, "the first by what goes on by itself");
+    yard.sim.add_label(super::REPO, 1, "agentd", "mia");
+    yard.once(ended(StopDetail::Completed)).await;
+    assert_eq!((yard.started(), waiting()), (vec![1], both.to_vec()));
+}
