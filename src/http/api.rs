@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
 use super::reply::failure;
-use super::run_index;
+use super::run_index::{self, Row};
 use super::shared::{NotTold, Shared, live_cost};
 use crate::daemon::status_format::Status;
+use crate::record;
 #[cfg(feature = "nats")]
 use crate::record::mirror::NotShown;
 use crate::store::run_dir::RunDir;
@@ -105,11 +106,23 @@ pub async fn runs(State(shared): Of, Query(asked): Query<Vec<(String, String)>>)
 pub async fn run(State(shared): Of, Path(asked): Path<String>) -> Response {
     match shared.run(&asked).await {
         Err(why) => not_told(&asked, &why),
-        Ok((dir, row, now)) => match file(&dir.result()).await {
-            Some(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-            None => Json(row.document(now)).into_response(),
-        },
+        Ok((dir, row, now)) => {
+            let read = tokio::task::spawn_blocking(move || record::report::output_if_ended(&dir)).await;
+            match read {
+                Ok(Ok(Some(output))) => Json(output).into_response(),
+                Ok(Ok(None)) if !row.is_unreadable => Json(row.document(now)).into_response(),
+                _ => unreadable(&row),
+            }
+        }
     }
+}
+
+fn unreadable(row: &Row) -> Response {
+    let id = row.run_id;
+    let message = format!(
+        "the journal of run {id} cannot be read; agentd runs verify {id} names every file that is damaged"
+    );
+    failure(StatusCode::INTERNAL_SERVER_ERROR, "unreadable", &message)
 }
 
 /// `GET /api/v1/runs/RUN/report`: the report, as Markdown.

@@ -16,7 +16,7 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     let (rows, status) = (shared.ended().await, shared.status().await);
     let mut text = Text(String::new());
     let mut runs: BTreeMap<(String, String), u64> = BTreeMap::new();
-    let mut costs: BTreeMap<String, f64> = BTreeMap::new();
+    let mut costs: BTreeMap<String, Money> = BTreeMap::new();
     for row in rows.iter() {
         *runs.entry((row.repo.to_string(), row.reason().to_owned())).or_default() += 1;
         *costs.entry(row.repo.to_string()).or_default() += row.cost();
@@ -27,13 +27,13 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     }
     text.head("agentd_cost_usd_total", "counter", "US dollars that ended runs cost.");
     for (repo, cost) in &costs {
-        text.line("agentd_cost_usd_total", &[("repository", repo)], cost);
+        text.line("agentd_cost_usd_total", &[("repository", repo)], cost.dollars());
     }
     let conversations = shared.conversations().await.into_values().sum::<Money>().dollars();
     text.head("agentd_conversations_cost_usd_total", "counter", "US dollars that conversations cost.");
     text.line("agentd_conversations_cost_usd_total", &[], conversations);
     text.head("agentd_cost_usd_under_way", "gauge", "US dollars that runs under way have cost so far.");
-    text.line("agentd_cost_usd_under_way", &[], live_cost(status.as_ref()));
+    text.line("agentd_cost_usd_under_way", &[], live_cost(status.as_ref()).dollars());
     if let Some(status) = status {
         let mut running: BTreeMap<String, u64> =
             status.repositories.iter().map(|of| (of.repo.to_string(), 0)).collect();

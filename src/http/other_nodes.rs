@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
-use super::run_index::{Row, Rows};
+use super::run_index::{Ended, Row, Rows};
 use crate::daemon::cluster::status::{NodeWord, of_all};
 use crate::daemon::status_format::{LogLine, Status};
 use crate::daemon::{IssueRef, shown_line};
@@ -257,11 +257,12 @@ fn told(row: &RunRow, as_of: DateTime<Utc>) -> Option<Row> {
         ended["steps"] = json!(row.visits);
         ended["cost_usd"] = json!(row.cost_usd);
         ended["pr_url"] = json!(row.pull_request);
-        Arc::new(ended)
+        Arc::new(Ended::on_one_day(ended, Some(row.cost_usd)))
     });
     let begun = ended.is_none().then(|| Arc::new(began));
     let repo = RepoName::parse(&row.repo).ok()?;
-    Some(Row { run_id: RunId(row.run_id), repo, ended, begun, seen: Some((row.node.clone(), as_of)) })
+    let seen = Some((row.node.clone(), as_of));
+    Some(Row { run_id: RunId(row.run_id), repo, ended, begun, is_unreadable: false, seen })
 }
 
 #[cfg(test)]

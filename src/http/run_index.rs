@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::{Value, json};
 
+use crate::domain::ledger_entry::{AccountingEntry, LedgerTotals};
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
-use crate::domain::run_output::rfc3339;
-use crate::record::run_facts;
+use crate::domain::run_output::{RunOutput, rfc3339};
+use crate::engine::journal::JournalError;
+use crate::record::{report, run_facts};
 use crate::store::run_dir::{RunDir, StateDir};
 
 /// Sums over runs are of so long ago at most.
@@ -24,12 +26,57 @@ const DAYS: usize = 31;
 pub(super) struct Row {
     pub run_id: RunId,
     pub repo: RepoName,
-    /// Members of the run output that a list shows; `None` while the run is under way.
-    pub ended: Option<Arc<Value>>,
+    /// `None` while the run is under way.
+    pub ended: Option<Arc<Ended>>,
     /// The issue and its title, of a run under way.
     pub begun: Option<Arc<Value>>,
+    /// Whether its journal cannot be read: what became of it is not known.
+    pub is_unreadable: bool,
     /// In a cluster: the node that it is on, and when that said so, by the store's clock.
     pub seen: Option<(String, DateTime<Utc>)>,
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// Members of the run output that a list shows.
+    pub told: Value,
+    /// What it cost, by the day (UTC) on which each request began.
+    pub costs: BTreeMap<NaiveDate, Money>,
+}
+
+impl Ended {
+    /// One whose cost counts on the day on which it began.
+    pub fn on_one_day(told: Value, cost: Option<Money>) -> Self {
+        let day = told["started_at"].as_str().and_then(|at| at.get(..10)?.parse().ok());
+        let costs = day.map(|day: NaiveDate| (day, cost.unwrap_or_default())).into_iter().collect();
+        Self { told, costs }
+    }
+
+    fn of(dir: &RunDir, output: &RunOutput) -> Self {
+        let mapping = output.mapping.as_ref();
+        let told = json!({
+            "issue": mapping.map(|mapping| &mapping.issue), "instance": mapping.map(|mapping| &mapping.instance),
+            "title": output.objective.title, "started_at": output.started_at, "completed_at": output.completed_at,
+            "success": output.success, "stop_reason": output.stop_reason, "stop_detail": output.stop_detail,
+            "steps": output.iterations, "cost_usd": output.totals.cost_usd, "pr_url": output.artifacts.pr_url,
+        });
+        // Its ledger is read only where it may have requests of several days.
+        let several = output.started_at.get(..10) != output.completed_at.get(..10);
+        match several.then(|| run_facts::read(dir).ok()).flatten() {
+            Some(facts) => Self { told, costs: by_day(&facts.ledger) },
+            None => Self::on_one_day(told, output.totals.cost_usd),
+        }
+    }
+}
+
+fn by_day(ledger: &[AccountingEntry]) -> BTreeMap<NaiveDate, Money> {
+    let mut days: BTreeMap<NaiveDate, Vec<AccountingEntry>> = BTreeMap::new();
+    for entry in ledger {
+        let at = DateTime::from_timestamp_millis(entry.timestamp).unwrap_or_default();
+        days.entry(at.date_naive()).or_default().push(entry.clone());
+    }
+    days.into_iter().map(|(day, entries)| (day, LedgerTotals::of(&entries).cost)).collect()
 }
 
 /// Runs, newest first.
@@ -43,34 +90,33 @@ pub(super) struct Rows {
 impl Row {
     /// As the API lists it. `now`: see [`Rows::now`].
     pub fn document(&self, now: DateTime<Utc>) -> Value {
-        let mut line = json!({
-            "run_id": self.run_id, "repo": self.repo, "state": if self.ended.is_some() { "ended" } else { "under way" },
-        });
+        let state = match self.ended {
+            Some(_) => "ended",
+            None if self.is_unreadable => "unreadable",
+            None => "under way",
+        };
+        let mut line = json!({ "run_id": self.run_id, "repo": self.repo, "state": state });
         if let Some((node, as_of)) = &self.seen {
             line["node"] = json!(node);
             line["as_of"] = json!(rfc3339(*as_of));
             line["age_ms"] = json!((now - *as_of).num_milliseconds().max(0));
         }
-        for (name, value) in
-            [&self.ended, &self.begun].into_iter().flatten().flat_map(|known| known.as_object()).flatten()
-        {
+        let ended = self.ended.as_ref().map(|ended| &ended.told);
+        let known = [ended, self.begun.as_deref()];
+        for (name, value) in known.into_iter().flatten().filter_map(Value::as_object).flatten() {
             line[name] = value.clone();
         }
         line
     }
 
-    fn text(&self, name: &str) -> &str {
-        self.ended.as_ref().and_then(|ended| ended[name].as_str()).unwrap_or_default()
-    }
-
-    /// US dollars; 0 where it is not known.
-    pub fn cost(&self) -> f64 {
-        self.ended.as_ref().and_then(|ended| ended["cost_usd"].as_f64()).unwrap_or_default()
+    /// What it cost; nothing where that is not known.
+    pub fn cost(&self) -> Money {
+        self.ended.iter().flat_map(|ended| ended.costs.values().copied()).sum()
     }
 
     /// The stop reason; empty while it is under way.
     pub fn reason(&self) -> &str {
-        self.text("stop_reason")
+        self.ended.as_ref().and_then(|ended| ended.told["stop_reason"].as_str()).unwrap_or_default()
     }
 }
 
@@ -86,32 +132,44 @@ pub(super) struct RunIndex {
 /// What was read once: how runs ended, and how those began that have not.
 #[derive(Debug, Default)]
 struct Known {
-    ended: BTreeMap<RunId, Arc<Value>>,
+    ended: BTreeMap<RunId, Arc<Ended>>,
     begun: BTreeMap<RunId, Arc<Value>>,
 }
 
 impl Known {
-    fn ended(&mut self, dir: &RunDir) -> Option<Arc<Value>> {
+    /// How a run ended; `None` = it has not.
+    fn ended(&mut self, dir: &RunDir) -> Result<Option<Arc<Ended>>, JournalError> {
         if let Some(known) = self.ended.get(&dir.run_id) {
-            return Some(Arc::clone(known));
+            return Ok(Some(Arc::clone(known)));
         }
-        let read = Arc::new(brief(dir)?);
+        let Some(output) = report::output_if_ended(dir)? else { return Ok(None) };
+        let read = Arc::new(Ended::of(dir, &output));
         self.begun.remove(&dir.run_id);
         self.ended.insert(dir.run_id, Arc::clone(&read));
-        Some(read)
+        Ok(Some(read))
+    }
+
+    fn begun(&mut self, dir: &RunDir) -> Result<Option<Arc<Value>>, JournalError> {
+        if let Some(known) = self.begun.get(&dir.run_id) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let Some(lease) = run_facts::read(dir)?.lease else { return Ok(None) };
+        let read =
+            json!({ "issue": lease.issue.key, "instance": lease.instance, "title": lease.issue.title });
+        let read = Arc::new(read);
+        self.begun.insert(dir.run_id, Arc::clone(&read));
+        Ok(Some(read))
     }
 
     fn row(&mut self, dir: RunDir) -> Row {
-        let ended = self.ended(&dir);
-        if ended.is_some() {
-            return Row { run_id: dir.run_id, repo: dir.repo, ended, begun: None, seen: None };
-        }
-        let begun = self.begun.get(&dir.run_id).cloned().or_else(|| {
-            let read = Arc::new(begun(&dir)?);
-            self.begun.insert(dir.run_id, Arc::clone(&read));
-            Some(read)
-        });
-        Row { run_id: dir.run_id, repo: dir.repo, ended, begun, seen: None }
+        let known = match self.ended(&dir) {
+            Ok(None) => self.begun(&dir).map(|begun| (None, begun)),
+            Ok(ended) => Ok((ended, None)),
+            Err(error) => Err(error),
+        };
+        let is_unreadable = known.is_err();
+        let (ended, begun) = known.unwrap_or_default();
+        Row { run_id: dir.run_id, repo: dir.repo, ended, begun, is_unreadable, seen: None }
     }
 }
 
@@ -145,8 +203,15 @@ impl RunIndex {
             let dirs = state.runs(None).unwrap_or_default();
             let ended = |dir: RunDir| {
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-                let ended = Some(known.ended(&dir)?);
-                Some(Row { run_id: dir.run_id, repo: dir.repo, ended, begun: None, seen: None })
+                let ended = Some(known.ended(&dir).ok()??);
+                Some(Row {
+                    run_id: dir.run_id,
+                    repo: dir.repo,
+                    ended,
+                    begun: None,
+                    is_unreadable: false,
+                    seen: None,
+                })
             };
             dirs.into_iter().filter_map(ended).collect()
         };
@@ -168,39 +233,59 @@ pub(super) fn chosen<'r>(rows: &'r [Row], asked: &str) -> Option<&'r Row> {
     (asked == "latest" || named.next().is_none()).then_some(first)
 }
 
-fn brief(dir: &RunDir) -> Option<Value> {
-    let text = std::fs::read(dir.result()).ok()?;
-    let output: Value = serde_json::from_slice(&text).ok()?;
-    Some(json!({
-        "issue": output["mapping"]["issue"], "instance": output["mapping"]["instance"], "title": output["objective"]["title"],
-        "started_at": output["started_at"], "completed_at": output["completed_at"],
-        "success": output["success"], "stop_reason": output["stop_reason"], "stop_detail": output["stop_detail"],
-        "steps": output["iterations"], "cost_usd": output["totals"]["cost_usd"], "pr_url": output["artifacts"]["pr_url"],
-    }))
-}
-
-fn begun(dir: &RunDir) -> Option<Value> {
-    let lease = run_facts::read(dir).ok()?.lease?;
-    Some(json!({ "issue": lease.issue.key, "instance": lease.instance, "title": lease.issue.title }))
-}
-
 /// Sums over runs and conversations; `live` is what the runs under way have cost.
-pub(super) fn cost(rows: &[Row], live: f64, conversations: &BTreeMap<NaiveDate, Money>) -> Value {
-    let mut days: BTreeMap<String, f64> =
-        conversations.iter().map(|(day, cost)| (day.to_string(), cost.dollars())).collect();
-    let chats = conversations.values().copied().sum::<Money>().dollars();
-    let mut repositories: BTreeMap<String, f64> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.ended.is_some()) {
-        let day = row.text("started_at").get(..10).unwrap_or_default().to_owned();
-        *days.entry(day).or_default() += row.cost();
+pub(super) fn cost(rows: &[Row], live: Money, conversations: &BTreeMap<NaiveDate, Money>) -> Value {
+    let mut days = conversations.clone();
+    let mut repositories: BTreeMap<String, Money> = BTreeMap::new();
+    for row in rows {
+        let Some(ended) = &row.ended else { continue };
+        for (day, cost) in &ended.costs {
+            *days.entry(*day).or_default() += *cost;
+        }
         *repositories.entry(row.repo.to_string()).or_default() += row.cost();
     }
-    // A sum over nothing begins with -0.0.
-    let total = days.values().fold(0.0, |sum, cost| sum + cost);
-    let by_day: BTreeMap<&String, f64> =
-        days.iter().rev().take(DAYS).map(|(day, cost)| (day, *cost)).collect();
+    let total: Money = days.values().copied().sum();
+    let by_day: BTreeMap<&NaiveDate, &Money> = days.iter().rev().take(DAYS).collect();
     json!({
-        "total_usd": total + live, "under_way_usd": live, "conversations_usd": chats,
+        "total_usd": total + live, "under_way_usd": live, "conversations_usd": conversations.values().copied().sum::<Money>(),
         "by_day": by_day, "by_repository": repositories,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(at: &str, cost: f64) -> AccountingEntry {
+        let at: DateTime<Utc> = at.parse().unwrap();
+        serde_json::from_value(json!({
+            "type": "llm", "provider": "p", "model": "m", "tokens": null, "costUsd": cost, "costSource": "table",
+            "fingerprint": "f", "timestamp": at.timestamp_millis(), "status": "ok", "latency": 1, "agentId": "a",
+            "callPath": "c", "txnId": "t", "originTxnId": "o", "runId": "r", "stepId": "s", "stepVisit": 1, "turn": 1,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_money_of_a_run_over_midnight_is_in_the_days_of_its_requests_and_sums_have_no_dust() {
+        let ledger = [
+            request("2026-12-01T23:59:58Z", 0.036),
+            request("2026-12-02T00:00:03Z", 0.036),
+            request("2026-12-02T00:00:09Z", 0.072),
+        ];
+        let costs = by_day(&ledger);
+        let told = json!({ "started_at": "2026-12-01T23:59:53.000Z" });
+        let ended = Some(Arc::new(Ended { told, costs }));
+        let row = Row {
+            run_id: RunId(uuid::Uuid::nil()),
+            repo: RepoName::parse("demo/shop").unwrap(),
+            ended,
+            begun: None,
+            is_unreadable: false,
+            seen: None,
+        };
+        let sums = cost(&[row], Money::ZERO, &BTreeMap::new());
+        assert_eq!(sums["by_day"], json!({ "2026-12-01": 0.036, "2026-12-02": 0.108 }));
+        assert_eq!((&sums["total_usd"], &sums["by_repository"]["demo/shop"]), (&json!(0.144), &json!(0.144)));
+    }
 }

@@ -146,10 +146,9 @@ impl Shared {
     }
 }
 
-/// What the runs under way have cost, in US dollars. What earlier runs of theirs did is in their records.
-pub(super) fn live_cost(status: Option<&Status>) -> f64 {
+/// What the runs under way have cost. What earlier runs of theirs did is in their records.
+pub(super) fn live_cost(status: Option<&Status>) -> Money {
     let running = status.map(|status| status.running.as_slice()).unwrap_or_default();
     let costs = running.iter().filter_map(|run| run.progress.as_ref());
-    let costs = costs.map(|run| run.cost_usd.saturating_sub(run.inherited_usd));
-    costs.sum::<Money>().dollars()
+    costs.map(|run| run.cost_usd.saturating_sub(run.inherited_usd)).sum()
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::rendering::{self, Links};
-use super::run_record;
+use super::{run_facts, run_record};
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Effect, Event};
@@ -42,14 +42,39 @@ struct Folded {
     report: String,
 }
 
-/// The run output of a run that has ended, as it was written. Where that cannot be read, it is folded again from the journal, and nothing
-/// is written. Blocks.
+/// The run output of a run that has ended, as it was written. Where that is not what the journal's seal names, or cannot be read, it is
+/// folded again from the journal, and nothing is written. Blocks.
 pub fn read_output(dir: &RunDir) -> Result<RunOutput, JournalError> {
-    let written = std::fs::read(dir.result()).ok();
-    match written.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+    match as_sealed(dir) {
         Some(output) => Ok(output),
         None => folded(dir).map(|folded| folded.output),
     }
+}
+
+/// The same of a run that may not have ended; `None` = it has not. The journal of one that leaves nothing yet is not read. Blocks.
+pub fn output_if_ended(dir: &RunDir) -> Result<Option<RunOutput>, JournalError> {
+    if let Some(output) = as_sealed(dir) {
+        return Ok(Some(output));
+    }
+    if !dir.result().exists() && journal_file::sealed_files(dir).is_none() {
+        return Ok(None);
+    }
+    let Folded { facts, output, .. } = folded(dir)?;
+    if facts.end.is_some() {
+        return Ok(Some(output));
+    }
+    let lines = output.artifacts.events.map_or(0, |events| events.last_seq);
+    match run_facts::lines_missing(dir, lines) {
+        Some(missing) => Err(failed(&dir.events(), missing)),
+        None => Ok(None),
+    }
+}
+
+fn as_sealed(dir: &RunDir) -> Option<RunOutput> {
+    let bytes = std::fs::read(dir.result()).ok()?;
+    let written = artifact(dir.result().file_name()?.to_str()?, &bytes);
+    let is_sealed = journal_file::sealed_files(dir)?.contains(&written);
+    serde_json::from_slice(&bytes).ok().filter(|_| is_sealed)
 }
 
 /// The same for the report.

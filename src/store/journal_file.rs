@@ -1,7 +1,7 @@
 //! The write-ahead journal of one run as a file, with its ledger and its artifacts beside it.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt as _;
@@ -25,6 +25,12 @@ use crate::sys::files::{self, FileError};
 
 /// How many lines a slow listener may lag behind before it misses some (the file has them all).
 const LISTENER_BACKLOG: usize = 1024;
+
+/// Lines that may stand behind a seal.
+const BEHIND_SEAL: usize = 4;
+/// So much of a journal's end is looked at for its seal, in bytes; where that is part of a longer line, more, and at last so much.
+const SHORT_END: u64 = 16 * 1024;
+const LONG_END: u64 = 1024 * 1024;
 
 /// Artifacts up to this size are written at once. A longer one would block the thread of the runtime.
 const SMALL_WRITE: usize = 64 * 1024;
@@ -452,6 +458,41 @@ pub fn parse(bytes: &[u8]) -> Result<ReadJournal, LineError> {
         lines.push(JournalLine::read(line, number, number, prev)?);
     }
     Ok(ReadJournal { lines, sound_bytes: sound as u64 })
+}
+
+/// The files of a run as its seal names them, where the journal ends with that: the lines before are not read. `None` = the run has not
+/// ended, or its journal has to be read to know.
+pub fn sealed_files(dir: &RunDir) -> Option<Vec<Artifact>> {
+    let mut file = File::open(dir.events()).ok()?;
+    let length = file.metadata().ok()?.len();
+    let mut size = SHORT_END;
+    loop {
+        let from = length.saturating_sub(size);
+        let mut end = Vec::new();
+        file.seek(SeekFrom::Start(from)).ok()?;
+        file.read_to_end(&mut end).ok()?;
+        end.truncate(end.iter().rposition(|byte| *byte == b'\n')?);
+        let mut lines: Vec<&[u8]> = end.rsplit(|byte| *byte == b'\n').take(BEHIND_SEAL + 1).collect();
+        let is_enough = from == 0 || lines.len() > BEHIND_SEAL || size >= LONG_END;
+        if from > 0 && lines.len() <= BEHIND_SEAL {
+            // Only a part of it is there.
+            lines.pop();
+        }
+        let files = lines.into_iter().find_map(files_of_seal);
+        if files.is_some() || is_enough {
+            return files;
+        }
+        size *= 8;
+    }
+}
+
+fn files_of_seal(line: &[u8]) -> Option<Vec<Artifact>> {
+    let text = std::str::from_utf8(line).ok()?;
+    let line: JournalLine = serde_json::from_str(text).ok()?;
+    match JournalLine::read(text, line.seq, line.seq, &line.prev).ok()?.event()? {
+        Event::FilesSealed { files, .. } => Some(files),
+        _ => None,
+    }
 }
 
 /// Whether a journal has lost its beginning, as one does in a cluster that is past its time: its first line is none of a beginning.

@@ -310,3 +310,45 @@ async fn the_money_of_a_run_that_is_gone_on_with_is_counted_once_while_it_works(
     assert!(front.text("/metrics").await.1.contains("agentd_cost_usd_under_way 0\n"));
     world.finish().await;
 }
+
+/// What `runs list` and `runs show` say of such a run, the front says as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_not_as_it_was_sealed_is_not_believed() {
+    let world = World::new(1).await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let cost = &output["totals"]["cost_usd"];
+    assert!(cost.as_f64().unwrap() > 0.0, "{output:#}");
+    let path = format!("/api/v1/runs/{}", output["run_id"].as_str().unwrap());
+    let dir = super::solo::newest(&world);
+    let mut forged = output.clone();
+    forged["totals"]["cost_usd"] = json!(1_000_000);
+    forged["objective"]["title"] = json!("forged");
+    for result in [Some(forged.to_string()), Some("{ damaged".to_owned()), None] {
+        match &result {
+            Some(text) => std::fs::write(dir.join("result.json"), text).unwrap(),
+            None => std::fs::remove_file(dir.join("result.json")).unwrap(),
+        }
+        let front = Front::start(&world, "1s", "");
+        let runs = front.json("/api/v1/runs").await;
+        let run = &runs["runs"][0];
+        assert_eq!((&run["state"], &run["stop_detail"]), (&json!("ended"), &json!("completed")), "{runs:#}");
+        assert_eq!((&run["title"], &run["cost_usd"]), (&output["objective"]["title"], cost), "{runs:#}");
+        let sums = front.json("/api/v1/cost").await;
+        assert_eq!((&sums["total_usd"], &sums["by_repository"]["demo/shop"]), (cost, cost), "{sums:#}");
+        let metrics = front.text("/metrics").await.1;
+        let line = format!("agentd_cost_usd_total{{repository=\"demo/shop\"}} {}\n", cost.as_f64().unwrap());
+        assert!(metrics.contains(&line), "{metrics}");
+        let told = front.json(&path).await;
+        assert_eq!((&told["objective"], &told["totals"]), (&output["objective"], &output["totals"]));
+        let (_, shown) = world.json(&["runs", "show"]).await;
+        assert_eq!(shown, told);
+    }
+    std::fs::write(dir.join("events.jsonl"), "garbage\n").unwrap();
+    let front = Front::start(&world, "1s", "");
+    assert_eq!(front.json("/api/v1/runs").await["runs"][0]["state"], "unreadable");
+    let (status, told) = front.text(&path).await;
+    assert!(status == 500 && told.contains("unreadable"), "{status} {told}");
+    drop(front);
+    world.finish().await;
+}
