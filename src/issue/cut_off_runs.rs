@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use crate::domain::stop::StopDetail;
 use crate::record::{bring, finish, run_facts, taking_over};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
+use crate::store::journal_file;
 use crate::store::port::LeaseKey;
 use crate::store::run_dir::RunDir;
 use crate::sys::files;
@@ -276,7 +276,8 @@ async fn look_at_leases(context: &RepositoryContext) -> Looked {
             let stamp = files::stamp(&result);
             // In a cluster a node may have died between a run's result and its seal, and another one given its lease back.
             let in_cluster = context.state.shared().is_some();
-            if !is_over(&result) || in_cluster && !is_sealed(&context.state.run(&context.repo, run)) {
+            let is_sealed = || journal_file::sealed_files(&context.state.run(&context.repo, run)).is_some();
+            if !is_over(&result) || in_cluster && !is_sealed() {
                 looked.open.push(lease);
                 continue;
             }
@@ -330,21 +331,6 @@ fn is_over(result: &Path) -> bool {
     let result = result.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     let detail = result.and_then(|result| StopDetail::deserialize(&result["stop_detail"]).ok());
     detail.is_some_and(|detail| !detail.is_gone_on_with())
-}
-
-/// Whether the end of a run's journal says that it is sealed. The whole of it is not read: there may be many.
-fn is_sealed(dir: &RunDir) -> bool {
-    const END: u64 = 64 * 1024;
-    const SEALED: &[u8] = b"\"kind\":\"files_sealed\"";
-    let end = std::fs::File::open(dir.events()).and_then(|mut journal| {
-        let length = journal.metadata()?.len();
-        journal.seek(SeekFrom::Start(length.saturating_sub(END)))?;
-        let mut end = Vec::new();
-        journal.read_to_end(&mut end)?;
-        Ok(end)
-    });
-    // Quotes in a text of the journal are escaped, so no text looks like it.
-    end.is_ok_and(|end| end.windows(SEALED.len()).any(|part| part == SEALED))
 }
 
 fn cut_off(context: &RepositoryContext, (last, facts): (MappingRecord, RunFacts)) -> Option<CutOffRun> {
