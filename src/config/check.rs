@@ -28,6 +28,8 @@ use crate::domain::rules::Globs;
 const LONGEST_LABEL: usize = 50;
 /// Most worktrees of a pool.
 const MOST_WARM: u32 = 64;
+/// The fields of a cron expression.
+const CRON_FIELDS: [&str; 5] = ["minute", "hour", "day", "month", "weekday"];
 
 /// What an agent may be called; follows a quoted name in a message.
 pub(super) const AGENT_NAME_RULE: &str =
@@ -237,14 +239,10 @@ impl Checker<'_> {
             "needs `path` (the main checkout), or `name` for a clone that agentd manages",
         );
         if let Some(cron) = table.sweep.as_deref().filter(|cron| !cron.trim().is_empty()) {
-            let fields = cron.split_whitespace().count();
-            let error = croner::Cron::from_str(cron).err().map(|error| error.to_string());
-            let message = match (&error, fields) {
-                (Some(error), _) => error.clone(),
-                (None, fields) => format!("it has {fields} fields"),
-            };
+            let wrong = wrong_cron(cron);
+            let message = wrong.as_deref().unwrap_or_default();
             self.require(
-                error.is_none() && fields == 5,
+                wrong.is_none(),
                 &at("sweep"),
                 format!("\"{cron}\" is not a cron expression of five fields ({message})"),
             );
@@ -256,6 +254,11 @@ impl Checker<'_> {
                 format!("\"{cron}\" never comes: no month has that day"),
             );
         }
+        self.require(
+            table.sweep_labels.iter().all(|label| !label.trim().is_empty()),
+            &at("sweep_labels"),
+            "names a label that is blank",
+        );
         // An entry without name is about a checkout, too.
         self.require(
             table.clone == CloneContents::Full || table.path.is_none() && table.name.is_some(),
@@ -649,4 +652,21 @@ impl Checker<'_> {
             self.require(!again, &key, format!("\"{}\" stands here twice", user.id));
         }
     }
+}
+
+/// What is wrong with a cron expression: the number of its fields, or the first one that is wrong by itself.
+fn wrong_cron(cron: &str) -> Option<String> {
+    let fields: Vec<&str> = cron.split_whitespace().collect();
+    if fields.len() != CRON_FIELDS.len() {
+        return Some(format!("{} are wanted, and it has {}", CRON_FIELDS.join(" "), fields.len()));
+    }
+    let error = croner::Cron::from_str(cron).err()?;
+    let is_wrong = |place: &usize| {
+        let mut alone = ["*"; CRON_FIELDS.len()];
+        alone[*place] = fields[*place];
+        croner::Cron::from_str(&alone.join(" ")).is_err()
+    };
+    let wrong = (0..fields.len()).find(is_wrong);
+    let named = wrong.map(|place| format!("the {} \"{}\": ", CRON_FIELDS[place], fields[place]));
+    Some(format!("{}{error}", named.unwrap_or_default()))
 }
