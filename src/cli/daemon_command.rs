@@ -492,7 +492,9 @@ pub(super) fn tell(context: &Context, report: &DaemonReport) -> Result<(), Comma
     }
     for (issue, run) in &report.ended {
         let tone = if run.stop.success() { Tone::Good } else { Tone::Bad };
-        let link = run.pull_request.as_deref().unwrap_or_default();
+        // Where nothing was begun, why not.
+        let why = run.run_id.is_none().then_some(run.stop.message.as_str());
+        let link = run.pull_request.as_deref().or(why).unwrap_or_default();
         context
             .output
             .line(format!("{issue}  {}  {link}", context.output.toned(run.stop.detail.as_str(), tone)))?;

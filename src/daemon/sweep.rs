@@ -18,6 +18,7 @@ use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
+use crate::domain::stop::StopDetail;
 use crate::github::{Client, Error, IssueSnapshot, PageCache};
 use crate::record::finish;
 
@@ -37,19 +38,19 @@ impl Daemon {
             () = daemon.list_sweeps() => {}
         }
         let mut ended = Vec::new();
-        let mut others = daemon.runs_of_others().await;
+        let (mut others, mut met_others) = (daemon.runs_of_others().await, false);
         loop {
             let before = std::mem::replace(&mut others, daemon.runs_of_others().await);
-            if others != before {
-                daemon.drop_what_others_did().await;
+            if others != before || std::mem::take(&mut met_others) {
+                daemon.list_again().await;
             }
             if !shutdown.stopping() {
                 daemon.dispatch().await;
             }
+            // Where nothing runs here, others have the slots, whether they were seen above or have begun since.
             let full = |reason: &Reason| matches!(reason, Reason::Full(_) | Reason::RepositoryFull(_));
-            let waits_for_others =
-                !others.is_empty() && daemon.waiting.iter().any(|(_, reason)| full(reason));
-            if (daemon.supervisor.is_empty() && !waits_for_others) || shutdown.stopping() {
+            let is_full = daemon.waiting.iter().any(|(_, reason)| full(reason));
+            if (daemon.supervisor.is_empty() && !is_full) || shutdown.stopping() {
                 let mut report = daemon.drain().await;
                 report.ended.splice(0..0, ended);
                 return Ok(report);
@@ -57,9 +58,15 @@ impl Daemon {
             tokio::select! {
                 () = shutdown.stopped() => {}
                 // A slot that another process has comes free without a word.
-                () = tokio::time::sleep(LOOK_AGAIN), if waits_for_others => {}
+                () = tokio::time::sleep(LOOK_AGAIN), if is_full => {}
                 one = daemon.supervisor.ended() => {
+                    let (issue, end) = (one.0.clone(), &one.2);
+                    let is_others = end.run_id.is_none() && end.stop.detail == StopDetail::BranchBusy;
                     daemon.take_end(one);
+                    if is_others && let Some(watch) = daemon.watch_of(&issue.repo) {
+                        watch.give_place_back(issue.number);
+                        met_others = true;
+                    }
                     daemon.empty_outbox().await;
                     ended.append(&mut daemon.ended);
                 }
@@ -72,7 +79,7 @@ impl Daemon {
         let (who, now) = (self.asking().await, self.deps.clock.now());
         self.find_parked().await;
         for watch in &mut self.watches {
-            match watch.list_sweep(&client, &who).await {
+            match watch.list_sweep(&client, &who, watch.sweep_limit()).await {
                 Ok(listed) => watch.begin_sweep(listed, now),
                 Err(error) => watch.sweep_failed(&error, now),
             }
@@ -85,7 +92,7 @@ impl Daemon {
         let who = daemon.asking().await;
         let mut found = Vec::new();
         for watch in &daemon.watches {
-            let listed = watch.list_sweep(&daemon.deps.client, &who).await;
+            let listed = watch.list_sweep(&daemon.deps.client, &who, watch.sweep_limit()).await;
             let listed = listed.map_err(|error| error.to_string());
             let (repo, run_caps) = (watch.watched.name.clone(), watch.watched.run_caps);
             found.push(Previewed { repo, run_caps, listed });
@@ -113,22 +120,17 @@ impl Daemon {
         }
     }
 
-    /// What another process did meanwhile is not done again.
-    async fn drop_what_others_did(&mut self) {
+    /// What another process did meanwhile, or does, is not done again; its place is another issue's.
+    async fn list_again(&mut self) {
         self.find_parked().await;
         let (client, who) = (self.deps.client.clone(), self.asking().await);
+        let own = self.supervisor.issues();
         for watch in &mut self.watches {
             if watch.state.sweeping.is_empty() {
                 continue;
             }
-            match watch.list_sweep(&client, &who).await {
-                Ok(listed) => {
-                    let listed: BTreeSet<u64> = listed.iter().filter_map(number).collect();
-                    watch
-                        .state
-                        .sweeping
-                        .retain(|issue| number(issue).is_some_and(|one| listed.contains(&one)));
-                }
+            match watch.list_sweep(&client, &who, watch.state.sweep_left).await {
+                Ok(listed) => watch.sweep_on(listed, &own),
                 Err(error) => {
                     tracing::warn!(repo = %watch.watched.name, %error, "the sweep could not list the issues again");
                 }
@@ -188,7 +190,7 @@ impl Daemon {
             };
             self.find_parked().await;
             let watch = &mut self.watches[place];
-            match watch.list_sweep(&client, who).await {
+            match watch.list_sweep(&client, who, watch.sweep_limit()).await {
                 Ok(listed) => watch.begin_sweep(listed, now),
                 // Not swept: it is due again at the next tick.
                 Err(error) => {
@@ -235,9 +237,19 @@ impl Watch {
         !(held || is_blocked || is_at_work || self.parked.contains_key(&number))
     }
 
-    /// The open issues that the filter matches and no run has ended on, most important first, of those that could start at most the
-    /// cap. Those without the trigger label only where all are selected, and of authors who might put it on themselves.
-    async fn list_sweep(&self, client: &Client, who: &Asking) -> Result<Vec<IssueSnapshot>, Error> {
+    /// How many issues a sweep may take; `None` = all.
+    fn sweep_limit(&self) -> Option<u64> {
+        self.watched.sweep.limit.map(Into::into)
+    }
+
+    /// The open issues that the filter matches and no run has ended on, most important first, of those that could start at most
+    /// `most`. Those without the trigger label only where all are selected, and of authors who might put it on themselves.
+    async fn list_sweep(
+        &self,
+        client: &Client,
+        who: &Asking,
+        most: Option<u64>,
+    ) -> Result<Vec<IssueSnapshot>, Error> {
         let (sweep, labels) = (&self.watched.sweep, &who.labels);
         let all = sweep.select == SweepSelect::All;
         let mut wanted: Vec<&str> = sweep.labels.iter().map(String::as_str).collect();
@@ -264,7 +276,7 @@ impl Watch {
             }
             _ => (u8::MAX, DateTime::<Utc>::MAX_UTC, number(issue)),
         });
-        let most = sweep.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let mut taken = Vec::new();
         let (mut ready, mut waiting) = (0, 0);
         let mut known: BTreeMap<String, ActorPermission> = BTreeMap::new();
@@ -300,7 +312,7 @@ impl Watch {
     fn begin_sweep(&mut self, listed: Vec<IssueSnapshot>, now: DateTime<Utc>) {
         tracing::info!(repo = %self.watched.name, issues = listed.len(), "sweeping");
         self.state.sweeping = listed;
-        self.state.sweep_left = self.watched.sweep.limit.map(Into::into);
+        self.state.sweep_left = self.sweep_limit();
         self.state.sweep_counted.clear();
         self.state.swept_at = Some(now);
         self.health.polled_at.get_or_insert(now);
@@ -318,6 +330,25 @@ impl Watch {
             let counted = &self.state.sweep_counted;
             self.state.sweeping.retain(|issue| number(issue).is_some_and(|one| counted.contains(&one)));
         }
+    }
+
+    /// Nothing was begun for this issue, as another process works on it: its place is another issue's.
+    fn give_place_back(&mut self, started: u64) {
+        if self.state.sweep_counted.remove(&started)
+            && let Some(left) = &mut self.state.sweep_left
+        {
+            *left += 1;
+        }
+    }
+
+    /// Makes a newer list that of the sweep, which keeps what `running` says it works on.
+    fn sweep_on(&mut self, listed: Vec<IssueSnapshot>, running: &[IssueRef]) {
+        let repo = &self.watched.name;
+        let is_own = |one: &IssueSnapshot| {
+            running.iter().any(|run| run.repo == *repo && Some(run.number) == number(one))
+        };
+        self.state.sweeping.retain(|one| is_own(one));
+        self.state.sweeping.extend(listed.into_iter().filter(|one| !is_own(one)));
     }
 
     fn sweep_failed(&mut self, error: &Error, now: DateTime<Utc>) {

@@ -3,6 +3,7 @@
 mod idle;
 mod left_repositories;
 mod pauses;
+mod sweeps;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
