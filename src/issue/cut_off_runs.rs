@@ -17,7 +17,7 @@ use crate::domain::issue::ObjectiveSource;
 use crate::domain::mapping::InstanceId;
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
-use crate::record::{bring, finish, run_facts, taking_over};
+use crate::record::{bring, finish, run_facts, seal, taking_over};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::store::journal_file;
@@ -69,6 +69,7 @@ pub async fn at_start(context: &RepositoryContext) -> Vec<CutOffRun> {
 async fn left_by_nodes(context: &RepositoryContext, looked: Looked) -> Vec<CutOffRun> {
     let here = context.clone();
     let looked = tokio::task::spawn_blocking(move || {
+        seal::complete_index(&here.state);
         let (mut found, mut completed) = (Vec::new(), Vec::new());
         for lease in looked.open.into_iter().chain(looked.left) {
             let Some(Open { last, left }) = open_lease(&here, &lease) else { continue };
@@ -140,6 +141,7 @@ fn complete(context: &RepositoryContext, lease: &LeaseKey, last: &MappingRecord)
 async fn end_dead_runs(context: &RepositoryContext, looked: Looked) -> Vec<CutOffRun> {
     let context = context.clone();
     let ended = tokio::task::spawn_blocking(move || {
+        seal::complete_index(&context.state);
         for dir in without_result(&context, &looked.over) {
             if let Err(error) =
                 finish::ensure_ended(&dir, &context.clock, context.config.record.seal_key.as_deref())

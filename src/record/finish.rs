@@ -52,6 +52,9 @@ pub fn ensure_ended(
     clock: &Clock,
     key: Option<&Path>,
 ) -> Result<(RunFacts, RunState), JournalError> {
+    if !dir.state().only_reads() {
+        seal::complete_index(dir.state());
+    }
     let mut known = RunFacts::default();
     let sound_bytes = journal_file::each(dir, |line| journal_file::take(&mut known, &line))?;
     if dir.state().only_reads() || dir.store().shared().is_some() {

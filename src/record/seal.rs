@@ -9,11 +9,13 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::seal::{SEAL_SCHEMA, SealStatement, SignedSeal, files_sha256};
 use crate::engine::journal::{Journal as _, JournalError};
-use crate::store::journal_file::FileJournal;
-use crate::store::run_dir::{OVERTAKEN, RunDir, SANDBOX};
+use crate::store::journal_file::{self, FileJournal};
+use crate::store::run_dir::{OVERTAKEN, RunDir, SANDBOX, StateDir};
 use crate::store::seal_index::SealIndex;
 use crate::store::seal_key::{self, SealKey, SealKeyError};
 use crate::sys::clock::Clock;
+
+use super::seal_check;
 
 /// The journal itself is held together by its chain.
 pub const JOURNAL: &str = "events.jsonl";
@@ -31,18 +33,16 @@ pub fn seal(journal: &FileJournal, key: Option<&Path>, clock: &Clock) -> Result<
                 seal_key::count(&*shared, [key.public_key()])?;
             }
             let failed = |message: String| JournalError { path: dir.events().display().to_string(), message };
-            return SealIndex::new(dir.state().path()).add(
-                |previous| {
-                    let signature = signed(journal, &files, &key, previous, clock);
-                    let sealed = Event::FilesSealed {
-                        files: files.clone(),
-                        signature: signature.clone().map(Box::new),
-                    };
-                    journal.append(sealed)?;
+            let state = dir.state();
+            return SealIndex::new(state.path()).add(
+                |seal| is_in_journal(state, seal),
+                |previous| signed(journal, &files, &key, previous, clock),
+                |signature| {
+                    let signature = signature.cloned().map(Box::new);
+                    journal.append(Event::FilesSealed { files: files.clone(), signature })?;
                     // The index never names a seal that the journal might not have.
                     crate::sys::files::sync(&[dir.events()], &mut BTreeSet::new())
-                        .map_err(|error| failed(error.to_string()))?;
-                    Ok(signature)
+                        .map_err(|error| failed(error.to_string()))
                 },
                 failed,
             );
@@ -51,6 +51,20 @@ pub fn seal(journal: &FileJournal, key: Option<&Path>, clock: &Clock) -> Result<
     };
     tracing::warn!(run = %dir.run_id, error = %unsigned, "the run is sealed without a signature");
     journal.append(Event::FilesSealed { files, signature: None })
+}
+
+/// Gives the index of seals the line of a run whose process died between its journal and the index. Blocks.
+pub fn complete_index(state: &StateDir) {
+    let completed = SealIndex::new(state.path()).complete(|seal| is_in_journal(state, seal));
+    if let Err(error) = completed {
+        tracing::warn!(%error, "whether the index of seals lacks the line of a run that was killed cannot be looked at");
+    }
+}
+
+/// Whether the journal of the run that a seal names has this seal.
+fn is_in_journal(state: &StateDir, seal: &SignedSeal) -> bool {
+    let journal = journal_file::read(&state.run(&seal.statement.repo, seal.statement.run_id));
+    journal.is_ok_and(|journal| seal_check::seal_of(&journal.lines).as_ref() == Some(seal))
 }
 
 /// Whether the operator's key can sign, before a run begins.

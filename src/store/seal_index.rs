@@ -1,6 +1,7 @@
 //! The index of seals, `seals.jsonl` in the state directory: one line for each run that was sealed, chained by hash.
 //! One that came from a cluster has several such chains, a host's behind another's.
 
+use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,35 +40,86 @@ impl SealIndex {
         Self { path: state.join(INDEX) }
     }
 
-    /// Adds a seal. `make` makes it from the hash of the line before, and first keeps it in the journal. One process at
-    /// a time.
+    /// Adds a seal. `sign` makes it from the hash of the line before, and `keep` writes it to the journal, before the index has it.
+    /// `is_kept`: whether a journal has a seal. One process at a time.
     pub fn add<E>(
         &self,
-        make: impl FnOnce(String) -> Result<Option<SignedSeal>, E>,
+        is_kept: impl Fn(&SignedSeal) -> bool,
+        sign: impl FnOnce(String) -> Option<SignedSeal>,
+        keep: impl FnOnce(Option<&SignedSeal>) -> Result<(), E>,
         failed: impl Fn(String) -> E,
     ) -> Result<(), E> {
         let told = |error: FileError| failed(error.to_string());
-        let turn = Turn::wait(&self.path.with_extension("lock"), PATIENCE).map_err(told)?;
-        let Some(_turn) = turn else {
-            return Err(failed("another run is being sealed; try again".to_owned()));
-        };
-        let mut file = files::open_append(&self.path).map_err(told)?;
-        let unwritten = |error: std::io::Error| failed(format!("{}: {error}", self.path.display()));
-        let size = file.metadata().map_err(unwritten)?.len();
+        let _turn = self.turn().map_err(&failed)?;
+        self.complete_in_turn(is_kept).map_err(told)?;
+        let (mut file, previous) = self.end().map_err(told)?;
+        let Some(seal) = sign(previous) else { return keep(None) };
+        let mut line = serde_json::to_vec(&seal).map_err(|error| failed(error.to_string()))?;
+        files::write_private(&self.next(), &line).map_err(told)?;
+        keep(Some(&seal))?;
+        line.push(b'\n');
+        self.write_line(&mut file, &line).map_err(told)?;
+        files::remove_file(&self.next()).map_err(told).map(drop)
+    }
+
+    /// Adds the line that a process did not come to: it died behind the seal in its journal. Nothing else is added, so that an index
+    /// that somebody cut off stays one. `is_kept`: whether a journal has a seal.
+    pub fn complete(&self, is_kept: impl Fn(&SignedSeal) -> bool) -> Result<(), String> {
+        if !self.next().exists() {
+            return Ok(());
+        }
+        // A process that is at it has the turn.
+        let _turn = self.turn()?;
+        self.complete_in_turn(is_kept).map_err(|error| error.to_string())
+    }
+
+    fn complete_in_turn(&self, is_kept: impl Fn(&SignedSeal) -> bool) -> Result<(), FileError> {
+        let Some(mut line) = files::read_plain(&self.next(), LONGEST_LINE) else { return Ok(()) };
+        if let Ok(seal) = serde_json::from_slice::<SignedSeal>(&line)
+            && is_kept(&seal)
+        {
+            let (mut file, previous) = self.end()?;
+            // Else the index has it already, or is not the one that it was made for.
+            if seal.statement.previous == previous {
+                line.push(b'\n');
+                self.write_line(&mut file, &line)?;
+            }
+        }
+        files::remove_file(&self.next()).map(drop)
+    }
+
+    /// The line that comes next is in this file while it is written to the journal and to the index.
+    fn next(&self) -> PathBuf {
+        self.path.with_extension("next")
+    }
+
+    fn turn(&self) -> Result<Turn, String> {
+        let turn =
+            Turn::wait(&self.path.with_extension("lock"), PATIENCE).map_err(|error| error.to_string())?;
+        turn.ok_or_else(|| "another run is being sealed; try again".to_owned())
+    }
+
+    /// The index, open behind its last whole line, and that line's hash.
+    fn end(&self) -> Result<(File, String), FileError> {
+        let mut file = files::open_append(&self.path)?;
+        let failed = |error| FileError::new("read", &self.path, error);
+        let size = file.metadata().map_err(failed)?.len();
         let begin = size.saturating_sub(LONGEST_LINE);
         let mut tail = Vec::new();
-        file.seek(SeekFrom::Start(begin)).and_then(|_| file.read_to_end(&mut tail)).map_err(unwritten)?;
+        file.seek(SeekFrom::Start(begin)).and_then(|_| file.read_to_end(&mut tail)).map_err(failed)?;
         let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if whole < tail.len() {
             // The process that wrote this died while it did.
-            file.set_len(begin + whole as u64).map_err(unwritten)?;
+            file.set_len(begin + whole as u64).map_err(failed)?;
         }
         let last = tail[..whole].trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let previous = if last.is_empty() { GENESIS.to_owned() } else { sha256_hex(last) };
-        let Some(seal) = make(previous)? else { return Ok(()) };
-        let mut line = serde_json::to_vec(&seal).map_err(|error| failed(error.to_string()))?;
-        line.push(b'\n');
-        file.write_all(&line).and_then(|()| file.sync_data()).map_err(unwritten)
+        Ok((file, previous))
+    }
+
+    fn write_line(&self, file: &mut File, line: &[u8]) -> Result<(), FileError> {
+        let written = file.write_all(line).and_then(|()| file.sync_data());
+        written.map_err(|error| FileError::new("write", &self.path, error))
     }
 
     /// Its lines as they are, without half a line at the end; nothing where it is not there.

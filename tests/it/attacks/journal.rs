@@ -425,3 +425,78 @@ async fn the_operators_key_signs_and_a_run_of_before_is_not_signed() {
     assert!(output["error"]["message"].as_str().unwrap().contains("chmod 600"), "{output:#}");
     world.finish().await;
 }
+
+/// Runs a program that is killed as soon as it makes a file larger than 8 MiB.
+async fn killed_at_a_large_file(command: Command) {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -c 0; ulimit -f 8192; exec \"$0\" \"$@\""]);
+    limited.arg(command.get_program()).args(command.get_args()).env_clear();
+    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.current_dir(command.get_current_dir().unwrap());
+    let done = tokio::task::spawn_blocking(move || limited.output().unwrap()).await.unwrap();
+    assert!(!done.status.success(), "{}", text(&done.stdout));
+}
+
+/// A world whose first run was killed between the seal in its journal and the line of the index, which is empty. The model has replies for
+/// so many runs.
+async fn killed_before_its_line(rounds: usize) -> World {
+    let replies = (0..rounds).flat_map(|_| {
+        vec![
+            calls(&[("read_file", json!({ "path": "README.md" }))]),
+            reports("HONEST work: nothing to do.", json!([])),
+        ]
+    });
+    let world = solo(replies.collect(), Some(ALLOW), "").await;
+    let root = world.dir.path().join("state");
+    let index = root.join("seals.jsonl");
+    agentd::sys::files::create_private_dir(&root).unwrap();
+    // Lines without a word, so many that one more is too many for the process.
+    write(&index, vec![b'\n'; 8 << 20]);
+    killed_at_a_large_file(world.command_in(&["run", "--issue", "7", "--agent", "solo"])).await;
+    std::fs::remove_file(&index).unwrap();
+    let journal = std::fs::read_to_string(runs(&root)[0].join("events.jsonl")).unwrap();
+    assert!(journal.lines().last().unwrap().contains("\"files_sealed\""), "{journal}");
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_between_the_seal_and_its_line_of_the_index_the_line_comes_and_what_is_cut_off_is_named() {
+    let world = killed_before_its_line(2).await;
+    let root = world.dir.path().join("state");
+    let index = root.join("seals.jsonl");
+    let first = runs(&root)[0].file_name().unwrap().to_string_lossy().into_owned();
+    // Behind another line than the one that it follows, it is not added.
+    let home = tempfile::tempdir().unwrap();
+    let copied = home.path().join("state");
+    let done = Command::new("cp").arg("-a").arg(&root).arg(&copied).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    write(copied.join("seals.jsonl"), "{}\n");
+    let (code, said) = verify(&world, &copied, &first).await;
+    assert_eq!(code, Some(1), "{said:#}");
+    assert!(said["findings"].to_string().contains("its end was cut off"), "{said:#}");
+    // The next command that looks at it adds it; here the next run of the issue, whose own line follows.
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    for (run, line) in [(first.as_str(), 1), ("latest", 2)] {
+        let (code, said) = verify(&world, &root, run).await;
+        let proof = &said["proof"];
+        assert_eq!((code, &proof["index_line"]), (Some(0), &json!(line)), "{said:#}");
+    }
+    // A line that somebody takes away later does not come back.
+    let lines = std::fs::read_to_string(&index).unwrap();
+    write(&index, format!("{}\n", lines.lines().next().unwrap()));
+    let (code, said) = verify(&world, &root, "latest").await;
+    assert_eq!(code, Some(1), "{said:#}");
+    assert!(said["findings"].to_string().contains("its end was cut off"), "{said:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_between_the_seal_and_its_line_of_the_index_the_next_look_at_the_run_adds_the_line() {
+    let world = killed_before_its_line(1).await;
+    let root = world.dir.path().join("state");
+    let (code, said) = verify(&world, &root, "latest").await;
+    assert_eq!((code, &said["proof"]["index_line"]), (Some(0), &json!(1)), "{said:#}");
+    assert_eq!(said["proof"]["index_whole"], json!(true), "{said:#}");
+    world.finish().await;
+}
