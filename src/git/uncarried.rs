@@ -99,16 +99,7 @@ impl Worktree {
                 Ok(found)
             })
             .await?;
-        let (root, modules) = (self.path().clone(), self.git_dir().join("modules"));
-        let look = move || {
-            let alone = links.into_iter().filter(|(path, commit)| {
-                let folder = root.join(path).as_path().to_owned();
-                is_only_here(modules.as_path(), &folder, commit).unwrap_or(true)
-            });
-            alone.map(|(path, _)| path).collect::<BTreeSet<_>>()
-        };
-        let submodules =
-            tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))?;
+        let submodules = self.submodules_only_here(links).await?;
         let mut words = Vec::new();
         if !files.is_empty() {
             words.push(format!("its new files under Git LFS are not pushed ({})", named(&files)));
@@ -117,6 +108,44 @@ impl Worktree {
             words.push(format!(
                 "the commits of its submodules are on no remote, as far as is known here ({})",
                 named(&submodules)
+    /// The submodules, of these paths and commits, that a tree has so, and whose commits are on no remote as far as is known here.
+    pub async fn unpushed_submodules(
+        &self,
+        tree: &str,
+        links: BTreeSet<(String, String)>,
+    ) -> Result<BTreeSet<String>, GitError> {
+        if links.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let tree = tree.to_owned();
+        let links = self
+            .checkout()
+            .library(move |repository| {
+                let tree = repository.find_object(Oid::from_str(&tree)?, None)?.peel_to_tree()?;
+                let is_so = |(path, commit): &(String, String)| {
+                    tree.get_path(Path::new(path)).is_ok_and(|entry| entry.id().to_string() == *commit)
+                };
+                Ok(links.into_iter().filter(is_so).collect())
+            })
+            .await?;
+        self.submodules_only_here(links).await
+    }
+
+    async fn submodules_only_here(
+        &self,
+        links: BTreeSet<(String, String)>,
+    ) -> Result<BTreeSet<String>, GitError> {
+        let (root, modules) = (self.path().clone(), self.git_dir().join("modules"));
+        let look = move || {
+            let alone = links.into_iter().filter(|(path, commit)| {
+                let folder = root.join(path).as_path().to_owned();
+                is_only_here(modules.as_path(), &folder, commit).unwrap_or(true)
+            });
+            alone.map(|(path, _)| path).collect()
+        };
+        tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
+    }
+
             ));
         }
         Ok((!words.is_empty()).then(|| words.join(", and ")))
@@ -151,7 +180,7 @@ fn named(paths: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Whether a submodule's commit is in its repository here, and in no branch of that one's remotes as they were last seen.
+/// Whether a submodule's commit is in its repository here, and in no branch of that one's remotes as they were last seen, and in no tag.
 fn is_only_here(modules: &Path, folder: &Path, commit: &str) -> Result<bool, git2::Error> {
     let Ok(place) = folder.canonicalize() else { return Ok(false) };
     let Some(own) = repository_of(modules, &place) else {
@@ -162,10 +191,12 @@ fn is_only_here(modules: &Path, folder: &Path, commit: &str) -> Result<bool, git
     if own.find_commit(commit).is_err() {
         return Ok(false);
     }
-    for reference in own.references_glob("refs/remotes/*")? {
-        let Ok(tip) = reference?.peel_to_commit() else { continue };
-        if tip.id() == commit || own.graph_descendant_of(tip.id(), commit)? {
-            return Ok(false);
+    for names in ["refs/remotes/*", "refs/tags/*"] {
+        for reference in own.references_glob(names)? {
+            let Ok(tip) = reference?.peel_to_commit() else { continue };
+            if tip.id() == commit || own.graph_descendant_of(tip.id(), commit)? {
+                return Ok(false);
+            }
         }
     }
     Ok(true)

@@ -67,6 +67,7 @@ async fn on_commit(
     known.extend(run.context.last_seen(worktree.branch()).await?);
     let bringing = bringing(run, worktree, ((head, Some(&tree)), &known)).await?;
     problems.extend(self::problems(run, (worktree, mentions), &bringing).await?);
+    problems.extend(unpushed_submodules(worktree, &tree, &bringing).await?);
     for (path, files) in worktree.edited_submodules().await? {
         let why = format!(
             "{files} file(s) inside of this submodule are changed or new, and no commit here carries them; put them back, or \
@@ -77,6 +78,22 @@ async fn on_commit(
     Ok(problems)
 }
 
+/// Submodules that would be at a commit which nobody else can get. `tree`: what leaves in the end, whatever commits on the way had.
+async fn unpushed_submodules(
+    worktree: &Worktree,
+    tree: &str,
+    bringing: &Outgoing,
+) -> Result<Vec<Problem>, GitError> {
+    // A new one is asked where its commits are.
+    let moved =
+        bringing.changes.iter().filter(|change| change.kind == OutgoingKind::Submodule && !change.is_new);
+    let moved = moved.map(|change| (change.path.clone(), change.blob.clone())).collect();
+    let found = worktree.unpushed_submodules(tree, moved).await?;
+    let why = "the commit that this submodule stands on is on no branch of its remote, as far as is known here, so nobody else could get \
+               it; push it in the submodule's own repository (and fetch there, if it was pushed from elsewhere), or put the submodule back";
+    Ok(found.into_iter().map(|path| Problem { path, why: why.to_owned(), of: None }).collect())
+}
+
 /// Checks what a push of `head` would bring to a remote that has the branch at `there`. `Some`: nothing may be pushed.
 pub async fn of_push(
     (run, worktree): (&Run<'_>, &Worktree),
@@ -85,7 +102,8 @@ pub async fn of_push(
     let known: Vec<CommitId> = [Some(run.base()), there].into_iter().flatten().cloned().collect();
     let bringing = bringing(run, worktree, ((head, None), &known)).await?;
     let mentions = run.file_mentions().await;
-    let problems = problems(run, (worktree, &mentions), &bringing).await?;
+    let mut problems = problems(run, (worktree, &mentions), &bringing).await?;
+    problems.extend(unpushed_submodules(worktree, head.as_str(), &bringing).await?);
     let stop = stop(run, worktree, problems, "pushed");
     if stop.is_none() {
         note_authors(run, &bringing).await?;

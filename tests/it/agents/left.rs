@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::bench::{FIX, fixer, no_sandbox, script};
 use crate::outside::daemons::until;
-use crate::outside::world::World;
+use crate::outside::world::{World, with_library};
 
 /// A program that puts a new file into a stash.
 const STASHES: &str = "echo mine > work.txt; git stash -q -u";
@@ -166,4 +166,34 @@ async fn a_commit_of_a_program_that_would_close_other_issues_or_skip_checks_beco
     );
     world.assert_one_of_each();
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_of_a_submodule_that_is_on_no_remote_is_not_published_and_one_that_is_there_is() {
+    // As git notes a push.
+    for (then, is_pushed) in [("true", false), ("git update-ref refs/remotes/origin/more HEAD", true)] {
+        let world = World::of(0, with_library).await;
+        world.take_library_in().await;
+        let text = format!(
+            "#!/bin/sh\ncat >/dev/null; {FIX}; cd vendor && echo more >> lib.txt && git -c user.name=a -c user.email=a@b commit -q -a -m more \
+             && {then}; echo done\n"
+        );
+        let program = script(&world, "program.sh", &text);
+        fixer(&world, "command", &json!({"argv": [program], "sandbox": "off"}));
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+        let git_dir = world.sim.git_dir("demo/shop").unwrap();
+        if is_pushed {
+            assert_eq!((code, world.sim.pulls("demo/shop").len()), (Some(0), 1), "{output:#}");
+            let vendor = world.shop().join(".worktrees/issue-7/vendor");
+            let own = world.git(&vendor, &["rev-parse", "HEAD"]).await;
+            let published = world.git(&git_dir, &["rev-parse", "feature/issue-7:vendor"]).await;
+            assert_eq!(published, own);
+        } else {
+            assert_eq!((code, world.sim.pulls("demo/shop").len()), (Some(1), 0), "{output:#}");
+            let told = output["error"].to_string();
+            assert!(told.contains("vendor") && told.contains("on no branch of its remote"), "{output:#}");
+            assert_eq!(agentd::sim::bare::head(&git_dir, "feature/issue-7"), None);
+        }
+        world.sim.shutdown().await;
+    }
 }

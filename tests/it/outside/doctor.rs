@@ -313,22 +313,10 @@ async fn a_submodule_with_a_relative_address_is_there_for_doctor_for_the_origin_
         "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
     let world = super::solo::solo_of(replies, Some(allow), "", |scenario| {
         scenario.model.replies.push(answers());
-        let library = json!({
-            "name": "demo/lib", "default_branch": "main",
-            "commits": [{ "message": "First", "author": "Ada <ada@example.org>", "files": { "lib.txt": "lib\n" } }],
-        });
-        scenario.repositories.push(serde_json::from_value(library).unwrap());
+        super::world::with_library(scenario);
     })
     .await;
-    let shop = world.shop();
-    let library = agentd::sim::bare::head(&world.sim.git_dir("demo/lib").unwrap(), "main").unwrap();
-    world.write("shop/.gitmodules", "[submodule \"vendor\"]\n\tpath = vendor\n\turl = ../lib.git\n");
-    world.git(&shop, &["add", ".gitmodules"]).await;
-    let link = format!("160000,{library},vendor");
-    world.git(&shop, &["update-index", "--add", "--cacheinfo", &link]).await;
-    world.git(&shop, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "vendor"]).await;
-    let header = format!("http.extraHeader=Authorization: Basic {}", super::world::basic());
-    world.git(&shop, &["-c", &header, "push", "-q", "origin", "HEAD:develop"]).await;
+    world.take_library_in().await;
 
     world.verify("[[\"sh\", \"-c\", \"cat vendor/lib.txt\"]]");
     world.configure(&["agent = \"solo\""]);

@@ -16,6 +16,15 @@ pub const GREEN: &str = r#"[["true"]]"#;
 pub const DEMO: &str = r#"[["sh", "tests/run.sh"]]"#;
 pub const TOKEN: &str = "demo-token-of-the-simulator";
 
+/// Another repository, `demo/lib`, on the same server.
+pub fn with_library(scenario: &mut Scenario) {
+    let library = serde_json::json!({
+        "name": "demo/lib", "default_branch": "main",
+        "commits": [{ "message": "First", "author": "Ada <ada@example.org>", "files": { "lib.txt": "lib\n" } }],
+    });
+    scenario.repositories.push(serde_json::from_value(library).unwrap());
+}
+
 /// A simulated GitHub and a checkout of its repository, as a person would have them.
 #[must_use = "finish() says whether the protocol was kept"]
 pub struct World {
@@ -154,6 +163,19 @@ impl World {
         let mut command = self.command(&["--config"]);
         command.arg(self.dir.path().join("overlay.toml")).args(args);
         command
+    }
+
+    /// Has the repository on GitHub the one of [`with_library`] as a submodule, in `vendor`.
+    pub async fn take_library_in(&self) {
+        let shop = self.shop();
+        let library = agentd::sim::bare::head(&self.sim.git_dir("demo/lib").unwrap(), "main").unwrap();
+        self.write("shop/.gitmodules", "[submodule \"vendor\"]\n\tpath = vendor\n\turl = ../lib.git\n");
+        self.git(&shop, &["add", ".gitmodules"]).await;
+        let link = format!("160000,{library},vendor");
+        self.git(&shop, &["update-index", "--add", "--cacheinfo", &link]).await;
+        self.git(&shop, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "vendor"]).await;
+        let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+        self.git(&shop, &["-c", &header, "push", "-q", "origin", "HEAD:develop"]).await;
     }
 
     /// A new branch on the remote.
