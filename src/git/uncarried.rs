@@ -46,7 +46,7 @@ impl Worktree {
     }
 
     /// The submodules of the index, each with its commit.
-    pub(super) async fn submodules(&self) -> Result<Vec<(String, String)>, GitError> {
+    pub async fn submodules(&self) -> Result<Vec<(String, String)>, GitError> {
         let staged = self.call(["ls-files", "--stage", "-z"]).await?.text().await?;
         Ok(output::submodule_entries(&staged))
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
@@ -15,13 +16,16 @@ const MAX_LINKS: usize = 40;
 pub const TEMPORARY_PREFIX: &str = ".agentd-tmp-";
 
 /// The directory that paths of a model are inside of.
-#[derive(Debug, Clone)]
-pub struct WorktreeRoot(AbsPath);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorktreeRoot {
+    path: AbsPath,
+    submodules: Arc<[PathBuf]>,
+}
 
 /// A path inside a worktree. Its components were not links when it was resolved; opening checks again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorktreePath {
-    root: AbsPath,
+    root: WorktreeRoot,
     relative: PathBuf,
     link: Option<PathBuf>,
 }
@@ -81,12 +85,18 @@ impl PathError {
 impl WorktreeRoot {
     /// The worktree in `path`, links in its own path resolved.
     pub fn open(path: &AbsPath) -> io::Result<Self> {
-        Ok(Self(path.canonical()?))
+        Ok(Self { path: path.canonical()?, submodules: Arc::default() })
+    }
+
+    /// With the paths of its submodules. Nothing shows that an empty folder is one.
+    #[must_use]
+    pub fn with_submodules(self, paths: impl IntoIterator<Item = String>) -> Self {
+        Self { submodules: paths.into_iter().map(PathBuf::from).collect(), ..self }
     }
 
     /// Where it is.
     pub fn path(&self) -> &AbsPath {
-        &self.0
+        &self.path
     }
 
     /// Takes a path as a model names it: relative, with `/`, without `..`, outside `.git`. Links are followed as long
@@ -105,7 +115,7 @@ impl WorktreeRoot {
                 }
             }
         }
-        let follow = |parts: Vec<OsString>| follow(&self.0, parts).map_err(outside);
+        let follow = |parts: Vec<OsString>| follow(&self.path, parts).map_err(outside);
         let relative = follow(open.clone())?;
         // The path as named. Its last component is not followed, so that a link can be seen as a link.
         let link = match open.pop() {
@@ -115,7 +125,7 @@ impl WorktreeRoot {
             }
             None => None,
         };
-        Ok(WorktreePath { root: self.0.clone(), relative, link })
+        Ok(WorktreePath { root: self.clone(), relative, link })
     }
 }
 
@@ -200,7 +210,7 @@ impl WorktreePath {
 
     /// Where it is.
     pub fn absolute(&self) -> AbsPath {
-        self.root.join(&self.relative)
+        self.root.path.join(&self.relative)
     }
 
     /// Opens a regular file for reading, without following a link that appeared since. Blocks.
@@ -223,8 +233,12 @@ impl WorktreePath {
     /// The outermost folder above it that is a repository of its own, such as a submodule.
     fn repository(&self) -> Option<String> {
         let above = self.relative.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
-        let is_one =
-            |folder: &&Path| self.root.as_path().join(folder).join(".git").symlink_metadata().is_ok();
+        let is_one = |folder: &&Path| {
+            let place = self.root.path.as_path().join(folder);
+            let is_empty = || place.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+            place.join(".git").symlink_metadata().is_ok()
+                || self.root.submodules.iter().any(|path| path == folder) && is_empty()
+        };
         above.filter(is_one).last().map(text)
     }
 
@@ -279,7 +293,7 @@ mod inside {
     fn folder(path: &WorktreePath, make: bool) -> io::Result<(OwnedFd, &OsStr)> {
         let step = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let root = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut folder = nix::fcntl::open(path.root.as_path(), root, Mode::empty())?;
+        let mut folder = nix::fcntl::open(path.root.path.as_path(), root, Mode::empty())?;
         let mut parts = path.relative.iter();
         let Some(name) = parts.next_back() else { return Err(io::ErrorKind::IsADirectory.into()) };
         for part in parts {
@@ -497,7 +511,7 @@ mod tests {
             place.root.resolve("src/a.rs").unwrap().open().map(|_| ()).map_err(|e| e.to_string()),
             Ok(())
         );
-        let file = WorktreePath { root: root.clone(), relative: "src/deep/secret".into(), link: None };
+        let file = WorktreePath { root: place.root.clone(), relative: "src/deep/secret".into(), link: None };
         assert_eq!(file.open().unwrap_err().code(), Some("path_outside_worktree"));
         assert!(!place.home.join("f").as_path().exists());
     }

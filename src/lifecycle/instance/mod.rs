@@ -100,9 +100,12 @@ type Together = (FlowPlan, FlowWorld, Vec<VisitRecord>, Toolbox, Briefing);
 
 async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Together, StageError> {
     let plan = run.plan;
-    let root = WorktreeRoot::open(workspace.worktree.path()).map_err(|error| {
+    let not_opened = |error: &dyn std::fmt::Display| {
         Stop::new(StopDetail::GitError, format!("The worktree cannot be opened: {error}."))
-    })?;
+    };
+    let root = WorktreeRoot::open(workspace.worktree.path()).map_err(|error| not_opened(&error))?;
+    let submodules = workspace.worktree.submodules().await.map_err(|error| not_opened(&error))?;
+    let root = root.with_submodules(submodules.into_iter().map(|(path, _)| path));
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
     let policy = policy.begun_before(begun_before(run).await);
     let Begun { inherited, finished, prior_failures, given, may_ask, answered } = begin(run).await?;

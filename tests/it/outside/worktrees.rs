@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::solo::{calls, reports, solo, solo_of};
-use super::world::{World, basic, text};
+use super::world::{World, basic, text, with_library};
 use crate::flow::outside::{reply, run, says, shop};
 
 const ALLOW: &str =
@@ -579,4 +579,21 @@ async fn a_copied_file_that_the_agent_commits_itself_leaves_in_no_commit() {
         assert_eq!(kept, "DATABASE=zebra\n");
         world.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_model_would_write_into_the_empty_folder_of_a_submodule_is_refused() {
+    let write = |path: &str| ("write_file", json!({ "path": path, "content": "important\n" }));
+    let replies = vec![calls(&[write("vendor/new.txt"), write("beside.txt")]), reports("Done.", json!([]))];
+    let more = "[worktree]\nsubmodules = \"never\"\n";
+    let world = solo_of(replies, Some(ALLOW), more, with_library).await;
+    world.take_library_in().await;
+    let (code, output) = super::solo::run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let asked = super::solo::asked(&world);
+    assert!(asked[1].contains("a git repository of its own"), "{}", asked[1]);
+    let worktree = world.shop().join(".worktrees/issue-7");
+    assert!(worktree.join("vendor").is_dir() && !worktree.join("vendor/new.txt").exists());
+    assert!(worktree.join("beside.txt").exists());
+    world.sim.shutdown().await;
 }
