@@ -283,13 +283,13 @@ impl Worktree {
     /// A foreign repository inside, ignored or not. It may have commits that are nowhere else. An unchanged submodule
     /// has none.
     async fn nested_repository(&self) -> Result<Option<String>, GitError> {
-        let mut untouched = Vec::new();
-        for (path, commit) in self.submodules().await? {
-            if !self.is_untouched(&path, &commit).await? {
-                return Ok(Some(path));
+        let untouched = match self.untouched_submodules().await? {
+            Ok(untouched) => untouched,
+            Err(touched) => {
+                let path = touched.strip_prefix(self.path().as_path()).unwrap_or(&touched);
+                return Ok(Some(path.display().to_string()));
             }
-            untouched.push(self.path().join(&path).as_path().to_owned());
-        }
+        };
         let root = self.path().as_path().to_owned();
         let found = tokio::task::spawn_blocking(move || nested_below(&root, &untouched));
         found.await.map_err(|error| GitError::Lost(error.to_string()))

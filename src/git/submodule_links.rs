@@ -63,7 +63,7 @@ fn folder_of(root: &Path, path: &Path) -> Option<PathBuf> {
 }
 
 /// Submodules of a repository.
-fn links(repository: &Repository) -> Vec<PathBuf> {
+pub(super) fn links(repository: &Repository) -> Vec<PathBuf> {
     let index = repository.index().ok();
     let entries = index.iter().flat_map(git2::Index::iter).filter(|entry| entry.mode == LINK);
     entries.filter_map(|entry| String::from_utf8(entry.path).ok()).map(PathBuf::from).collect()

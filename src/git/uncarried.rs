@@ -11,6 +11,7 @@ use super::blob::bounded_blob;
 use super::error::GitError;
 use super::outgoing::{Inspect, OutgoingKind};
 use super::output;
+use super::submodule_links::links;
 use super::worktree::Worktree;
 use crate::domain::exclude::is_built_in_folder;
 use crate::domain::name::CommitId;
@@ -51,22 +52,16 @@ impl Worktree {
         Ok(output::submodule_entries(&staged))
     }
 
-    /// Whether nothing would be lost with a submodule: it is empty, or it is at this commit without edits and every
-    /// branch is on its remote.
-    pub(super) async fn is_untouched(&self, path: &str, commit: &str) -> Result<bool, GitError> {
-        let (folder, modules) = (self.path().join(path), self.git_dir().join("modules"));
-        let commit = commit.to_owned();
+    /// The folders of the submodules, and of theirs, if nothing would be lost with them; else one with which something would.
+    pub(super) async fn untouched_submodules(&self) -> Result<Result<Vec<PathBuf>, PathBuf>, GitError> {
+        let all = self.submodules().await?;
+        let (root, modules) = (self.path().as_path().to_owned(), self.git_dir().join("modules"));
         let look = move || {
-            let is_empty =
-                std::fs::read_dir(folder.as_path()).map_or(true, |mut entries| entries.next().is_none());
-            if is_empty {
-                return true;
+            let mut untouched = Vec::new();
+            for (path, commit) in all {
+                add_untouched(modules.as_path(), &root.join(path), &commit, &mut untouched)?;
             }
-            let folder = folder.as_path().canonicalize().ok();
-            let repository = folder.and_then(|folder| repository_of(modules.as_path(), &folder));
-            repository.is_some_and(|own| {
-                edited(&own) == Some(0) && holds_nothing_new(&own, &commit).unwrap_or(false)
-            })
+            Ok::<_, PathBuf>(untouched)
         };
         tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
     }
@@ -108,6 +103,11 @@ impl Worktree {
             words.push(format!(
                 "the commits of its submodules are on no remote, as far as is known here ({})",
                 named(&submodules)
+            ));
+        }
+        Ok((!words.is_empty()).then(|| words.join(", and ")))
+    }
+
     /// The submodules, of these paths and commits, that a tree has so, and whose commits are on no remote as far as is known here.
     pub async fn unpushed_submodules(
         &self,
@@ -144,11 +144,6 @@ impl Worktree {
             alone.map(|(path, _)| path).collect()
         };
         tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
-    }
-
-            ));
-        }
-        Ok((!words.is_empty()).then(|| words.join(", and ")))
     }
 
     /// The paths under Git LFS whose files are whole, because no program took over their content.
@@ -210,6 +205,9 @@ fn repositories_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
             continue;
         }
         if path.join("HEAD").is_file() && path.join("objects").is_dir() {
+            if depth > 0 {
+                repositories_below(&path.join("modules"), depth - 1, found);
+            }
             found.push(path);
         } else if depth > 0 {
             repositories_below(&path, depth - 1, found);
@@ -237,6 +235,33 @@ fn edited(repository: &Repository) -> Option<usize> {
         status != Status::CURRENT && !status.is_ignored() && !left_behind
     };
     Some(statuses.iter().filter(|one| one.path().is_ok_and(|path| counts(path, one.status()))).count())
+}
+
+/// Adds the folder of a submodule with which nothing would be lost, and those of its own: each is empty, or it is at the recorded commit
+/// without edits and every branch is on its remote. The error is one that is not so.
+fn add_untouched(
+    modules: &Path,
+    folder: &Path,
+    commit: &str,
+    untouched: &mut Vec<PathBuf>,
+) -> Result<(), PathBuf> {
+    let is_empty = std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
+    if is_empty {
+        return Ok(());
+    }
+    let touched = || folder.to_owned();
+    let own = folder.canonicalize().ok().and_then(|place| repository_of(modules, &place));
+    let own = own.ok_or_else(touched)?;
+    if edited(&own) != Some(0) || !holds_nothing_new(&own, commit).unwrap_or(false) {
+        return Err(touched());
+    }
+    untouched.push(folder.to_owned());
+    let tree = own.head().and_then(|head| head.peel_to_tree()).map_err(|_| touched())?;
+    for path in links(&own) {
+        let recorded = tree.get_path(&path).map_err(|_| folder.join(&path))?.id().to_string();
+        add_untouched(modules, &folder.join(&path), &recorded, untouched)?;
+    }
+    Ok(())
 }
 
 /// Whether HEAD is at this commit, nothing is stashed, and every branch is contained in a branch of the remote or in

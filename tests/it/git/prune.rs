@@ -208,6 +208,43 @@ async fn a_submodule_with_something_of_its_own_keeps_its_worktree() {
 }
 
 #[tokio::test]
+async fn a_submodule_within_a_submodule_keeps_its_worktree_only_with_something_of_its_own() {
+    for what in ["nothing", "edit", "commit", "branch", "staged"] {
+        let (ground, library, inner) =
+            (Ground::new().await, Ground::named("library").await, Ground::named("inner").await);
+        let (_inner_served, from) = inner.served();
+        library.git(&["submodule", "--quiet", "add", from.as_str(), "inner"]).await;
+        library.git(&["commit", "-qm", "inner"]).await;
+        let (_served, from) = library.served();
+        ground.git(&["submodule", "--quiet", "add", from.as_str(), "vendor/lib"]).await;
+        ground.git(&["commit", "-qm", "library"]).await;
+        let tree = ground.prepare(7).await.unwrap().worktree;
+        let (lib, own) = (tree.path().join("vendor/lib"), tree.path().join("vendor/lib/inner"));
+        assert_eq!(ground.read(".worktrees/issue-7/vendor/lib/inner/src/lib.rs"), "pub fn f() {}\n");
+        if what != "nothing" {
+            let before = ground.git_in(&own, &["rev-parse", "HEAD"]).await;
+            ground
+                .git_in(&own, &["checkout", "-q", if what == "branch" { "-bown" } else { "--detach" }])
+                .await;
+            ground.write(".worktrees/issue-7/vendor/lib/inner/src/lib.rs", "pub fn g() {}\n");
+            if what != "edit" {
+                ground.git_in(&own, &["commit", "-qam", "own"]).await;
+            }
+            if what == "branch" {
+                ground.git_in(&own, &["checkout", "-q", &before]).await;
+            }
+            if what == "staged" {
+                ground.git_in(&lib, &["add", "inner"]).await;
+            }
+        }
+        let report = ground.checkout().await.prune(&plan(&ground).await).await.unwrap();
+        let is_removed = matches!(report[0].outcome, PruneOutcome::Removed { .. });
+        assert_eq!(is_removed, what == "nothing", "{what}: {report:?}");
+        assert_eq!(ground.exists(".worktrees/issue-7/vendor/lib/inner/src/lib.rs"), !is_removed, "{what}");
+    }
+}
+
+#[tokio::test]
 async fn what_tools_leave_in_a_submodule_is_no_edit_of_it() {
     let (ground, _served, tree) = with_submodule().await;
     ground.write(".worktrees/issue-7/vendor/lib/__pycache__/a.pyc", "x\n");
