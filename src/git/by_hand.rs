@@ -11,6 +11,7 @@ use super::program::Identity;
 use super::worktree::{ChangedFile, Worktree};
 use super::worktree_state::{entries, resolved};
 use crate::domain::name::{BranchName, CommitId};
+use crate::sys::files;
 use crate::sys::paths::AbsPath;
 
 /// What of a person's environment says who they are to git.
@@ -83,6 +84,16 @@ impl Worktree {
         let who = said.trim().split_once(" <").and_then(|(name, rest)| Some((name, rest.split_once('>')?.0)));
         let who = who.map(|(name, email)| Identity { name: name.trim().to_owned(), email: email.to_owned() });
         Ok(who.filter(|who| !who.name.is_empty() && !who.email.is_empty()))
+    }
+
+    /// Removes the locks of HEAD and of the branch, as a `git commit` of agentd's that was killed leaves them. git holds them for moments.
+    /// That of the index stays: a person's git holds it as long as their editor is open.
+    pub fn remove_commit_locks(&self) -> Result<(), GitError> {
+        let branch = self.checkout().common_dir().join(format!("{}.lock", self.branch().full()));
+        for lock in [self.git_dir().join("HEAD.lock"), branch] {
+            files::remove_file(lock.as_path())?;
+        }
+        Ok(())
     }
 
     /// What no commit of the worktree would have: a file and why, a line each.

@@ -213,6 +213,7 @@ async fn brought_in(
                 .hint(format!("make it again: {}", git(&["add", "-f", &place, taken.branch.as_str()]))),
         }
     })?;
+    worktree.remove_commit_locks()?;
     worktree.something_ran();
     let commit = commit(context, key, (&worktree, taken.left.as_ref()), giving).await?;
     let kept_out = worktree.kept_out_since(at.into(), MOST_KEPT).await?;

@@ -143,6 +143,23 @@ async fn c_i55_what_a_person_changed_is_theirs_and_the_next_prompt_has_their_wor
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn work_is_given_back_where_a_git_that_was_killed_in_a_commit_left_its_locks() {
+    let world = World::new(1).await;
+    assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
+    let (code, taken) = world.json(&["take", "7"]).await;
+    assert_eq!(code, Some(0), "{taken:#}");
+    world.write("shop/.worktrees/issue-7/by_hand.txt", "a\n");
+    for lock in ["worktrees/issue-7/HEAD.lock", "refs/heads/feature/issue-7.lock"] {
+        world.write(&format!("shop/.git/{lock}"), "");
+    }
+    let given = give_back(&world, &["-m", "So."]).await;
+    assert_eq!(given.status.code(), Some(0), "{}", text(&given.stderr));
+    let made = world.git(&world.shop(), &["show", "feature/issue-7:by_hand.txt"]).await;
+    assert_eq!(made, "a\n");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_comment_takes_the_work_with_its_branch_and_gives_it_back_whatever_is_killed() {
     let world = labelled_with(vec![writes(3_000), reports("Done.", json!([]))], AT_ONCE).await;
     let daemon = Running::start(&world, &[]);
