@@ -196,7 +196,7 @@ async fn follow_renamed(
 enum Merged {
     /// Nothing, as far as is known; or its worktree has something uncommitted.
     Nothing,
-    /// Its first commits, which the origin has in others.
+    /// Its first commits, which the origin has, as they are or in others.
     Part,
     /// All of its commits are in its origin or in a merged pull request.
     All,
@@ -232,13 +232,20 @@ async fn merged(
         return Ok(Merged::All);
     }
     let brings = !plan.request.dry_run;
+    let mut part = false;
     for merged in context.merged_heads(branch, None, brings).await? {
         if context.checkout.is_ancestor(&head, &merged).await? {
             return Ok(Merged::All);
         }
+        // What the branch had when an earlier run began from the origin is not merged since.
+        part = part
+            || context.checkout.is_ancestor(&merged, &head).await?
+                && context.checkout.is_ancestor(&merged, origin).await?
+                && !context.checkout.is_ancestor(&merged, &mapped.origin.commit).await?;
     }
-    let part = context.squashed((branch, &head), (&mapped.origin.branch, origin), brings).await?;
-    Ok(if part.is_some() { Merged::Part } else { Merged::Nothing })
+    part =
+        part || context.squashed((branch, &head), (&mapped.origin.branch, origin), brings).await?.is_some();
+    Ok(if part { Merged::Part } else { Merged::Nothing })
 }
 
 /// Whether the last run of an issue has ended so that nothing of it is gone on with, as far as is known here.

@@ -160,6 +160,34 @@ async fn work_that_was_merged_together_with_a_persons_commit_is_merged_and_what_
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_commits_after_the_merge_is_compared_with_the_origin_as_it_is_now() {
+    let world = World::new(2).await;
+    assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
+    merged(&world, "merge").await;
+    let place = world.shop().join(".worktrees/issue-7");
+    world.write("shop/.worktrees/issue-7/notes/mine.txt", "mine\n");
+    world.git(&place, &["add", "-A"]).await;
+    world.git(&place, &["-c", "user.name=A", "-c", "user.email=a@x", "commit", "-qm", "Mine"]).await;
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    let develop = agentd::sim::bare::head(&git_dir, "develop").unwrap();
+    let (code, second) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{second:#}");
+    assert_eq!(second["mapping"]["origin"]["commit"], develop, "{second:#}");
+    assert!(second["warnings"].to_string().contains("what came after that goes onto develop"), "{second:#}");
+    // The model did the same again, which adds a line to what is merged.
+    let (_, diff) = world.json(&["runs", "diff"]).await;
+    let changed = ["notes/mine.txt", "tests/run.sh"];
+    let expected: Vec<Value> =
+        changed.iter().map(|path| json!({ "path": path, "added": 1, "removed": 0 })).collect();
+    assert_eq!(diff["files"], json!(expected), "{diff:#}");
+    let shown = world.git(&git_dir, &["diff", "--name-only", "develop...feature/issue-7"]).await;
+    assert_eq!(shown.lines().collect::<Vec<_>>(), changed, "as GitHub compares them");
+    let body = world.sim.pulls(REPO)[1].body.clone().unwrap();
+    assert!(!body.contains("3 files"), "{body}");
+    world.finish().await;
+}
+
 /// A second run, and what people do while it works.
 async fn meanwhile(world: &World, people: impl Future<Output = ()>) -> (Option<i32>, Value) {
     assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
