@@ -152,6 +152,8 @@ impl Daemon {
         // After what was asked for: nobody waits for these.
         let follows = self.follow_pulls(now, &looked).await;
         if self.start_rounds(&looked).await || follows {
+            // They are asked for only now, and one that there is no money for waits.
+            self.heed_money().await;
             self.dispatch().await;
         }
     }

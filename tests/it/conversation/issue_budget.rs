@@ -320,7 +320,8 @@ async fn a_reviewer_is_told_that_the_issue_has_no_money_and_is_heard_once_it_has
     super::pull_request::ticks(&world, 3).await;
     assert_eq!((world.sim.model_requests().len(), heard().len()), (before, 1));
     world.sim.add_comment("demo/shop", 7, "ada", "/agentd extend 5");
-    until("a run for it", || world.sim.model_requests().len() > before).await;
+    let instead = || format!("{:#?} {:#}", comments(&world), super::pull_request::status(&world));
+    until_or("a run for it", || world.sim.model_requests().len() > before, instead).await;
     assert!(world.told(before).contains("PAPAYA"), "{}", world.told(before));
     daemon.stop().await;
     world.sim.shutdown().await;

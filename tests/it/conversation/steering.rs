@@ -144,7 +144,7 @@ async fn c_i55_what_a_person_changed_is_theirs_and_the_next_prompt_has_their_wor
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_is_given_back_where_a_git_that_was_killed_in_a_commit_left_its_locks() {
-    let world = World::new(1).await;
+    let world = World::new(2).await;
     assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
     let (code, taken) = world.json(&["take", "7"]).await;
     assert_eq!(code, Some(0), "{taken:#}");
@@ -407,7 +407,8 @@ async fn the_words_of_a_give_back_are_told_also_where_the_taken_run_had_done_all
     let worktree = world.shop().join(".worktrees/issue-7");
     std::fs::write(worktree.join("by_hand.txt"), "mine\n").unwrap();
     world.git(&worktree, &["add", "by_hand.txt"]).await;
-    world.git(&worktree, &["commit", "-q", "-m", "By hand"]).await;
+    let grace = ["-c", "user.name=Grace", "-c", "user.email=grace@example.com"];
+    world.git(&worktree, &[&grace[..], &["commit", "-q", "-m", "By hand"]].concat()).await;
     world.sim.world().faults.clear();
     comment(&world, 7, "ada", "/agentd give-back KIWI: rename it, please.");
     until_labels(&world, &["agentd:done"]).await;
