@@ -122,16 +122,21 @@ async fn killed_after_every_entry_of_the_journal_the_next_daemon_brings_it_to_th
     killed_after_each(1..=wanted.0, &wanted).await;
 }
 
+/// A daemon whose run waits for the first reply of its third visit: nothing has changed a file since the second visit's checkpoint.
+async fn third_visit(world: &World) -> Running {
+    slow_model(world, 5, 600_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(world, &[]);
+    until("the third visit asks", || world.sim.model_requests().len() == 6).await;
+    daemon
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_between_a_checkpoint_and_the_end_of_its_visit_the_visit_is_made_again_without_its_own_edits()
 {
     let wanted = undisturbed().await;
     let world = World::new(2).await;
-    // The third visit's first request: nothing has changed a file since the second visit's checkpoint.
-    slow_model(&world, 5, 600_000);
-    world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    let first = Running::start(&world, &[]);
-    until("the third visit asks", || world.sim.model_requests().len() == 6).await;
+    let first = third_visit(&world).await;
     first.kill();
     let journal = runs(&world).pop().unwrap().join("events.jsonl");
     let text = std::fs::read_to_string(&journal).unwrap();
@@ -155,10 +160,7 @@ async fn killed_behind_a_flow_that_the_daemon_s_stop_had_ended_the_next_run_goes
     let wanted = undisturbed().await;
     // The stop asks for a last report, too.
     let world = World::new(3).await;
-    slow_model(&world, 5, 600_000);
-    world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    let first = Running::start(&world, &[]);
-    until("the third visit asks", || world.sim.model_requests().len() == 6).await;
+    let first = third_visit(&world).await;
     first.stop().await;
     let journal = runs(&world).pop().unwrap().join("events.jsonl");
     let text = std::fs::read_to_string(&journal).unwrap();
