@@ -17,7 +17,7 @@ use self::recovery::Predecessor;
 use super::origin::Resolved;
 use super::plan::Plan;
 use crate::conversation::parked::ParkedCell;
-use crate::conversation::parked::parked_format::{Over, WaitsFor};
+use crate::conversation::parked::parked_format::{Over, Parked, WaitsFor};
 use crate::domain::cluster::cells::HeldTerm;
 use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::issue::Issue;
@@ -322,13 +322,14 @@ async fn gone_on_with(
     context: &RepositoryContext,
     last: Option<&MappingRecord>,
 ) -> Result<Option<Predecessor>, Refusal> {
+    let parked = parked(plan, context).await?;
     // What a daemon remembers may be older than a run that a person has begun since.
     let daemon = plan.request.source != ObjectiveSource::Cli;
     let is_newest = |run_id: &RunId| last.is_none_or(|last| last.run_id == *run_id);
     let before = match (plan.request.resume.filter(|run_id| !daemon || is_newest(run_id)), last) {
         // A person says that it is to be gone on with here.
         (Some(run_id), last) => Some(resumable(context, run_id, last).await?),
-        (None, Some(last)) if is_answered(plan, context, last).await? => {
+        (None, Some(last)) if parked.as_ref().is_some_and(|parked| is_answered(parked, last)) => {
             Some(resumable(context, last.run_id, Some(last)).await?)
         }
         (None, Some(last)) if !last.given_up => {
@@ -344,47 +345,40 @@ async fn gone_on_with(
         (None, _) => None,
     };
     let Some(before) = before else { return Ok(None) };
-    let before = match is_told_more(plan, context, before.run_id).await? {
+    let before = match parked.is_some_and(|parked| is_told_more(&parked, before.run_id)) {
         true => before.reopened(),
         false => before,
     };
     Ok(Some(recovery::with_its_commits(before, context).await))
 }
 
-/// Whether a person who had the work of a run gave it back with words, or with changes: also where its flow had ended, a step is told.
-async fn is_told_more(plan: &Plan, context: &RepositoryContext, run_id: RunId) -> Result<bool, Refusal> {
+/// For what the issue waits, or waited last; a replay waits for nobody.
+async fn parked(plan: &Plan, context: &RepositoryContext) -> Result<Option<Parked>, Refusal> {
     if context.replay.is_some() {
-        return Ok(false);
+        return Ok(None);
     }
     let cell = ParkedCell::new(&context.state, &context.repo, &plan.issue.key);
     let issue = cell.read().await.map_err(|error| unusable(context, error.to_string()))?;
-    let Some(parked) = issue.parked.filter(|parked| parked.run_id == run_id) else { return Ok(false) };
-    let ended = matches!(parked.over, Some(Over::Ended(_)));
-    let (WaitsFor::GiveBack(taken), Some(answer), false) = (&parked.waits_for, &parked.answer, ended) else {
-        return Ok(false);
-    };
-    Ok(!answer.text.is_empty() || taken.given.as_ref().is_some_and(|given| !given.changed.is_empty()))
+    Ok(issue.parked)
+}
+
+/// Whether a person who had the work of a run gave it back with words, or with changes: also where its flow had ended, a step is told.
+fn is_told_more(parked: &Parked, run_id: RunId) -> bool {
+    let (WaitsFor::GiveBack(taken), Some(answer)) = (&parked.waits_for, &parked.answer) else { return false };
+    let has_changes = taken.given.as_ref().is_some_and(|given| !given.changed.is_empty());
+    parked.run_id == run_id
+        && !matches!(parked.over, Some(Over::Ended(_)))
+        && (!answer.text.is_empty() || has_changes)
 }
 
 /// Whether a person has answered what the newest run of the issue waits for: whichever run begins goes on with it, and nobody is asked again
 /// and no visit is paid for again.
-async fn is_answered(
-    plan: &Plan,
-    context: &RepositoryContext,
-    last: &MappingRecord,
-) -> Result<bool, Refusal> {
-    if context.replay.is_some() {
-        return Ok(false);
-    }
-    let cell = ParkedCell::new(&context.state, &context.repo, &plan.issue.key);
-    let issue = cell.read().await.map_err(|error| unusable(context, error.to_string()))?;
-    Ok(issue.parked.is_some_and(|parked| {
-        parked.run_id == last.run_id
-            && parked.over.is_none()
-            && parked.answer.is_some()
-            // A run that follows on work that was given back begins on its own.
-            && !matches!(parked.waits_for, WaitsFor::GiveBack(_))
-    }))
+fn is_answered(parked: &Parked, last: &MappingRecord) -> bool {
+    parked.run_id == last.run_id
+        && parked.over.is_none()
+        && parked.answer.is_some()
+        // A run that follows on work that was given back begins on its own.
+        && !matches!(parked.waits_for, WaitsFor::GiveBack(_))
 }
 
 /// A labelling starts one chain of runs, whoever sees it and however late. `last`: the newest run of the issue, which came to an end of

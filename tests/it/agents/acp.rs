@@ -84,6 +84,17 @@ async fn a_well_behaved_agent_is_answered_by_the_policy_and_its_usage_counts() {
     world.finish().await;
 }
 
+/// The one call that waits is approved, and the run is gone on with: nothing is asked once more.
+async fn approved_goes_on(world: &World) {
+    let (_, waits) = world.json(&["approvals", "list"]).await;
+    assert_eq!(waits.as_array().unwrap().len(), 1, "{waits:#}");
+    let hash = waits[0]["proposal_hash"].as_str().unwrap();
+    assert_eq!(world.json(&["approvals", "approve", hash]).await.0, Some(0));
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(world.json(&["approvals", "list"]).await.1, json!([]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn p_037_an_edit_of_its_own_that_a_person_approved_is_not_asked_about_once_more_when_it_is_done() {
     let world = World::new(0).await;
@@ -93,12 +104,7 @@ async fn p_037_an_edit_of_its_own_that_a_person_approved_is_not_asked_about_once
     world.write("shop/.agent/policy.toml", &(rule.to_owned() + &policy));
     let (_, output) = run(&world, "asks", false).await;
     assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
-    let (_, waits) = world.json(&["approvals", "list"]).await;
-    let hash = waits[0]["proposal_hash"].as_str().unwrap();
-    assert_eq!(world.json(&["approvals", "approve", hash]).await.0, Some(0));
-    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
-    assert_eq!(code, Some(0), "{output:#}");
-    assert_eq!(world.json(&["approvals", "list"]).await.1, json!([]));
+    approved_goes_on(&world).await;
     world.finish().await;
 }
 
@@ -111,13 +117,7 @@ async fn p_037_the_start_of_a_program_that_a_person_approved_is_made_and_not_ask
     let (_, output) = run(&world, "asks", false).await;
     assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
     assert!(!world.shop().join(".worktrees/issue-7/notes").exists());
-    let (_, waits) = world.json(&["approvals", "list"]).await;
-    assert_eq!(waits.as_array().unwrap().len(), 1, "{waits:#}");
-    let hash = waits[0]["proposal_hash"].as_str().unwrap();
-    assert_eq!(world.json(&["approvals", "approve", hash]).await.0, Some(0));
-    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
-    assert_eq!(code, Some(0), "{output:#}");
-    assert_eq!(world.json(&["approvals", "list"]).await.1, json!([]));
+    approved_goes_on(&world).await;
     world.finish().await;
 }
 

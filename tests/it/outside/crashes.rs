@@ -131,6 +131,17 @@ async fn third_visit(world: &World) -> Running {
     daemon
 }
 
+/// The next daemon brings the run to the end of one that nobody disturbed.
+async fn goes_on(world: &World, wanted: &(usize, String, String)) {
+    world.sim.world().faults.clear();
+    let daemon = Running::start(world, &[]);
+    let instead = || format!("{:?}, and not\n{}\nbut\n{}", world.labels(), wanted.2, report(world, 7));
+    until_or("done", || world.labels() == ["agentd:done"] && report(world, 7) == wanted.2, instead).await;
+    daemon.stop().await;
+    world.assert_one_of_each();
+    assert_eq!(tree(world, 7).await, wanted.1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_between_a_checkpoint_and_the_end_of_its_visit_the_visit_is_made_again_without_its_own_edits()
 {
@@ -145,13 +156,7 @@ async fn killed_between_a_checkpoint_and_the_end_of_its_visit_the_visit_is_made_
     let kept: Vec<&str> = text.lines().take(at + 1).collect();
     assert!(text.lines().nth(at + 1).unwrap().contains("\"visit_finished\""));
     std::fs::write(&journal, kept.join("\n") + "\n").unwrap();
-    world.sim.world().faults.clear();
-    let second = Running::start(&world, &[]);
-    let instead = || format!("{:?}, and not\n{}\nbut\n{}", world.labels(), wanted.2, report(&world, 7));
-    until_or("done", || world.labels() == ["agentd:done"] && report(&world, 7) == wanted.2, instead).await;
-    second.stop().await;
-    world.assert_one_of_each();
-    assert_eq!(tree(&world, 7).await, wanted.1);
+    goes_on(&world, &wanted).await;
     world.finish().await;
 }
 
@@ -178,14 +183,8 @@ async fn killed_behind_a_flow_that_the_daemon_s_stop_had_ended_the_next_run_goes
     std::fs::remove_file(world.dir.path().join("state/seals.jsonl")).unwrap();
     let kept: Vec<&str> = text.lines().take(at + 1).collect();
     std::fs::write(&journal, kept.join("\n") + "\n").unwrap();
-    world.sim.world().faults.clear();
-    let second = Running::start(&world, &[]);
-    let instead = || format!("{:?}, and not\n{}\nbut\n{}", world.labels(), wanted.2, report(&world, 7));
-    until_or("done", || world.labels() == ["agentd:done"] && report(&world, 7) == wanted.2, instead).await;
-    second.stop().await;
-    world.assert_one_of_each();
+    goes_on(&world, &wanted).await;
     assert_eq!(runs(&world).len(), 2, "no run for the end alone");
-    assert_eq!(tree(&world, 7).await, wanted.1);
     world.finish().await;
 }
 
