@@ -12,9 +12,12 @@ use crate::conversation::inbox::inbox_format::Inbox;
 use crate::conversation::inbox::{Author, Inboxes, News};
 use crate::conversation::standing::OWN_MARKER;
 use crate::domain::command::Command;
+use crate::domain::issue::IssueKey;
+use crate::domain::name::RepoName;
 use crate::domain::remark::{RemarkKind, ReviewState};
 use crate::github::{Association, Client, Error, Fetched, From, Listed, Pull, Written};
 use crate::issue::cut_off_runs::BegunBy;
+use crate::record::rendering;
 
 /// What was written last is read twice: GitHub's lists may show it late.
 const READ_TWICE: TimeDelta = TimeDelta::seconds(60);
@@ -105,6 +108,9 @@ impl Watch {
             };
             self.activity.changed();
             pages += 1;
+            if matches!(list, Written::Comments) {
+                keep_one_status_comment(ears.client, &repo, &page.remarks).await;
+            }
             newest = page.remarks.iter().map(|one| one.updated).max().unwrap_or(newest).max(newest);
             let kept = self.keep(ears, page.remarks, |one| one.remark.id.number() <= read.last_id).await?;
             news |= kept.news;
@@ -328,6 +334,20 @@ async fn never_counts(ears: Ears<'_>, one: &Listed) -> Result<bool, Error> {
         }
     }
     Ok(remark.bot && !ears.table.tells_bot(login))
+}
+
+/// A request that was cut off may arrive after the process that sent it is gone, and after another has done its work.
+async fn keep_one_status_comment(client: &Client, repo: &RepoName, remarks: &[Listed]) {
+    for one in remarks {
+        let (number, id) = (one.remark.number, one.remark.id.number());
+        let marker = rendering::marker(&IssueKey::Number(number));
+        let first = one.remark.text.trim_start().lines().next().unwrap_or_default();
+        if first.trim_end() == marker
+            && let Err(error) = client.heed_comment(repo, number, &marker, id).await
+        {
+            tracing::debug!(%repo, number, id, %error, "the comments of an issue could not be read");
+        }
+    }
 }
 
 fn cursor(state: &mut RepositoryState, list: Written) -> &mut Option<CommentsRead> {

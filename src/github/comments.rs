@@ -226,7 +226,12 @@ impl Client {
             let path = format!("/repos/{repo}/issues/{number}/comments");
             let made = self.write(Method::POST, &path, Some(json!({"body": body})), &doing, NEEDS).await;
             match made.and_then(|reply| reply.json::<CommentWire>()) {
-                Ok(wire) => return Ok((Comment::from(wire), Ensured::Created)),
+                Ok(wire) => {
+                    let mut all = self.memory().own_comments.lock().await;
+                    let known = all.entry((repo.clone(), number)).or_default();
+                    known.ids.entry(marker.to_owned()).or_insert(wire.id);
+                    return Ok((Comment::from(wire), Ensured::Created));
+                }
                 Err(error) if error.is_ambiguous() => uncertain = Some(error),
                 Err(error) => return Err(error),
             }
@@ -256,6 +261,26 @@ impl Client {
             Err(error) if !error.is_absent() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Heeds a comment that begins with `marker` and was seen in a list. Where it is not the one that is known, it may have come late, when
+    /// nobody that works on the issue looks any more: of two of our own the later one goes.
+    ///
+    /// # Errors
+    /// The comments cannot be read.
+    pub async fn heed_comment(
+        &self,
+        repo: &RepoName,
+        number: u64,
+        marker: &str,
+        id: u64,
+    ) -> Result<(), Error> {
+        let key = (repo.clone(), number);
+        let known = self.memory().own_comments.lock().await.get(&key).and_then(|k| k.ids.get(marker).copied());
+        if known != Some(id) && self.find_comment(repo, number, marker).await?.is_some() {
+            self.delete_doubles(repo, number, marker).await;
+        }
+        Ok(())
     }
 
     /// Two processes may have written a comment at once, because one's request came late. The older one stays. What cannot be

@@ -212,17 +212,7 @@ impl Mirror {
                     seen.node == name && matches!(seen.cell.state, NodeState::Live | NodeState::Draining)
                 })
             };
-            let mut said = store.statuses()?;
-            let is_missing = |name: &str| lives(name) && said.iter().all(|seen| seen.node != name);
-            if nodes.iter().any(|seen| is_missing(&seen.node)) {
-                // What a node replaced while it was read may have been passed over.
-                let again = store.statuses()?.into_iter();
-                let missed: Vec<_> =
-                    again.filter(|seen| said.iter().all(|known| known.node != seen.node)).collect();
-                said.extend(missed);
-                said.sort_by(|a, b| a.node.cmp(&b.node));
-            }
-            let said = said.into_iter().map(|seen| KnownStatus {
+            let said = store.statuses()?.into_iter().map(|seen| KnownStatus {
                 lives: lives(&seen.node),
                 status: serde_json::from_str(&seen.text).unwrap_or_default(),
                 node: seen.node,

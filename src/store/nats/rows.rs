@@ -1,5 +1,7 @@
 //! The rows of runs: each the last message of its subject, written by the node that the run is on, read by everybody.
 
+use std::collections::BTreeMap;
+
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{DeliverPolicy, push};
 use chrono::{DateTime, Utc};
@@ -38,8 +40,27 @@ pub struct StatusSeen {
 /// The last message of a subject: subject, payload, when it was written, and its place in the stream.
 type LastMessage = (String, Vec<u8>, DateTime<Utc>, u64);
 
+/// How often all of a stream are read for what was written meanwhile.
+const ROUNDS: usize = 5;
+
 impl Link {
-    /// The last message of each subject of a stream, behind a place of it (0 = all). They are read in one go.
+    /// The last message of each subject of a stream, in their order.
+    async fn last_of_all(&self, stream: &str, filter: &str) -> Result<Vec<LastMessage>, String> {
+        let mut last = BTreeMap::new();
+        let mut end = 0;
+        for _ in 0..ROUNDS {
+            let found = self.last_of_each(stream, filter, end).await?;
+            let Some(&(.., place)) = found.last() else { break };
+            end = place;
+            last.extend(found.into_iter().map(|message| (message.0.clone(), message)));
+        }
+        let mut last: Vec<LastMessage> = last.into_values().collect();
+        last.sort_by_key(|&(.., place)| place);
+        Ok(last)
+    }
+
+    /// The last message of each subject of a stream, behind a place of it (0 = all), in their order. One that is replaced while they
+    /// are read is passed over: its successor stands behind all of these.
     async fn last_of_each(
         &self,
         stream: &str,
@@ -90,8 +111,12 @@ impl NatsStore {
     ) -> Result<Vec<LastMessage>, StoreError> {
         let (link, stream) = (self.shared.connection.link(), self.names().stream(kind));
         let place = stream.clone();
-        let found =
-            self.shared.connection.call(async move { link.last_of_each(&stream, &filter, behind).await })?;
+        let found = self.shared.connection.call(async move {
+            match behind {
+                0 => link.last_of_all(&stream, &filter).await,
+                place => link.last_of_each(&stream, &filter, place).await,
+            }
+        })?;
         found.map_err(|words| StoreError::Failed { action: "read", place, words })
     }
 

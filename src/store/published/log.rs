@@ -177,6 +177,12 @@ fn publish_from(
 ) -> Result<(), NotSent> {
     let (lines, _) = file.read(from)?;
     let sent = sender.send(&lines)?;
+    // A run is shown from its first lines on.
+    if !sender.has_row()
+        && let Err(error) = sender.write_row()
+    {
+        tracing::debug!("a run's row is not written: {error}");
+    }
     // The end of a run counts as published once its row tells of it.
     while sender.has_ended()
         && let Err(error) = sender.write_row()

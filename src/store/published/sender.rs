@@ -28,6 +28,8 @@ pub(super) struct Sender {
     row: RunRow,
     /// Since when the row is behind the lines.
     row_behind: Option<Stopwatch>,
+    /// Whether this sender has written a row.
+    has_row: bool,
     /// Files that are known to be there, by their hash.
     kept: BTreeSet<String>,
 }
@@ -59,6 +61,7 @@ impl Sender {
             place,
             row: RunRow::new(&run.repo, run.run_id),
             row_behind: None,
+            has_row: false,
             kept: BTreeSet::new(),
         };
         sender.fold(there);
@@ -147,11 +150,17 @@ impl Sender {
         self.row.ended()
     }
 
+    /// Whether this sender has written a row.
+    pub(super) fn has_row(&self) -> bool {
+        self.has_row
+    }
+
     /// Writes the row.
     pub(super) fn write_row(&mut self) -> Result<(), StoreError> {
         if self.row_behind.is_some() {
             self.nats.put_row(&self.repo, &self.row)?;
             self.row_behind = None;
+            self.has_row = true;
         }
         Ok(())
     }
