@@ -179,7 +179,7 @@ pub enum Command {
     /// Prepare a NATS store for several nodes, and look at it.
     #[cfg(feature = "nats")]
     #[command(subcommand, subcommand_required = true)]
-    Cluster(super::cluster::ClusterCommand),
+    Cluster(super::cluster::args::ClusterCommand),
     /// Calls that wait for a person's approval.
     #[command(subcommand, subcommand_required = true)]
     Approvals(ApprovalsCommand),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::args::ChatArgs;
 use super::context::Context;
 use super::error::CommandError;
+use super::stopping::listen;
 use super::tools_command;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::stop::StopDetail;
@@ -14,7 +15,6 @@ use crate::service::{
     AgentResponse, AgentStatus, ChatMessage, InvalidRequest, Service, messages_of, run_agent, unopened, user,
 };
 use crate::sys::clock::Stopwatch;
-use crate::sys::shutdown::Shutdown;
 
 /// Longest file of messages that is read, in bytes.
 const LONGEST_FILE: u64 = 64 * 1024 * 1024;
@@ -57,8 +57,7 @@ async fn answered(
     if let Some(model) = &args.model {
         config = config.model(model);
     }
-    let shutdown = Shutdown::on_signals()
-        .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+    let shutdown = listen()?;
     let answering = run_agent(service, history, user, Some(config));
     tokio::pin!(answering);
     let response = tokio::select! {

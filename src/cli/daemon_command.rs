@@ -17,6 +17,7 @@ use super::output::Tone;
 use super::parked_issues;
 use super::repositories::{self, OpenOptions};
 use super::run_command;
+use super::stopping::listen;
 use super::store_wait;
 use crate::config::Config;
 use crate::config::cluster_file::StoreKind;
@@ -241,23 +242,6 @@ pub(super) fn open_options(shutdown: &Shutdown) -> OpenOptions<'static> {
         fresh: true,
         cancel: shutdown.abort_token().clone(),
         ..OpenOptions::default()
-    }
-}
-
-pub(super) fn listen() -> Result<Shutdown, CommandError> {
-    Shutdown::on_signals()
-        .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
-}
-
-/// Does what nothing is lost of when it is left before its end; a signal ends it.
-pub(super) async fn unless_stopped<T>(
-    shutdown: &Shutdown,
-    work: impl Future<Output = Result<T, CommandError>>,
-) -> Result<T, CommandError> {
-    tokio::select! {
-        biased;
-        done = work => done,
-        () = shutdown.stopped() => Err(CommandError::failed("told to stop; nothing was begun")),
     }
 }
 

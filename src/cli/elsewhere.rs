@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
 use super::args::ListArgs;
-use super::cluster::{access, node};
+use super::cluster_access::{access, node};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;

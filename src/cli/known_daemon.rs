@@ -121,7 +121,7 @@ fn in_cluster(context: &Context, site: &RepositoryContext, number: u64) -> Resul
     let here =
         || statuses.iter().flat_map(|(_, status)| &status.running).filter(|run| run.placed_on.is_none());
     let own = here().filter(|run| run.repo == site.repo).count();
-    let store = super::cluster::connect(context, &site.config)?;
+    let store = super::cluster_access::connect(context, &site.config)?;
     let failed = |error: StoreError| CommandError::failed(error.to_string());
     let cells = store.nodes().map_err(failed)?;
     let given = store.of_repository(&site.repo).map_err(failed)?;

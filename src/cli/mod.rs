@@ -12,6 +12,8 @@ mod asking;
 mod chat_command;
 mod config_command;
 mod clones;
+#[cfg(feature = "nats")]
+mod cluster_access;
 mod concealed;
 mod configuration_watch;
 #[cfg(feature = "nats")]
@@ -40,6 +42,7 @@ mod shell_command;
 mod sim_command;
 mod repositories;
 mod steering;
+mod stopping;
 mod store_refusal;
 mod store_wait;
 mod sweep_command;

@@ -203,7 +203,7 @@ pub fn checkout_of(context: &Context, lease: &LeaseTaken) -> Result<Option<AbsPa
     #[cfg(feature = "nats")]
     if let Some(held) = &lease.held {
         let config = context.config()?;
-        let own = super::cluster::node(&config);
+        let own = super::cluster_access::node(&config);
         if config.cluster.store == StoreKind::Nats && token(node_of(&held.by.node)) != token(&own) {
             return Ok(None);
         }

@@ -9,11 +9,11 @@ use uuid::Uuid;
 use super::approvals_text;
 use super::args::RunArgs;
 use super::context::Context;
-use super::daemon_command::unless_stopped;
 use super::error::CommandError;
 use super::output::Tone;
 use super::progress;
 use super::repositories::{self, OpenOptions};
+use super::stopping::{listen, unless_stopped};
 use super::store_refusal;
 use crate::config::Flag;
 use crate::definition::Severity;
@@ -68,8 +68,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     let named = args.issue().map(|issue| context.for_issue(issue)).transpose()?;
     let context = named.as_ref().unwrap_or(context);
     context.block_on_one_thread(async {
-        let shutdown = Shutdown::on_signals()
-            .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        let shutdown = listen()?;
         // Nothing stays of a look: a clone that is not there yet is made where it goes with this command.
         let passing = args.dry_run.then(passing_folder).transpose()?;
         let options = OpenOptions {
@@ -109,8 +108,7 @@ pub(super) fn resume(
     request: RunRequest,
 ) -> Result<u8, CommandError> {
     context.block_on_one_thread(async {
-        let shutdown = Shutdown::on_signals()
-            .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        let shutdown = listen()?;
         let agent = request.agent.clone();
         let options = OpenOptions {
             agent: agent.as_deref(),

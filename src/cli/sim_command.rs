@@ -3,8 +3,8 @@
 use super::args::SimArgs;
 use super::context::Context;
 use super::error::CommandError;
+use super::stopping::listen;
 use crate::sim::{Scenario, SimError, SimOptions, Simulator};
-use crate::sys::shutdown::Shutdown;
 
 /// Serves a scenario on loopback and says how to reach it.
 pub fn run(context: &Context, args: &SimArgs) -> Result<(), CommandError> {
@@ -23,8 +23,7 @@ pub fn run(context: &Context, args: &SimArgs) -> Result<(), CommandError> {
     let token = scenario.tokens.first().map(|token| token.token.clone()).unwrap_or_default();
     let options = SimOptions { addr: args.listen, work_dir: args.keep.clone(), ..SimOptions::default() };
     context.block_on(async {
-        let shutdown = Shutdown::on_signals()
-            .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        let shutdown = listen()?;
         let simulator = Simulator::start(scenario, options).await?;
         let remotes: Vec<String> = names
             .iter()

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::error::CommandError;
+use super::stopping::listen;
 use crate::domain::refusal::Refusal;
 use crate::domain::run::PrincipalSource;
 use crate::domain::stop::StopDetail;
@@ -13,7 +14,6 @@ use crate::engine::arguments;
 use crate::service::{Service, Setup, ToolCallResult, bind_mcp_tools, execute_tool_call, user};
 use crate::sys::clock::Clock;
 use crate::sys::paths::AbsPath;
-use crate::sys::shutdown::Shutdown;
 
 /// What the service of this invocation is made from.
 pub(super) fn setup(context: &Context) -> Result<Setup, CommandError> {
@@ -114,8 +114,7 @@ fn called(
 
 /// Work that the first signal ends; what it started ends with the program.
 async fn unless_stopped<T, E: From<CommandError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    let shutdown = Shutdown::on_signals()
-        .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+    let shutdown = listen()?;
     tokio::select! {
         done = work => done,
         () = shutdown.stopped() => {

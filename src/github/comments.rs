@@ -276,7 +276,8 @@ impl Client {
         id: u64,
     ) -> Result<(), Error> {
         let key = (repo.clone(), number);
-        let known = self.memory().own_comments.lock().await.get(&key).and_then(|k| k.ids.get(marker).copied());
+        let known =
+            self.memory().own_comments.lock().await.get(&key).and_then(|k| k.ids.get(marker).copied());
         if known != Some(id) && self.find_comment(repo, number, marker).await?.is_some() {
             self.delete_doubles(repo, number, marker).await;
         }

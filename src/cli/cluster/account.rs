@@ -5,7 +5,8 @@ use std::path::Path;
 use nkeys::{KeyPair, KeyPairType};
 use serde_json::json;
 
-use super::{AccountArgs, configured, names, node};
+use super::args::AccountArgs;
+use crate::cli::cluster_access::{configured, names, node};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::config::Config;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{configured, connect, failed};
+use crate::cli::cluster_access::{configured, connect, failed};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::issue_arg::IssueArg;

@@ -7,7 +7,8 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{access, configured, configured_nodes, names};
+use super::configured_nodes;
+use crate::cli::cluster_access::{access, configured, names};
 use crate::cli::context::Context;
 use crate::cli::doctor::{Finding, counted_states, tell};
 use crate::cli::error::CommandError;

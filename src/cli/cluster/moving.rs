@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{configured, connect, failed};
+use crate::cli::cluster_access::{configured, connect, failed};
 use crate::cli::context::{Context, main_checkout};
 use crate::cli::error::CommandError;
 use crate::cli::output::Tone;

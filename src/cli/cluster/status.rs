@@ -5,7 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use super::{configured, configured_nodes, connect, failed};
+use super::configured_nodes;
+use crate::cli::cluster_access::{configured, connect, failed};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::domain::cluster::cells::{Hold, IssueCell, RepoCell};

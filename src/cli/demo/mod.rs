@@ -11,6 +11,7 @@ use crate::cli::error::CommandError;
 use crate::cli::init::{self, Found};
 use crate::cli::output::{self, Tone};
 use crate::cli::remote::Remote;
+use crate::cli::stopping::listen;
 use crate::cli::{progress, run_command};
 use crate::config::{Config, Env, Request};
 use crate::domain::issue::ObjectiveSource;
@@ -57,8 +58,7 @@ impl Folder {
 pub fn run(context: &Context, args: &DemoArgs) -> Result<u8, CommandError> {
     let mut folder = folder(context, args)?;
     let ended = context.block_on(async {
-        let shutdown = Shutdown::on_signals()
-            .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        let shutdown = listen()?;
         let scenario = Scenario::from_text(SCENARIO, Path::new("scenario.toml"))?;
         let path = context.env.get("PATH").unwrap_or_default().into();
         let options =

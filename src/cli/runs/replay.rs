@@ -12,6 +12,7 @@ use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::repositories::{self, OpenOptions};
 use crate::cli::run_command;
+use crate::cli::stopping::listen;
 use crate::config::config_file::Publish;
 use crate::domain::comparison;
 use crate::domain::event::LeaseTaken;
@@ -33,7 +34,6 @@ use crate::repository::open::{Opening, open};
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
-use crate::sys::shutdown::Shutdown;
 
 /// Exit code 0: the replay equals the run; 1: it differs, or the record lacks something.
 pub(super) fn replay(
@@ -116,8 +116,7 @@ pub(super) fn replay(
         let scratch = checkout.scratch(&root, &refs).await.map_err(git_failed)?;
         bring_states(&site, &scratch, dir, (&facts, lease)).await?;
         copy_tree(&agents, &root.as_path().join(".agent"))?;
-        let shutdown = Shutdown::on_signals()
-            .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        let shutdown = listen()?;
         let opening = Opening {
             config: Arc::new(config),
             base: &root,
