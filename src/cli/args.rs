@@ -281,7 +281,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// Print what the run changed at its end (with --json: `agentd runs diff --json`).
-    #[arg(long, conflicts_with_all = ["json", "dry_run"])]
+    #[arg(long, conflicts_with = "dry_run")]
     pub diff: bool,
 }
 

@@ -63,6 +63,10 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
 }
 
 fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
+    if args.diff && context.output.json() {
+        return Err(CommandError::invalid("--diff prints a patch, and --json prints one document")
+            .hint("`agentd runs diff latest --json` afterwards has it"));
+    }
     let flags = flags(args);
     let request = request(args)?;
     let named = args.issue().map(|issue| context.for_issue(issue)).transpose()?;

@@ -232,7 +232,11 @@ impl Checker<'_> {
             &at("agent"),
             format!("\"{}\" {AGENT_NAME_RULE}", table.agent),
         );
-        self.require(!table.remote.trim().is_empty(), &at("remote"), "is empty");
+        self.require(
+            table.remote.as_ref().is_none_or(|name| !name.trim().is_empty()),
+            &at("remote"),
+            "is empty",
+        );
         self.require(
             table.path.is_some() || table.name.is_some(),
             key,

@@ -95,8 +95,9 @@ table! {
         pub path: Option<PathBuf> = None,
         /// What a clone that agentd manages brings of files, decided when it is made. `full`: every content there ever was. `blobless`: the contents of commits that are worked with.
         pub clone: CloneContents = CloneContents::Full,
-        /// Name of the remote.
-        pub remote: String = "origin".to_owned(),
+        /// Name of the remote; absent = `origin`. One that is named here is given `github.token` over HTTP also where it is not on GitHub's host.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub remote: Option<String> = None,
         /// Last link of the origin chain; blank = not set.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub origin_branch: Option<String> = None,

@@ -265,7 +265,8 @@ impl Repository {
             name: None,
             path: None,
             clone: table.clone,
-            remote: table.remote.clone(),
+            remote: table.remote.clone().unwrap_or_else(|| "origin".to_owned()),
+            is_remote_named: table.remote.is_some(),
             origin_branch: filled(&table.origin_branch),
             agent: table.agent.clone(),
             sweep: Sweep {

@@ -115,6 +115,8 @@ pub struct Repository {
     pub clone: CloneContents,
     /// Name of the remote.
     pub remote: String,
+    /// Whether the operator wrote that name down.
+    pub is_remote_named: bool,
     /// Last link of the origin chain, as written; never blank.
     pub origin_branch: Option<String>,
     /// Agent that works on its issues.

@@ -73,11 +73,11 @@ pub(super) fn outlook(
             "a run has ended well on it (\"{done}\"); what becomes of its work is a person's to say"
         ));
     }
-    if let Some(at) = facts.goes_on_at.filter(|_| is_open && !facts.has_label(&facts.labels.trigger)) {
-        let at = at.format("%Y-%m-%dT%H:%M:%SZ");
+    let goes_on = facts.goes_on.as_ref().filter(|_| is_open && !facts.has_label(&facts.labels.trigger));
+    if let Some(when) = goes_on.map(|later| later.when(facts.now)) {
         let why = facts.pause.as_ref().map(|pause| format!(": {}", in_one_sentence(&pause.text)));
         return Outlook::Waits(format!(
-            "its last run is gone on with by itself at {at}{}",
+            "its last run is gone on with by itself {when}{}",
             why.unwrap_or_default()
         ));
     }

@@ -5,6 +5,7 @@ use chrono::{DateTime, Days, NaiveTime, TimeDelta, Utc};
 
 use super::main_loop::Daemon;
 use super::outcome::RunSummary;
+use super::poll::Watch;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause, Suspicion};
 use crate::domain::run::RunId;
@@ -119,6 +120,16 @@ impl Pause {
     /// Whether it is one for an issue: what a run has only to publish costs nothing, and may be tried whenever somebody asks.
     pub(super) fn is_for(&self, issue: &IssueMemory) -> bool {
         self.cause != PauseCause::Remote || issue.goes_on.is_none()
+    }
+}
+
+impl GoesOn {
+    /// When that is, for people.
+    pub fn when(&self, now: DateTime<Utc>) -> String {
+        match self.at > now {
+            true => format!("at {}", self.at.format("%Y-%m-%dT%H:%M:%SZ")),
+            false => "behind another one that ended for the same".to_owned(),
+        }
     }
 }
 
@@ -262,11 +273,16 @@ impl Daemon {
             let repo = &watch.watched.name;
             // It is over before its time where the cause is: a day's cap was raised, a model answers again.
             let is_over = watch.state.pause.is_none();
-            due.extend(watch.state.issues.iter().filter_map(|(number, memory)| {
+            let ended = watch.state.issues.iter().filter_map(|(number, memory)| {
                 let ended = memory.goes_on.as_ref().filter(|_| memory.pending_outcome.is_none())?;
                 ((is_over || ended.at <= now) && !ended.is_queued)
                     .then(|| (IssueRef { repo: repo.clone(), number: *number }, ended.clone()))
-            }));
+            });
+            match watch.state.pause.as_ref().map(|pause| pause.cause) {
+                Some(PauseCause::Day) if !self.goes_on_with_another(watch, now) => due.extend(ended.take(1)),
+                Some(PauseCause::Day) => {}
+                _ => due.extend(ended),
+            }
         }
         for (issue, ended) in due {
             if self.supervisor.get(&issue).is_some() {
@@ -286,12 +302,26 @@ impl Daemon {
             };
             tracing::info!(%issue, queued, "the pause is over");
             if let Some(watch) = self.watch_of(&issue.repo) {
+                watch.went_on = Some(now).filter(|_| queued);
                 let memory = watch.state.issues.entry(issue.number).or_default();
                 memory.resume = queued.then_some(ended.run_id);
                 memory.goes_on = queued.then_some(GoesOn { is_queued: true, ..ended });
             }
             self.save();
         }
+    }
+
+    /// Whether one of the runs that the day's money ended is gone on with now. They began side by side and used it up together: again at
+    /// once, none of them would come to its end on the new day either.
+    fn goes_on_with_another(&self, watch: &Watch, now: DateTime<Utc>) -> bool {
+        let begins = TimeDelta::from_std(self.deps.poll_interval * 2).unwrap_or(LONGEST);
+        let works = |number: u64| {
+            let issue = IssueRef { repo: watch.watched.name.clone(), number };
+            self.supervisor.get(&issue).is_some()
+        };
+        let mut ended = watch.state.issues.iter().filter(|(_, memory)| memory.goes_on.is_some());
+        watch.went_on.is_some_and(|at| at <= now && now - at < begins)
+            || ended.any(|(number, _)| works(*number))
     }
 
     /// Has the run of an issue gone on with for whoever asked for it. False = the issue is closed, or its label says that something

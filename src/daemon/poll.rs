@@ -71,6 +71,8 @@ pub(super) struct Watch {
     pub unlisted: BTreeMap<u64, String>,
     /// Issues whose budget is used up: spent, and the budget.
     pub money_used_up: BTreeMap<u64, (Money, Money)>,
+    /// When a run whose pause was over was queued last.
+    pub went_on: Option<DateTime<Utc>>,
     /// Whether anything happens there.
     pub activity: Activity,
     /// In a cluster: that this node polls it, and what the other nodes know of its state.
@@ -167,6 +169,7 @@ impl Watch {
             unlisted: BTreeMap::new(),
             shown_elsewhere: BTreeSet::new(),
             money_used_up: BTreeMap::new(),
+            went_on: None,
             activity: Activity::default(),
             polling: None,
             labelled_pulls: Vec::new(),
@@ -363,7 +366,7 @@ impl Watch {
                 min_permission: frame.min_permission,
                 dependencies: known.map_or(Lookup::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
-                goes_on_at: memory.goes_on.as_ref().map(|later| later.at),
+                goes_on: memory.goes_on,
                 waits_for_definition: false,
                 parked: memory.parked,
                 waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, &number.into())),

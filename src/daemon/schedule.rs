@@ -129,7 +129,7 @@ mod tests {
             min_permission: ActorPermission::Write,
             dependencies: Lookup::Known(vec![]),
             back_off: None,
-            goes_on_at: None,
+            goes_on: None,
             waits_for_definition: false,
             parked: None,
             waits_for: None,

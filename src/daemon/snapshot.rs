@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::disk_room::DiskRoom;
-use super::state_format::{BackOff, ParkedLabel, Pause, PauseCause, PendingOutcome};
+use super::state_format::{BackOff, GoesOn, ParkedLabel, Pause, PauseCause, PendingOutcome};
 use crate::config::settings::Daemon;
 use crate::conversation::parked::parked_format::Parked as ParkedNow;
 use crate::domain::issue::IssueKey;
@@ -215,8 +215,8 @@ pub struct Facts {
     pub dependencies: Lookup<Vec<Dependency>>,
     /// When a start that failed may be tried again.
     pub back_off: Option<BackOff>,
-    /// When its last run is gone on with by itself.
-    pub goes_on_at: Option<DateTime<Utc>>,
+    /// Its last run, where that is gone on with by itself.
+    pub goes_on: Option<GoesOn>,
     /// Whether a node with the definition of its run is waited for.
     pub waits_for_definition: bool,
     /// What a person had to look at last.

@@ -44,13 +44,14 @@ fn row(issue: &IssueRef, code: &str, text: String) -> IssueStatus {
 impl Daemon {
     /// Issues whose last run is gone on with after a pause.
     fn go_on_later(&self) -> impl Iterator<Item = IssueStatus> + '_ {
-        self.watches.iter().flat_map(|watch| {
+        let now = self.deps.clock.now();
+        self.watches.iter().flat_map(move |watch| {
             let code = watch.state.pause.as_ref().map_or("backing_off", Pause::code);
             watch.state.issues.iter().filter_map(move |(number, memory)| {
                 let later = memory.goes_on.as_ref().filter(|later| !later.is_queued)?;
                 let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
-                let at = later.at.format("%Y-%m-%dT%H:%M:%SZ");
-                Some(row(&issue, code, format!("its last run is gone on with by itself at {at}")))
+                let when = later.when(now);
+                Some(row(&issue, code, format!("its last run is gone on with by itself {when}")))
             })
         })
     }

@@ -74,7 +74,7 @@ pub async fn gather(
         min_permission: around.min_permission,
         dependencies: Lookup::NotYet,
         back_off: memory.back_off,
-        goes_on_at: memory.goes_on.as_ref().map(|later| later.at),
+        goes_on: memory.goes_on,
         // Its poller knows, and says it.
         waits_for_definition: false,
         parked: memory.parked,

@@ -129,8 +129,8 @@ pub(super) async fn tell(run: &Run<'_>) {
 
 fn comment(run: &Run<'_>, facts: &RunFacts, news: &IssueBudget, spending: &Spending) -> String {
     let key = &run.plan.issue.key;
-    let is_used_up = news.state == IssueBudgetState::UsedUp;
     let (spent, cap) = (spending.total(), news.cap);
+    let is_used_up = news.state == IssueBudgetState::UsedUp || spent >= cap;
     let mut text = match (is_used_up, spent < cap) {
         (true, true) => {
             "**The budget of this issue is used up**: what is left does not cover another request.".to_owned()
@@ -163,6 +163,9 @@ fn comment(run: &Run<'_>, facts: &RunFacts, news: &IssueBudget, spending: &Spend
             let _infallible = write!(text, " Pull request: {url}");
         }
         text.push_str("\n\nNo run starts on this issue until somebody gives it more.");
+    } else if facts.flow_end.is_some() {
+        let left = cap.saturating_sub(spent);
+        let _infallible = write!(text, "\n\nThe run has ended; {left} is left for the next ones.");
     } else {
         text.push_str("\n\nThe run goes on until the budget is used up.");
     }

@@ -175,11 +175,15 @@ impl RepositoryContext {
         Ok(Some(Remote::new(&self.repository.remote, url, auth)))
     }
 
+    /// The remote, where it is reached over HTTP and is not given GitHub's token, because it is not on GitHub's host.
+    pub fn is_without_token(&self) -> Option<&str> {
+        let (github, url) = (self.github.as_ref()?, self.remote.as_deref()?);
+        (is_over_http(url) && !self.takes_token(github, url)).then_some(url)
+    }
+
     /// HTTP remotes on GitHub's host, and the one that the operator named, get the token.
     fn takes_token(&self, github: &github::Client, url: &str) -> bool {
-        let over_http = url.starts_with("http://") || url.starts_with("https://");
-        let named = self.config.source("repositories") != crate::config::Source::Default;
-        over_http && (github.endpoint().serves_remote(url) || named)
+        is_over_http(url) && (github.endpoint().serves_remote(url) || self.repository.is_remote_named)
     }
 
     /// The commit of the origin branch: fetched from the remote, or without a remote the local branch's.
@@ -296,4 +300,8 @@ pub fn host_paths(config: &Config, root: &AbsPath, state: &Path, env: &Env) -> H
         Some([place, real].map(|place| (place.display().to_string(), shown.clone())))
     };
     HostPaths::new(places.into_iter().filter_map(named).flatten())
+}
+
+fn is_over_http(url: &str) -> bool {
+    url.starts_with("http://") || url.starts_with("https://")
 }

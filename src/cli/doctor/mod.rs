@@ -120,7 +120,7 @@ async fn of_repository(standing: &Context, of_machine: &[Finding]) -> Vec<Findin
     findings.extend_from_slice(of_machine);
     match standing.config() {
         Ok(config) => {
-            findings.extend(weak::files_and_programs(standing, &config));
+            findings.extend(weak::files_and_programs(standing, &config).await);
             findings.extend(local::configuration(standing, &config));
             findings.extend(site::look(standing, config).await);
         }

@@ -77,6 +77,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             }
             let (told, branch) = origin(&site).await;
             findings.extend(told);
+            findings.extend(token_elsewhere(&site));
             let Some(branch) = branch else {
                 if !site.config.verify.commands.is_empty() {
                     findings.push(Finding::warning(
@@ -306,6 +307,22 @@ async fn left(site: &RepositoryContext) -> Vec<Finding> {
         ),
     };
     clear_left(site).await.into_iter().map(told).collect()
+}
+
+/// A remote over HTTP that is not on GitHub's host: the token goes there only where the operator names it.
+fn token_elsewhere(site: &RepositoryContext) -> Option<Finding> {
+    let url = site.is_without_token()?.split_once("://")?.1;
+    let place = url.split('/').next().unwrap_or_default();
+    let host = place.rsplit_once('@').map_or(place, |(_, host)| host);
+    let told = format!(
+        "the remote is on {host}, and GitHub is asked at {}: github.token is not sent to it, so git's own credentials have to do",
+        site.config.github.api_url
+    );
+    let name = &site.repository.remote;
+    let remedy = format!(
+        "set github.api_url if that host is your GitHub; else, to send the token there, write remote = \"{name}\" under [[repositories]]"
+    );
+    Some(Finding::warning("remote", told, remedy))
 }
 
 async fn origin(site: &RepositoryContext) -> (Option<Finding>, Option<BranchName>) {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use super::{Finding, PROGRAM};
 use crate::cli::clones;
 use crate::cli::context::{Context, is_below};
+use crate::cli::remote;
+use crate::config::placeholder::ENV_FILE;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::{Config, McpTransport};
 use crate::definition;
@@ -22,9 +24,6 @@ use crate::store::seal_key::{self, SealKey};
 use crate::sys::clock::Clock;
 use crate::sys::paths::AbsPath;
 use crate::sys::private_place;
-
-/// Name of the file with the values of placeholders.
-const ENV_FILE: &str = ".agentd.env";
 
 /// Scopes that agentd has a use for.
 const USEFUL_SCOPES: [&str; 6] =
@@ -93,8 +92,9 @@ pub async fn look(context: &Context, config: &Config) -> Vec<Finding> {
 }
 
 /// What stands beside the configuration of one repository.
-pub fn files_and_programs(context: &Context, config: &Config) -> Vec<Finding> {
+pub async fn files_and_programs(context: &Context, config: &Config) -> Vec<Finding> {
     let mut findings = files(context, config);
+    findings.extend(secrets_in_git(context, config).await);
     findings.extend(programs(context, config));
     findings.extend(of_each_run(context, config));
     findings.extend(servers(config));
@@ -157,6 +157,37 @@ fn files(context: &Context, config: &Config) -> Vec<Finding> {
                 "secrets",
                 format!("{} can be read by others (mode {mode:04o})", path.display()),
                 shell_words::line(&["chmod", "600", &path.display().to_string()]),
+            ));
+        }
+    }
+    findings
+}
+
+/// The files with the values of placeholders, where git has one, or would take it.
+async fn secrets_in_git(context: &Context, config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let files: BTreeSet<PathBuf> = config.layers().map(|layer| layer.with_file_name(ENV_FILE)).collect();
+    for file in files.into_iter().filter(|file| file.is_file()) {
+        let Some(Ok(folder)) = file.parent().map(|folder| AbsPath::new(folder)) else {
+            continue;
+        };
+        let asks = async |args: &[&str]| remote::git(&folder, &context.env, args).await;
+        if asks(&["ls-files", "--error-unmatch", "--", ENV_FILE]).await.is_some() {
+            findings.push(Finding::problem(
+                "secrets",
+                format!("{} is in git: whoever has the repository has its secrets", file.display()),
+                format!(
+                    "`{}`, ignore it, and replace the secrets by new ones",
+                    shell_words::line(&["git", "rm", "--cached", &file.display().to_string()])
+                ),
+            ));
+        } else if asks(&["rev-parse", "--is-inside-work-tree"]).await.as_deref() == Some("true")
+            && asks(&["check-ignore", "--", ENV_FILE]).await.is_none()
+        {
+            findings.push(Finding::warning(
+                "secrets",
+                format!("{} is not ignored by git: `git add` of all files takes it", file.display()),
+                format!("write /{ENV_FILE} into the .gitignore beside it"),
             ));
         }
     }

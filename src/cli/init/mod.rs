@@ -18,6 +18,7 @@ use crate::config::placeholder::ENV_FILE;
 use crate::config::{self, Config, ConfigError, Env, Source};
 use crate::definition::scaffold::{RESOLVER, editor_schemas, schema_path};
 use crate::domain::shell_words;
+use crate::github::Endpoint;
 use crate::sys::paths::AbsPath;
 use crate::sys::{files, sandbox};
 
@@ -174,7 +175,12 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
             .map_err(|error| CommandError::failed(error.to_string()))?;
         if new { &mut paths.written } else { &mut paths.kept }.push(path);
     }
-    ignore(root, &found.ignore, &mut paths)?;
+    let mut ignored = found.ignore.clone();
+    if root.join(FILE_NAME).exists() {
+        // Its secrets stand beside it.
+        ignored.push(format!("/{ENV_FILE}"));
+    }
+    ignore(root, &ignored, &mut paths)?;
     Ok(paths)
 }
 
@@ -303,6 +309,7 @@ fn tell(
             ),
         });
     }
+    next.extend(on_another_host(context, found));
     next.extend(missing(context, root)?);
     if let Some(backend) = found.backend
         && let Some(path) = kept.iter().find(|path| path.ends_with("/agent.json"))
@@ -383,6 +390,20 @@ fn committing(
 }
 
 /// What the present configuration still lacks, with the file for it.
+/// Whose issues the remote's name is taken for, where the remote is not on the GitHub that is configured.
+fn on_another_host(context: &Context, found: &Found) -> Option<String> {
+    let remote = found.remote.as_ref()?;
+    let api = context.config().ok()?.github.api_url.clone();
+    if Endpoint::new(&api, None).ok()?.hosts(&remote.url) {
+        return None;
+    }
+    Some(format!(
+        "The remote \"{}\" is not on the GitHub that is asked ({api}): set `api_url` under [github] if it is another GitHub. agentd works with \
+         no other tracker.",
+        remote.name
+    ))
+}
+
 fn missing(context: &Context, root: &Path) -> Result<Vec<String>, CommandError> {
     let own =
         if root.join(FILE_NAME).exists() { FILE_NAME.to_owned() } else { format!(".agent/{FILE_NAME}") };

@@ -83,6 +83,31 @@ async fn the_money_of_the_day_holds_the_queue_back_until_midnight() {
     held_back_and_gone_on_with(&yard, end, "day_budget_spent", Duration::from_secs(16 * 3600)).await;
 }
 
+/// Side by side they would use up the next day's money together, too, and none would come to its end.
+#[tokio::test]
+async fn what_the_end_of_the_day_s_money_ended_side_by_side_is_gone_on_with_one_after_the_other() {
+    let asked = "labels = [\"agentd\"]";
+    let mut yard = Yard::new(&["One", "Two", "Three"].map(|title| issue(title, asked)).concat()).await;
+    (yard.limits.all, yard.limits.per_repository) = (3, 3);
+    let end = Stop::new(StopDetail::MaxCost, "The budget of $1.00 a day (UTC) is used up.");
+    let end = RunSummary { run_id: Some(RunId(uuid::Uuid::nil())), ..end.into() };
+    for _ in 0..3 {
+        yard.once(end.clone()).await;
+    }
+    assert_eq!(yard.started().len(), 3, "{:?}", yard.started());
+    yard.clock.advance(Duration::from_secs(16 * 3600));
+    let mut most = 0;
+    for _ in 0..12 {
+        let before = yard.started().len();
+        yard.once(ended(StopDetail::Completed)).await;
+        most = most.max(yard.started().len() - before);
+    }
+    let labels: Vec<_> = (1..=3).map(|number| yard.labels(number)).collect();
+    assert_eq!(labels, vec![vec!["agentd:done".to_owned()]; 3]);
+    assert_eq!((yard.started().len(), most), (6, 1), "{:?}", yard.started());
+    yard.violations();
+}
+
 /// Its verify commands went on until after midnight.
 #[tokio::test]
 async fn what_met_the_end_of_yesterday_s_money_holds_nothing_back_today() {

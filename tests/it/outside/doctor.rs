@@ -355,3 +355,63 @@ async fn what_stands_where_branches_and_worktrees_of_issues_are_to_be_is_named_b
     );
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d28_a_remote_on_another_host_or_port_gets_the_token_only_where_it_is_named() {
+    let (world, other) = (world_of(|_| ()).await, World::new(1).await);
+    let url = other.sim.remote_url("demo", "shop");
+    world.git(&world.shop(), &["remote", "set-url", "origin", &url]).await;
+    let with_token = || {
+        let asked = other.sim.requests().into_iter();
+        let named = |name: &str| name.eq_ignore_ascii_case("authorization");
+        asked
+            .filter(|one| one.login.is_some() || one.headers.iter().any(|(name, _)| named(name)))
+            .collect::<Vec<_>>()
+    };
+    // The entry that `init` writes names no remote.
+    let (_, told) = world.json(&["run", "7", "--dry-run"]).await;
+    let (code, found) = world.json(&["doctor"]).await;
+    assert!(!other.sim.requests().is_empty(), "{told:#} {found:#}");
+    assert!(with_token().is_empty(), "{:#?}", with_token());
+    let (state, words) = &of(&found, "remote")[0];
+    assert_eq!((*state, code), ("warning", Some(1)), "{found:#}");
+    assert!(words.contains("github.token is not sent to it") && words.contains("remote = "), "{words}");
+    world.configure(&["remote = \"origin\""]);
+    let (_, found) = world.json(&["doctor"]).await;
+    assert!(of(&found, "remote").is_empty(), "{found:#}");
+    assert!(!with_token().is_empty(), "{found:#}");
+    other.finish().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_that_git_has_or_would_take_are_named() {
+    let world = world_of(|_| ()).await;
+    let secrets = async || {
+        let (_, told) = world.json(&["doctor"]).await;
+        of(&told, "secrets").first().map(|(state, words)| ((*state).to_owned(), words.clone()))
+    };
+    let shop = world.shop();
+    let closed = |name: &str| {
+        world.write(&format!("shop/{name}"), "KEY=value\n");
+        std::fs::set_permissions(shop.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    // Where `init` wrote the configuration, git does not see them.
+    closed(".agent/.agentd.env");
+    assert_eq!(secrets().await, None);
+    // A configuration in the root has its secrets there.
+    std::fs::rename(shop.join(".agent/agentd.toml"), shop.join("agentd.toml")).unwrap();
+    closed(".agentd.env");
+    let (state, words) = secrets().await.unwrap();
+    assert!(state == "warning" && words.contains("is not ignored by git"), "{state}: {words}");
+    world.git(&shop, &["add", ".agentd.env"]).await;
+    let (state, words) = secrets().await.unwrap();
+    assert!(state == "problem" && words.contains("git rm --cached"), "{state}: {words}");
+    world.git(&shop, &["rm", "-q", "--cached", ".agentd.env"]).await;
+    let init = world.agentd(&["init"]).await;
+    assert!(init.status.success(), "{}", text(&init.stderr));
+    let ignored = std::fs::read_to_string(shop.join(".gitignore")).unwrap();
+    assert!(ignored.lines().any(|line| line == "/.agentd.env"), "{ignored}");
+    assert_eq!(secrets().await, None);
+    world.finish().await;
+}

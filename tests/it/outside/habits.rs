@@ -193,6 +193,9 @@ async fn runs_are_listed_by_what_is_asked_for_and_a_page_at_a_time() {
     let shown = text(&done.stdout);
     assert_eq!(done.status.code(), Some(0), "{shown}{}", text(&done.stderr));
     assert!(shown.contains("+++ b/lib/one.sh") && shown.contains("+echo new"), "the change: {shown}");
+    // One document is one document.
+    let (code, refused) = world.json(&["run", "7", "--agent", "solo", "--diff"]).await;
+    assert_eq!((code, &refused["success"]), (Some(4), &json!(false)), "{refused:#}");
     let (code, output) = world.json(&["run", "7", "--agent", "solo"]).await;
     assert_eq!(code, Some(0), "{output:#}");
 
