@@ -420,7 +420,7 @@ impl<'a> Conversation<'a> {
     /// The program tells what its session has cost, also before it was loaded; a sum does not shrink.
     fn costs(&self, all: Money) {
         let own = if all < self.paid { all } else { all.saturating_sub(self.paid) };
-        self.task.progress.tell(|output| output.cost = output.cost.max(Some(own)));
+        self.task.progress.tell(|output| output.has_cost(own));
         let mut paid = self.all_paid();
         let known = paid.entry(self.session.clone()).or_default();
         *known = all.max(*known);
@@ -455,7 +455,7 @@ impl<'a> Conversation<'a> {
             )
         });
         if let Some(usage) = usages.into_iter().find(|usage| usage.total_tokens > 0) {
-            self.task.progress.tell(|output| output.usage = Some(usage));
+            self.task.progress.tell(|output| output.has_used(usage));
         }
     }
 }

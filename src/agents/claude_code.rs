@@ -72,7 +72,8 @@ impl program::Reader for Reader {
             }),
             "assistant" => {
                 let id = text(event, "/message/id").unwrap_or_default();
-                self.messages.insert(id, usage(event, "/message/usage"));
+                let known = self.messages.entry(id).or_default();
+                *known = known.max_of(usage(event, "/message/usage"));
                 let whole = self.messages.values().fold(TokenUsage::default(), |all, one| all.plus(*one));
                 let spoken: String = event
                     .pointer("/message/content")
@@ -82,7 +83,7 @@ impl program::Reader for Reader {
                     .filter_map(|block| text(block, "/text"))
                     .collect();
                 progress.tell(|output| {
-                    output.usage = Some(whole);
+                    output.has_used(whole);
                     output.turns = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
                     output.model = text(event, "/message/model").or(output.model.take());
                     if !spoken.trim().is_empty() {
@@ -104,14 +105,14 @@ impl Reader {
         progress.tell(|output| {
             output.conversation = text(event, "/session_id").or(output.conversation.take());
             // The last figure may leave out what its helpers used.
-            if output.usage.is_none_or(|told| told.total_tokens < reported.total_tokens) {
-                output.usage = Some(reported).filter(|reported| reported.total_tokens > 0);
+            if reported.total_tokens > 0 {
+                output.has_used(reported);
             }
-            output.cost = event
-                .get("total_cost_usd")
-                .and_then(Value::as_f64)
-                .and_then(Money::from_dollars)
-                .or(output.cost);
+            if let Some(cost) =
+                event.get("total_cost_usd").and_then(Value::as_f64).and_then(Money::from_dollars)
+            {
+                output.has_cost(cost);
+            }
             output.turns = u32::try_from(count(event, "/num_turns")).unwrap_or(u32::MAX).max(output.turns);
             output.structured = event.get("structured_output").and_then(Value::as_object).cloned();
             if let Some(last) = text(event, "/result").filter(|last| !last.trim().is_empty()) {
@@ -193,6 +194,19 @@ mod tests {
         assert_eq!((output.text.as_str(), output.turns), ("done", 2));
         assert_eq!(output.cost, Some(Money::from_micros(500_000)));
         assert_eq!(output.usage.map(|usage| usage.total_tokens), Some(39));
+    }
+
+    #[test]
+    fn what_was_used_and_paid_does_not_shrink_where_a_later_event_tells_less() {
+        let (mut reader, progress) = (Reader::default(), AgentProgress::default());
+        let message = |output: u64| json!({"type": "assistant", "message": {"id": "a", "usage": {"input_tokens": 10, "output_tokens": output}}});
+        let result = |cost: f64, output: u64| json!({"type": "result", "subtype": "success", "result": "d", "total_cost_usd": cost, "usage": {"output_tokens": output}});
+        for event in [message(500), message(1), result(2.5, 900), result(0.01, 2), message(1)] {
+            reader.event(&event, &progress);
+        }
+        let output = progress.so_far();
+        assert_eq!(output.usage, Some(TokenUsage::new(10, 900, 0, 0)));
+        assert_eq!(output.cost, Some(Money::from_micros(2_500_000)));
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl program::Reader for Reader {
                     cached.saturating_sub(before.cache_read_input_tokens),
                     written.saturating_sub(before.cache_write_input_tokens),
                 );
-                progress.tell(|output| output.usage = Some(now));
+                progress.tell(|output| output.has_used(now));
                 return Signal::Done;
             }
             "turn.failed" => return Signal::Failed(reason(event, "/error/message")),

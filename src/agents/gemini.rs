@@ -76,7 +76,7 @@ impl program::Reader for Reader {
                 );
                 progress.tell(|output| {
                     if used.total_tokens > 0 {
-                        output.usage = Some(used);
+                        output.has_used(used);
                     }
                     output.turns = output.turns.max(1);
                 });

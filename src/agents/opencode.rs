@@ -99,7 +99,7 @@ impl program::Reader for Reader {
                     self.cost = Some(self.cost.unwrap_or_default() + cost);
                 }
                 progress.tell(|output| {
-                    output.usage = Some(self.used);
+                    output.has_used(self.used);
                     output.cost = self.cost;
                 });
             }

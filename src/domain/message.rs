@@ -201,6 +201,16 @@ impl TokenUsage {
         }
     }
 
+    /// Of each kind the larger figure: what was used once stays used.
+    pub fn max_of(self, other: Self) -> Self {
+        Self::new(
+            self.input_tokens.max(other.input_tokens),
+            self.output_tokens.max(other.output_tokens),
+            self.cache_read_input_tokens.max(other.cache_read_input_tokens),
+            self.cache_write_input_tokens.max(other.cache_write_input_tokens),
+        )
+    }
+
     /// Both together.
     pub fn plus(self, other: Self) -> Self {
         Self::new(

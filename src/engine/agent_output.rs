@@ -34,6 +34,16 @@ pub struct AgentOutput {
 }
 
 impl AgentOutput {
+    /// Hears what the program says that all of the launch has used. It may say so again with less; a sum does not shrink.
+    pub fn has_used(&mut self, tokens: TokenUsage) {
+        self.usage = Some(self.usage.unwrap_or_default().max_of(tokens));
+    }
+
+    /// Hears what it says that all of the launch has cost, in the same way.
+    pub fn has_cost(&mut self, cost: Money) {
+        self.cost = self.cost.max(Some(cost));
+    }
+
     /// What agentd saw itself, or the program's own figure if that is larger, since some requests may have gone another
     /// way. Never the sum: the program's figure includes what agentd saw.
     pub fn tokens(&self) -> Option<TokenUsage> {

@@ -197,20 +197,39 @@ async fn what_agentd_saw_and_the_program_tells_too_counts_once() {
     world.sim.shutdown().await;
 }
 
-/// It goes on with what it had left running, and says once more what all of it has cost.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_program_says_after_its_first_end_counts_as_well() {
-    let world = World::new(0).await;
-    let result = |cost: &str, output: u32| {
+/// A program that says twice what all of it has cost and used, as Claude Code does; the fixer of the world.
+fn saying_twice(world: &World, said: [(&str, u32); 2]) {
+    let result = |(cost, output): (&str, u32)| {
         format!(
             "echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"at {cost}\",\"session_id\":\"s\",\
              \"num_turns\":1,\"total_cost_usd\":{cost},\"usage\":{{\"input_tokens\":90,\"output_tokens\":{output}}}}}'"
         )
     };
-    let (first, second) = (result("0.5", 10), result("4.9", 20));
+    let [first, second] = said.map(result);
     let text = format!("#!/bin/bash\ncat >/dev/null\n{FIX}\n{first}\nsleep 1\n{second}\nexit 0\n");
-    let program = json!({ "argv": [script(&world, "twice.sh", &text)], "sandbox": "off" });
-    fixer(&world, "claude-code", &program);
+    let program = json!({ "argv": [script(world, "twice.sh", &text)], "sandbox": "off" });
+    fixer(world, "claude-code", &program);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_told_once_counts_also_where_it_tells_less_later() {
+    let world = World::new(0).await;
+    saying_twice(&world, [("4.9", 2000), ("0.01", 2)]);
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(output["totals"]["cost_usd"], json!(4.9), "{output:#}");
+    assert_eq!(counted(&output), (90, 2000), "{output:#}");
+    // The cap of the run, too, heeds the larger figure.
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "3"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    world.sim.shutdown().await;
+}
+
+/// It goes on with what it had left running, and says once more what all of it has cost.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_says_after_its_first_end_counts_as_well() {
+    let world = World::new(0).await;
+    saying_twice(&world, [("0.5", 10), ("4.9", 20)]);
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     assert_eq!(code, Some(0), "{output:#}");
     assert_eq!(output["totals"]["cost_usd"], json!(4.9), "{output:#}");
