@@ -110,11 +110,17 @@ impl Launch {
             .stdin(line.stdin);
         let spec = sandbox::wrap(self.sandbox.as_ref(), spec);
         let before = self.counted_before(task.resume.as_deref());
-        match self.known().output_format(before) {
+        // Whoever drops the future knows that it was started.
+        task.progress.tell(|output| output.was_started = true);
+        let ended = match self.known().output_format(before) {
             OutputFormat::Events(reader) => self.read_events(spec, reader, task).await,
             OutputFormat::Protocol => self.converse(spec, task, entry).await,
             OutputFormat::Answer => command(spec, task).await,
+        };
+        if matches!(ended, Err(AgentError::NotStarted(_))) {
+            task.progress.tell(|output| output.was_started = false);
         }
+        ended
     }
 
     fn known(&self) -> &'static dyn Program {

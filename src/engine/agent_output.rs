@@ -13,6 +13,8 @@ use crate::domain::money::Money;
 /// What a program said so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentOutput {
+    /// Whether it was started. One that never ran has cost nothing.
+    pub was_started: bool,
     /// Its last words.
     pub text: String,
     /// Its output, where it gives one apart from the words.

@@ -509,7 +509,8 @@ impl AgentVisit<'_> {
         self.turns += said.turns;
         let mut counts = Money::ZERO;
         let mut used = self.used(said);
-        if used.is_empty() && error.is_none() && !self.agent.seen_whole {
+        // One that failed or was ended before it told anything has paid as well.
+        if used.is_empty() && said.was_started && !self.agent.seen_whole {
             used.push(Used::untold(self.agent.model.clone()));
         }
         let lines = self.lines(used, fingerprint, (started, timestamp), error);

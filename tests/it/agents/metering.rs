@@ -339,6 +339,37 @@ async fn what_a_program_costs_that_says_nothing_is_unknown_where_agentd_does_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_costs_that_failed_or_was_ended_before_it_told_is_unknown_and_nothing_where_none_ran()
+{
+    let world = World::new(0).await;
+    let run = async |text: &str, limit: &str, further: &[&str]| {
+        let program = match text {
+            "" => world.dir.path().join("programs/is-not-there"),
+            text => script(&world, "program.sh", text),
+        };
+        fixer(&world, "acp", &json!({"argv": [program], "sandbox": "off", "timeLimit": limit}));
+        let words = [&["run", "--issue", "7", "--agent", "fixer"], further].concat();
+        let (code, output) = world.json(&words).await;
+        assert_eq!(code, Some(1), "{output:#}");
+        (output["stop_detail"].clone(), output["totals"]["cost_usd"].clone(), output.to_string())
+    };
+    let crashes = "#!/bin/sh\nread -r line; exit 7\n";
+    let sleeps = "#!/bin/sh\nread -r line; sleep 60\n";
+    for (text, limit, further, detail) in [
+        (crashes, "60s", &[][..], "agent_cli_failed"),
+        (sleeps, "2s", &[], "agent_cli_failed"),
+        (sleeps, "60s", &["--max-wall-time", "4s"], "max_wall_time"),
+    ] {
+        let (ended, cost, told) = run(text, limit, further).await;
+        assert_eq!((ended, cost), (json!(detail), Value::Null), "{told}");
+        assert!(told.contains("What acp costs is unknown"), "{told}");
+    }
+    let (ended, cost, told) = run("", "60s", &[]).await;
+    assert_eq!((ended, cost), (json!("agent_cli_failed"), json!(0.0)), "{told}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn x_018_requests_that_a_program_leaves_count_against_its_caps() {
     if skipped() {
         return;
