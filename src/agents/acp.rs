@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::acp_requests::{Asked, ReportedCalls};
 use super::entry::Entry;
-use super::events::{count, text};
+use super::events::{count, dollars, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
 use super::lines::{Line, Lines};
 use super::permission_request;
@@ -407,9 +407,10 @@ impl<'a> Conversation<'a> {
                 self.task.progress.tell(|output| output.turns = output.turns.saturating_add(1));
             }
             Some("usage_update") => {
-                let amount = message.pointer("/params/update/cost/amount").and_then(Value::as_f64);
-                let dollars = text(message, "/params/update/cost/currency").as_deref() == Some("USD");
-                if let Some(cost) = amount.filter(|_| dollars).and_then(Money::from_dollars) {
+                // Nobody here knows what another currency is worth.
+                let currency = text(message, "/params/update/cost/currency").unwrap_or_default();
+                let cost = dollars(message, "/params/update/cost/amount");
+                if let Some(cost) = cost.filter(|_| currency.eq_ignore_ascii_case("USD")) {
                     self.costs(cost);
                 }
             }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::events::{Signal, count, kind, text};
+use super::events::{Signal, count, dollars, kind, text};
 use super::permission_request::{self, PERMISSION, SERVER};
 use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::agent_program::Permissions;
 use crate::domain::message::TokenUsage;
-use crate::domain::money::Money;
 use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_tools::PermissionRequest;
 
@@ -108,9 +107,7 @@ impl Reader {
             if reported.total_tokens > 0 {
                 output.has_used(reported);
             }
-            if let Some(cost) =
-                event.get("total_cost_usd").and_then(Value::as_f64).and_then(Money::from_dollars)
-            {
+            if let Some(cost) = dollars(event, "/total_cost_usd") {
                 output.has_cost(cost);
             }
             output.turns = u32::try_from(count(event, "/num_turns")).unwrap_or(u32::MAX).max(output.turns);
@@ -175,6 +172,7 @@ mod tests {
     use program::Reader as _;
 
     use super::*;
+    use crate::domain::money::Money;
 
     #[test]
     fn usage_of_a_repeated_message_counts_once_and_the_result_has_the_last_word() {

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::domain::money::Money;
+
 /// What an event says of the launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Signal {
@@ -21,6 +23,16 @@ pub(super) fn count(event: &Value, at: &str) -> u64 {
     event.pointer(at).and_then(Value::as_u64).unwrap_or(0).min(MOST_TOKENS)
 }
 
+/// More dollars than any cap. A larger figure counts as so many: it is over every cap, and sums of it are still written and read.
+const MOST_DOLLARS: f64 = 1e9;
+
+/// US dollars at `at`, a number or a text that is one; `None` where it says no amount.
+pub(super) fn dollars(event: &Value, at: &str) -> Option<Money> {
+    let told = event.pointer(at)?;
+    let dollars = told.as_f64().or_else(|| told.as_str()?.trim().parse().ok())?;
+    Money::from_dollars(if dollars > MOST_DOLLARS { MOST_DOLLARS } else { dollars })
+}
+
 /// A text at `at`.
 pub(super) fn text(event: &Value, at: &str) -> Option<String> {
     event.pointer(at).and_then(Value::as_str).map(str::to_owned)
@@ -29,4 +41,24 @@ pub(super) fn text(event: &Value, at: &str) -> Option<String> {
 /// The kind of an event.
 pub(super) fn kind(event: &Value) -> &str {
     event.get("type").and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_amount_that_is_too_large_is_over_every_cap_and_not_left_out() {
+        let of = |told: Value| dollars(&json!({ "cost": told }), "/cost").map(Money::dollars);
+        assert_eq!(of(json!(0.25)), Some(0.25));
+        assert_eq!(of(json!("7.5")), Some(7.5));
+        for large in [json!(2e12), json!(1e300), json!("2e12"), json!("inf")] {
+            assert_eq!(of(large), Some(1e9));
+        }
+        for none in [json!(-3), json!("-3"), json!("NaN"), json!("much"), json!("-inf"), Value::Null] {
+            assert_eq!(of(none.clone()), None, "{none}");
+        }
+    }
 }

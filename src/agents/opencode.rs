@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::events::{Signal, count, kind, text};
+use super::events::{Signal, count, dollars, kind, text};
 use super::permission_request::SERVER;
 use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::message::TokenUsage;
@@ -94,8 +94,7 @@ impl program::Reader for Reader {
                 );
                 self.used = self.used.plus(step);
                 // A model without a price counts as free there: that says nothing.
-                let dollars = event.pointer("/part/cost").and_then(Value::as_f64).filter(|cost| *cost > 0.0);
-                if let Some(cost) = dollars.and_then(Money::from_dollars) {
+                if let Some(cost) = dollars(event, "/part/cost").filter(|cost| !cost.is_zero()) {
                     self.cost = Some(self.cost.unwrap_or_default() + cost);
                 }
                 progress.tell(|output| {

@@ -211,6 +211,16 @@ impl TokenUsage {
         )
     }
 
+    /// What is in this and not in `other`, of each kind.
+    pub fn beyond(self, other: Self) -> Self {
+        Self::new(
+            self.input_tokens.saturating_sub(other.input_tokens),
+            self.output_tokens.saturating_sub(other.output_tokens),
+            self.cache_read_input_tokens.saturating_sub(other.cache_read_input_tokens),
+            self.cache_write_input_tokens.saturating_sub(other.cache_write_input_tokens),
+        )
+    }
+
     /// Both together.
     pub fn plus(self, other: Self) -> Self {
         Self::new(

@@ -56,6 +56,7 @@ impl AgentOutput {
     /// Tokens, money, and the source of the figures. What agentd saw costs the configured price, for each model. The program's own
     /// figure of money is told where it has more tokens or agentd knows no price, and never if it is less than what was seen costs by
     /// the prices that are known. Against the caps no figure counts less than what was seen, at the dearest price where none is known.
+    /// Tokens that only the program tells of count at that price as well, where neither it nor a target says what they cost.
     pub(super) fn used(&self, targets: &[ModelTarget], asked: Option<&str>) -> Vec<Used> {
         let asked = self.model.as_deref().or(asked);
         let seen = self.seen(targets, asked);
@@ -73,14 +74,18 @@ impl AgentOutput {
         // Programs say zero for a model whose price they do not know.
         let told = self.cost.filter(|cost| *cost > Money::ZERO || tokens.total_tokens == 0);
         let table = || asked.and_then(|model| price(targets, model, &tokens));
-        let (cost, source) = match told.filter(|told| *told >= least) {
-            Some(cost) => (Some(cost), CostSource::Reported),
-            None => match table().or(Some(least).filter(|least| *least > Money::ZERO)) {
-                Some(cost) => (Some(cost.max(least)), CostSource::Table),
-                None => (None, CostSource::Unknown),
-            },
+        let mut most: Money = seen.iter().map(Used::counts).sum();
+        let (cost, source) = match (told.filter(|told| *told >= least), table()) {
+            (Some(cost), _) => (Some(cost), CostSource::Reported),
+            (None, Some(cost)) => (Some(cost.max(least)), CostSource::Table),
+            (None, None) => {
+                most += dearest(targets, &tokens.beyond(self.seen.usage()));
+                match least {
+                    Money::ZERO => (None, CostSource::Unknown),
+                    least => (Some(least), CostSource::Table),
+                }
+            }
         };
-        let most = seen.iter().map(Used::counts).sum();
         vec![Used {
             model: asked.map(str::to_owned),
             tokens: Some(tokens),
@@ -143,8 +148,7 @@ pub(super) struct Used {
     pub(super) estimated: Option<TokenUsage>,
     pub(super) cost: Option<Money>,
     pub(super) source: CostSource,
-    /// What it costs by the dearest price of a target; nothing where none has a price. What only the program tells of may be paid
-    /// otherwise, and is not in it.
+    /// What it costs by the dearest price of a target; nothing where none has a price.
     most: Money,
     /// What counts against a cap at the least, also where the cost is said to be less.
     least: Money,
@@ -269,6 +273,41 @@ mod tests {
         let hidden = AgentOutput { cost: Money::from_dollars(0.000_001), seen: traffic, ..said(0, Some(1)) };
         let used = hidden.used(&targets, Some("m"));
         assert_eq!(used.iter().map(Used::counts).sum::<Money>(), dollars(3.0));
+    }
+
+    #[test]
+    fn tokens_that_only_the_program_tells_of_a_model_without_a_price_count_at_the_dearest_one() {
+        let price = |input: f64| Price { input, output: 15.0, cache_read: 0.3, cache_write: 3.75 };
+        let target = |model: &str, input: f64| ModelTarget {
+            provider: "p".into(),
+            model: model.into(),
+            context_window: 200_000,
+            context_window_buffer: 0,
+            max_output_tokens: 8_000,
+            temperature: None,
+            images: false,
+            price: Some(price(input)),
+        };
+        let targets = [target("cheap", 1.0), target("dear", 3.0)];
+        let dollars = |dollars: f64| Money::from_dollars(dollars).unwrap();
+        let counted = |said: AgentOutput| {
+            let used = said.used(&targets, None);
+            (used[0].cost, used.iter().map(Used::counts).sum::<Money>())
+        };
+        let model = |name: &str, said: AgentOutput| AgentOutput { model: Some(name.into()), ..said };
+        assert_eq!(counted(model("other", said(0, Some(2_000_000)))), (None, dollars(6.0)));
+        assert_eq!(
+            counted(model("cheap", said(0, Some(2_000_000)))),
+            (Some(dollars(2.0)), dollars(2.0)),
+            "its price is known"
+        );
+        // What agentd saw has its own price, and only the rest is told by the program alone.
+        let by_model = BTreeMap::from([("cheap".to_owned(), TokenUsage::new(1_000_000, 0, 0, 0))]);
+        let seen = ModelTraffic { by_model, ..ModelTraffic::default() };
+        let mixed = AgentOutput { seen, ..said(0, Some(1_500_000)) };
+        assert_eq!(counted(model("other", mixed)), (Some(dollars(1.0)), dollars(1.0 + 1.5)));
+        let paid = AgentOutput { cost: Some(dollars(0.5)), ..said(0, Some(2_000_000)) };
+        assert_eq!(counted(model("other", paid)), (Some(dollars(0.5)), dollars(0.5)), "it says so");
     }
 
     #[test]

@@ -530,7 +530,7 @@ impl AgentVisit<'_> {
             meter.charge_estimate(estimate);
             if meter.charge(used.cost) {
                 let counted = match estimate {
-                    Money::ZERO => "",
+                    Money::ZERO => "; no budget counts it",
                     _ => "; the dearest price of a target counts against the budgets",
                 };
                 let text = format!(

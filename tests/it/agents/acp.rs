@@ -13,6 +13,7 @@ update() { say '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId"
 words() { update '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'"$1"'"}}'; }
 permission() { say '{"jsonrpc":"2.0","id":'"$1"',"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c","kind":"edit","locations":[{"path":"'"$2"'"}]},"options":[{"optionId":"yes","name":"Yes","kind":"allow_once"},{"optionId":"no","name":"No","kind":"reject_once"}]}}'; read -r answer; }
 paid() { update '{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":'"$1"',"currency":"USD"}}'; }
+spent() { say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":100,"outputTokens":'"$1"'}}}'; exit 0; }
 finish() { say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":100,"outputTokens":20}}}'; exit 0; }
 read -r line
 case $mode in
@@ -44,6 +45,10 @@ case $mode in
   costs) update '{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":99.5,"currency":"USD"}}'; sleep 600 ;;
   lies-about-usage) FIXED; words "done"; update '{"sessionUpdate":"usage_update","used":-1,"size":0,"cost":{"amount":-3,"currency":"USD"}}'
     say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":18446744073709551615,"outputTokens":"many"}}}'; exit 0 ;;
+  tells-tokens) FIXED; words "done"; spent 2000000 ;;
+  tells-euros) FIXED; words "done"; update '{"sessionUpdate":"usage_update","cost":{"amount":99,"currency":"EUR"}}'; spent 2000000 ;;
+  tells-a-text) FIXED; words "done"; paid '"7.5"'; finish ;;
+  tells-too-much) FIXED; words "done"; paid 2e12; finish ;;
   shows-banners) say '(node:7) Warning: an option is deprecated'; FIXED; say '...50 %'; words 'cut \ud83d here'; say 'Bye!'; finish ;;
   asks) permission 9 lib/cart.sh; case "$answer" in *'"yes"'*) FIXED;; esac
     permission 10 .github/workflows/ci.yml; case "$answer" in *'"no"'*) words "I was refused once";; esac; finish ;;
@@ -199,10 +204,29 @@ async fn asked_again_it_goes_on_with_its_session_where_it_can_load_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lies_about_usage_and_forks_do_not_matter() {
+async fn what_it_tells_of_a_model_without_a_price_ends_at_the_cap_whatever_the_figure_looks_like() {
+    for (mode, cost) in [
+        ("lies-about-usage", Value::Null),
+        ("tells-tokens", Value::Null),
+        ("tells-euros", Value::Null),
+        ("tells-a-text", json!(7.5)),
+        ("tells-too-much", json!(1e9)),
+    ] {
+        // Each has the whole budget of its issue.
+        let world = World::new(0).await;
+        let (code, output) = run(&world, mode, false).await;
+        let ended = (code, output["stop_detail"].as_str());
+        assert_eq!(ended, (Some(1), Some("max_cost")), "{mode}: {output:#}");
+        assert_eq!(output["totals"]["cost_usd"], cost, "{mode}: {output:#}");
+        let warned = output["warnings"].to_string().contains("the dearest price of a target counts");
+        assert_eq!(warned, cost.is_null(), "{mode}: {output:#}");
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forks_do_not_matter() {
     let world = World::new(0).await;
-    let (code, output) = run(&world, "lies-about-usage", false).await;
-    assert_eq!(code, Some(0), "{output:#}");
     let (code, output) = run(&world, "forks", false).await;
     assert_eq!(code, Some(0), "{output:#}");
     let left = std::process::Command::new("pgrep").args(["-f", "sleep 31.6"]).output().unwrap();

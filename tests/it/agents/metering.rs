@@ -358,7 +358,7 @@ async fn what_a_program_costs_that_failed_or_was_ended_before_it_told_is_unknown
     for (text, limit, further, detail) in [
         (crashes, "60s", &[][..], "agent_cli_failed"),
         (sleeps, "2s", &[], "agent_cli_failed"),
-        (sleeps, "60s", &["--max-wall-time", "4s"], "max_wall_time"),
+        (sleeps, "60s", &["--max-wall-time", "8s"], "max_wall_time"),
     ] {
         let (ended, cost, told) = run(text, limit, further).await;
         assert_eq!((ended, cost), (json!(detail), Value::Null), "{told}");
