@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::acp_requests::{Asked, ReportedCalls};
 use super::entry::Entry;
 use super::events::{count, dollars, text};
-use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
+use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words, read_whole};
 use super::lines::{Line, Lines};
 use super::permission_request;
 use super::program::{CommandLine, LaunchContext, OutputFormat, Program};
@@ -226,6 +226,7 @@ impl<'a> Conversation<'a> {
                 // What comes before the prompt is the past of a session that was loaded.
                 if method == "session/update" && self.waiting == PROMPT {
                     self.update(&message);
+                    read_whole(&self.task.progress)?;
                 }
                 Ok(Next::More)
             }

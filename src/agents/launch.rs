@@ -24,7 +24,7 @@ use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Ending, Piped, ProcessSpec};
 use crate::sys::sandbox::{self, ProcessSandbox};
 
-/// Bytes of standard output that a `command` may answer with.
+/// Bytes that the answer of a program may have.
 const LONGEST_ANSWER: usize = 4 << 20;
 /// Bytes of standard error that are kept: its end tells why something failed.
 const LAST_ERRORS: usize = 8 * 1024;
@@ -216,6 +216,9 @@ impl Launch {
                             silence_ends = Instant::now() + LAST_MOMENT;
                         }
                     }
+                    if let Err(error) = read_whole(&task.progress) {
+                        break Err(error);
+                    }
                 }
                 Ok(Line::Flood) => break Err(AgentError::Flood),
                 Ok(Line::End) | Err(_) => break Ok(()),
@@ -267,6 +270,14 @@ async fn command(spec: ProcessSpec, task: &AgentTask) -> Result<Option<i32>, Age
             let words = if exit.stderr.total > 0 { exit.stderr.text() } else { exit.stdout.text() };
             Err(AgentError::Ended { how: how(code), last: last_line(&words) })
         }
+    }
+}
+
+/// Whether the answer so far is one that agentd reads.
+pub(super) fn read_whole(progress: &AgentProgress) -> Result<(), AgentError> {
+    match progress.answer_bytes() {
+        bytes if bytes > LONGEST_ANSWER => Err(AgentError::LongAnswer(bytes as u64)),
+        _ => Ok(()),
     }
 }
 

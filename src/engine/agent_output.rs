@@ -205,6 +205,13 @@ impl AgentProgress {
         self.0.subscribe()
     }
 
+    /// How long its answer is so far: its last words, or its output apart from them.
+    pub fn answer_bytes(&self) -> usize {
+        let output = self.0.borrow();
+        let structured = output.structured.as_ref().and_then(|object| serde_json::to_string(object).ok());
+        output.text.len().max(structured.map_or(0, |text| text.len()))
+    }
+
     /// What is known.
     pub fn so_far(&self) -> AgentOutput {
         self.0.borrow().clone()

@@ -45,6 +45,7 @@ case $mode in
   costs) update '{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":99.5,"currency":"USD"}}'; sleep 600 ;;
   lies-about-usage) FIXED; words "done"; update '{"sessionUpdate":"usage_update","used":-1,"size":0,"cost":{"amount":-3,"currency":"USD"}}'
     say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":18446744073709551615,"outputTokens":"many"}}}'; exit 0 ;;
+  writes-a-book) FIXED; for part in 1 2 3 4 5; do words "$(head -c 1000000 /dev/zero | tr '\0' x)"; done; finish ;;
   tells-tokens) FIXED; words "done"; spent 2000000 ;;
   tells-euros) FIXED; words "done"; update '{"sessionUpdate":"usage_update","cost":{"amount":99,"currency":"EUR"}}'; spent 2000000 ;;
   tells-a-text) FIXED; words "done"; paid '"7.5"'; finish ;;
@@ -135,6 +136,7 @@ async fn misbehaviour_ends_as_a_failure_of_the_program_and_leaves_nothing_runnin
         ("babbles", "10000 lines in a row are no messages, the last one \\\"one more line\\\""),
         ("breaks-protocol", "it broke the protocol: it answers what nobody asked"),
         ("floods", "it wrote more than agentd reads"),
+        ("writes-a-book", "it wrote 5000000 bytes, more than agentd reads of an answer (4194304)"),
         ("never-ends", "it said nothing for 2 s"),
         ("ignores-signals", "it said nothing for 2 s"),
     ];
