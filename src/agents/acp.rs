@@ -358,14 +358,18 @@ impl<'a> Conversation<'a> {
             let error = json!({"code": -32601, "message": "not on offer"});
             return self.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
         }
-        let allowed = match self.launch.program.permissions {
-            Permissions::Sandbox => true,
-            Permissions::Policy => match self.calls.asked(message) {
+        let policy = self.launch.program.permissions == Permissions::Policy;
+        let allowed = !policy
+            || match self.calls.asked(message) {
                 Asked::OwnTool => true,
                 Asked::Each(requests) => self.permits(requests).await,
-            },
+            };
+        let wanted: &[&str] = match allowed {
+            // The policy answers this one call. A program that is told "always" asks it about no further one.
+            true if policy => &["allow_once"],
+            true => &["allow_once", "allow_always"],
+            false => &["reject_once", "reject_always"],
         };
-        let wanted = if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
         let options = message.pointer("/params/options").and_then(Value::as_array);
         let find = |kind: &str| {
             let mut options = options.into_iter().flatten();
@@ -373,7 +377,7 @@ impl<'a> Conversation<'a> {
                 .find(|option| text(option, "/kind").as_deref() == Some(kind))
                 .and_then(|option| text(option, "/optionId"))
         };
-        let outcome = match wanted.into_iter().find_map(find) {
+        let outcome = match wanted.iter().copied().find_map(find) {
             Some(option) => json!({"outcome": "selected", "optionId": option}),
             None => json!({"outcome": "cancelled"}),
         };

@@ -11,7 +11,9 @@ mode=$1
 say() { printf '%s\n' "$1"; }
 update() { say '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'"$1"'}}'; }
 words() { update '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'"$1"'"}}'; }
-permission() { say '{"jsonrpc":"2.0","id":'"$1"',"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c","kind":"edit","locations":[{"path":"'"$2"'"}]},"options":[{"optionId":"yes","name":"Yes","kind":"allow_once"},{"optionId":"no","name":"No","kind":"reject_once"}]}}'; read -r answer; }
+ask() { say '{"jsonrpc":"2.0","id":'"$1"',"method":"session/request_permission","params":{"sessionId":"s","toolCall":'"$2"',"options":['"$3"']}}'; }
+ONCE='{"optionId":"yes","name":"Yes","kind":"allow_once"},{"optionId":"no","name":"No","kind":"reject_once"}'
+permission() { ask "$1" '{"toolCallId":"c","kind":"edit","locations":[{"path":"'"$2"'"}]}' "$ONCE"; read -r answer; }
 paid() { update '{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":'"$1"',"currency":"USD"}}'; }
 spent() { say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":100,"outputTokens":'"$1"'}}}'; exit 0; }
 finish() { say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":100,"outputTokens":20}}}'; exit 0; }
@@ -53,6 +55,8 @@ case $mode in
   shows-banners) say '(node:7) Warning: an option is deprecated'; FIXED; say '...50 %'; words 'cut \ud83d here'; say 'Bye!'; finish ;;
   asks) permission 9 lib/cart.sh; case "$answer" in *'"yes"'*) FIXED;; esac
     permission 10 .github/workflows/ci.yml; case "$answer" in *'"no"'*) words "I was refused once";; esac; finish ;;
+  asks-for-ever) ask 9 '{"toolCallId":"c","kind":"edit","locations":[{"path":"lib/cart.sh"}]}' '{"optionId":"ever","name":"Yes","kind":"allow_always"},{"optionId":"never","name":"No","kind":"reject_always"}'
+    read -r answer; case "$answer" in *'"cancelled"'*) FIXED; words "it was left open";; esac; finish ;;
   writes-outside) echo broken > "$2"; words "written"; FIXED; finish ;;
   wants-a-key) FIXED; words "signed in"; finish ;;
   forks) setsid sleep 31.6 >/dev/null 2>&1 & (sleep 31.6 >/dev/null 2>&1 &) ; FIXED; words "forked"; finish ;;
@@ -87,6 +91,15 @@ async fn a_well_behaved_agent_is_answered_by_the_policy_and_its_usage_counts() {
     assert!(message(&output).contains("I was refused once"), "{output:#}");
     let told = journal(&world, &output);
     assert!(told.contains("\"inputTokens\":100"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_permission_is_given_for_ever_where_the_policy_answers() {
+    let world = World::new(0).await;
+    let (code, output) = run(&world, "asks-for-ever", false).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(message(&output).contains("it was left open"), "{output:#}");
     world.finish().await;
 }
 
