@@ -104,7 +104,10 @@ pub async fn all(context: &Context, options: &OpenOptions<'_>) -> Result<Reposit
         match (of_entry(context, Entry { operator: &operator, index }, options).await, &entry.name) {
             (Ok(site), _) => sites.push(site),
             (Err(error), Some(name)) if error.transient => later.push((name.clone(), error.message)),
-            (Err(error), _) => return Err(error),
+            (Err(error), _) => {
+                let at = operator.source(&format!("repositories[{index}].name"));
+                return Err(error.hint(format!("the repository is named in {at}")));
+            }
         }
     }
     let unnamed = sites.is_empty() && later.is_empty();

@@ -465,7 +465,7 @@ impl AgentVisit<'_> {
                     cost_source: used.source,
                     stop_reason: None,
                     http_status: None,
-                    broke_off: error.is_some() && used.estimated.is_some(),
+                    broke_off: error.is_some() && (used.estimated.is_some() || used.tokens.is_none()),
                     fingerprint: fingerprint.to_owned(),
                 },
                 turn: TURN,

@@ -357,9 +357,9 @@ async fn what_stands_where_branches_and_worktrees_of_issues_are_to_be_is_named_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d28_a_remote_on_another_host_or_port_gets_the_token_only_where_it_is_named() {
+async fn d28_a_remote_on_another_host_gets_the_token_only_where_it_is_named() {
     let (world, other) = (world_of(|_| ()).await, World::new(1).await);
-    let url = other.sim.remote_url("demo", "shop");
+    let url = other.sim.remote_url("demo", "shop").replace("127.0.0.1", "localhost");
     world.git(&world.shop(), &["remote", "set-url", "origin", &url]).await;
     let with_token = || {
         let asked = other.sim.requests().into_iter();
