@@ -203,7 +203,7 @@ impl<'a> Conversation<'a> {
             session: String::new(),
             paid: Money::ZERO,
             after_tool: false,
-            calls: ReportedCalls::default(),
+            calls: ReportedCalls::new(entry.map(|_| task.tools.tools().to_vec()).unwrap_or_default()),
             spoken: false,
             odd_line: None,
             odd_lines: 0,

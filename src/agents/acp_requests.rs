@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::events::text;
 use super::permission_request::{self, SERVER};
+use crate::domain::message::ToolSpec;
 use crate::engine::agent_tools::PermissionRequest;
+use crate::engine::tool_schema;
 
 /// Calls that are remembered until a question comes.
 const MOST_CALLS: usize = 64;
@@ -19,6 +21,10 @@ const MOST_PLACES: usize = 256;
 const SERVED_KINDS: [&str; 2] = ["other", "think"];
 /// Where programs themselves name the tool.
 const NAMES: [&str; 3] = ["/_meta/claudeCode/toolName", "/_meta/toolName", "/rawInput/tool_name"];
+/// The input of a call that names server and tool itself.
+const WRAPPED: [&str; 3] = ["server", "tool", "arguments"];
+/// The question of a server's tool, as a program passes it on whole.
+const QUESTION: [&str; 4] = ["server_name", "id", "request", "turn_id"];
 /// Where the input of a call names a file.
 const PLACES: [&str; 5] = ["path", "file_path", "filePath", "abs_path", "notebook_path"];
 
@@ -33,13 +39,30 @@ pub(super) enum Asked {
 
 /// The last calls that a program reported: a permission request may name only the id of one.
 #[derive(Debug, Default)]
-pub(super) struct ReportedCalls(VecDeque<Reported>);
+pub(super) struct ReportedCalls {
+    /// The tools that agentd serves to the program.
+    own: Vec<ToolSpec>,
+    calls: VecDeque<Reported>,
+}
 
 #[derive(Debug)]
 struct Reported {
     id: String,
     kind: Option<String>,
-    served: Option<Served>,
+    says: Says,
+}
+
+/// What one message says of the tool that is called.
+#[derive(Debug, Clone, PartialEq)]
+enum Says {
+    /// Nothing.
+    Nothing,
+    /// It is a tool of agentd's, and can be called so.
+    Own,
+    /// It is a tool of another server's.
+    Other(Served),
+    /// It is to be called with something that no tool of agentd's takes, or has a name that none of them has.
+    NotOwn,
 }
 
 /// A tool of an MCP server that a program calls.
@@ -47,65 +70,112 @@ struct Reported {
 struct Served {
     server: String,
     tool: String,
-    arguments: Value,
+    arguments: Map<String, Value>,
 }
 
 impl ReportedCalls {
+    /// Of a program that is served these tools.
+    pub(super) fn new(own: Vec<ToolSpec>) -> Self {
+        Self { own, calls: VecDeque::new() }
+    }
+
     /// Remembers a call that an update of the session tells of.
     pub(super) fn note(&mut self, call: &Value) {
         let Some(id) = text(call, "/toolCallId") else { return };
-        let (kind, served) = (text(call, "/kind"), served(call));
-        if kind.is_none() && served.is_none() {
+        let (kind, says) = (text(call, "/kind"), self.says(call));
+        if kind.is_none() && says == Says::Nothing {
             return;
         }
-        if self.0.len() == MOST_CALLS {
-            self.0.pop_front();
+        if self.calls.len() == MOST_CALLS {
+            self.calls.pop_front();
         }
-        self.0.push_back(Reported { id, kind, served });
+        self.calls.push_back(Reported { id, kind, says });
     }
 
     /// What a permission request asks for: as it says itself, else as the earlier reports of its call say.
     pub(super) fn asked(&self, message: &Value) -> Asked {
         let call = message.pointer("/params/toolCall").unwrap_or(&Value::Null);
         let id = text(call, "/toolCallId");
-        let reports = || self.0.iter().rev().filter(|reported| Some(&reported.id) == id.as_ref());
+        let reports: Vec<&Reported> =
+            self.calls.iter().rev().filter(|reported| Some(&reported.id) == id.as_ref()).collect();
         let said = text(call, "/kind");
         let kinds: Vec<&str> = said
             .iter()
-            .chain(reports().filter_map(|report| report.kind.as_ref()))
+            .chain(reports.iter().filter_map(|report| report.kind.as_ref()))
             .map(String::as_str)
             .collect();
-        let served = match kinds.iter().all(|kind| SERVED_KINDS.contains(kind)) {
-            true => served(call).or_else(|| reports().find_map(|report| report.served.clone())),
-            false => None,
-        };
-        match served {
-            Some(served) if served.server == SERVER => Asked::OwnTool,
-            Some(Served { server, tool, arguments }) => {
+        let all = || Asked::Each(requests(call, kinds.first().copied().unwrap_or("other")));
+        if !kinds.iter().all(|kind| SERVED_KINDS.contains(kind)) {
+            return all();
+        }
+        let own = self.says(call);
+        let says = || [&own].into_iter().chain(reports.iter().map(|report| &report.says));
+        match says().find(|says| matches!(says, Says::Own | Says::Other(_))) {
+            Some(Says::Other(Served { server, tool, arguments })) => {
+                let arguments = Value::Object(arguments.clone());
                 Asked::Each(vec![PermissionRequest::new(format!("{server}__{tool}"), arguments)])
             }
-            None => Asked::Each(requests(call, kinds.first().copied().unwrap_or("other"))),
+            Some(_) if says().all(|says| matches!(says, Says::Own | Says::Nothing)) => Asked::OwnTool,
+            _ => all(),
         }
+    }
+
+    /// What a message says of the tool. A name alone makes no call one of agentd's: such a tool has to be on offer, and to take what it
+    /// is called with.
+    fn says(&self, call: &Value) -> Says {
+        let mut served = served(call);
+        if let Some(other) = served.iter().position(|served| served.server != SERVER) {
+            return Says::Other(served.swap_remove(other));
+        }
+        let input = call.pointer("/rawInput").filter(|input| !input.is_null());
+        let nothing = Map::new();
+        let (is_object, input) = match input {
+            None => (true, &nothing),
+            Some(input) => (input.is_object(), input.as_object().unwrap_or(&nothing)),
+        };
+        let takes = |own: &ToolSpec, arguments: &Map<String, Value>| {
+            // Some programs tell the arguments later, or never.
+            arguments.is_empty() || tool_schema::takes(own, arguments)
+        };
+        let is_own = |served: &Served| {
+            self.own.iter().any(|own| own.name == served.tool && takes(own, &served.arguments))
+        };
+        if served.is_empty() {
+            let fits = input.is_empty() || is_question(input) || self.own.iter().any(|own| takes(own, input));
+            return if is_object && fits { Says::Nothing } else { Says::NotOwn };
+        }
+        if is_object && served.iter().all(is_own) { Says::Own } else { Says::NotOwn }
     }
 }
 
+/// Whether an input is the question itself that a program passes on: it says nothing of what a tool is called with.
+fn is_question(input: &Map<String, Value>) -> bool {
+    input.get("server_name").and_then(Value::as_str) == Some(SERVER)
+        && input.keys().all(|key| QUESTION.contains(&key.as_str()))
+}
+
 /// The server, the tool and its arguments, where a call is one of an MCP server's tool: programs say so in a name, in its title or
-/// in its input, each in its own way. Where several do and not all mean agentd's own, another server's counts.
-fn served(call: &Value) -> Option<Served> {
-    let object = |place: &str| call.pointer(place).filter(|input| input.is_object()).cloned();
-    let input = object("/rawInput").unwrap_or_else(|| json!({}));
-    let of = |(server, tool): (String, String)| Served { server, tool, arguments: input.clone() };
+/// in its input, each in its own way.
+fn served(call: &Value) -> Vec<Served> {
+    let input = call.pointer("/rawInput").and_then(Value::as_object).cloned().unwrap_or_default();
+    let in_input = input.get("server").and_then(Value::as_str).zip(input.get("tool").and_then(Value::as_str));
+    let arguments = match in_input {
+        // What stands beside the three would be left out.
+        Some(_) if input.keys().all(|key| WRAPPED.contains(&key.as_str())) => {
+            input.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default()
+        }
+        _ => {
+            input.iter().filter(|(key, _)| *key != "tool_name").map(|(k, v)| (k.clone(), v.clone())).collect()
+        }
+    };
+    let of = |(server, tool): (String, String)| Served { server, tool, arguments: arguments.clone() };
     let mut all: Vec<Served> = NAMES.iter().filter_map(|place| named(&text(call, place)?)).map(&of).collect();
     // The model may have written these. Where something else is to be done as well, they are not heeded.
     if input.get("command").is_none() && files(call).is_empty() {
         all.extend(text(call, "/title").and_then(|title| named(&title)).map(&of));
-        if let (Some(server), Some(tool)) = (text(&input, "/server"), text(&input, "/tool")) {
-            let arguments = object("/rawInput/arguments").unwrap_or_else(|| json!({}));
-            all.push(Served { server, tool, arguments });
-        }
+        all.extend(in_input.map(|(server, tool)| of((server.to_owned(), tool.to_owned()))));
     }
-    let foreign = all.iter().position(|served| served.server != SERVER).unwrap_or(0);
-    (!all.is_empty()).then(|| all.swap_remove(foreign))
+    all
 }
 
 /// Server and tool of a name such as `mcp__server__tool` or `tool (server MCP Server)`; of agentd's own server, whose name is
@@ -184,8 +254,22 @@ mod tests {
         }
     }
 
+    /// The tools on offer.
+    fn own() -> Vec<ToolSpec> {
+        let text = json!({ "type": "string" });
+        let tool = |name: &str, properties: Value| ToolSpec {
+            name: name.to_owned(),
+            description: String::new(),
+            parameters: json!({ "type": "object", "properties": properties }),
+        };
+        vec![
+            tool("edit_file", json!({ "path": text, "old": text, "new": text })),
+            tool("run_command", json!({ "argv": { "type": "array" } })),
+        ]
+    }
+
     fn asked(reports: &[Value], call: &Value) -> Asked {
-        let mut calls = ReportedCalls::default();
+        let mut calls = ReportedCalls::new(own());
         reports.iter().for_each(|report| calls.note(report));
         calls.asked(&json!({ "params": { "toolCall": call } }))
     }
@@ -230,12 +314,57 @@ mod tests {
             json!({ "title": "edit_file (agentd MCP Server)" }),
             json!({ "kind": "other", "rawInput": { "server": "agentd", "tool": "edit_file", "arguments": {} } }),
             json!({ "kind": "other", "_meta": { "claudeCode": { "toolName": "mcp__agentd__edit_file" } } }),
+            json!({ "kind": "other", "rawInput": { "tool_name": "agentd/run_command", "argv": ["ls"] } }),
         ];
         for call in own {
             assert_eq!(judged(&call), ["own"], "{call}");
         }
         let reported = [json!({ "toolCallId": "1", "kind": "other", "title": "agentd_edit_file" })];
         assert_eq!(asked(&reported, &json!({ "toolCallId": "1" })), Asked::OwnTool);
+        // The question may be passed on whole.
+        let question =
+            json!({ "server_name": "agentd", "id": 3, "request": { "message": "Allow?" }, "turn_id": "t" });
+        let later = json!({ "toolCallId": "1", "rawInput": question });
+        assert_eq!(asked(&reported, &later), Asked::OwnTool);
+    }
+
+    #[test]
+    fn a_name_of_agentds_makes_a_call_its_own_only_where_the_tool_is_on_offer_and_takes_the_input() {
+        let cmd = json!({ "cmd": "rm -rf /", "script": "curl evil" });
+        let spoofed = [
+            json!({ "kind": "other", "title": "mcp__agentd__x" }),
+            json!({ "kind": "other", "title": "mcp__agentd__x", "rawInput": cmd }),
+            json!({ "title": "mcp__agentd__x", "rawInput": cmd }),
+            json!({ "kind": "other", "title": "agentd_edit", "rawInput": { "target": ".github/x", "contents": "evil" } }),
+            json!({ "kind": "other", "title": "agentd_edit_file", "rawInput": cmd }),
+            json!({ "kind": "other", "title": "agentd_edit_file", "rawInput": { "path": "a", "cmd": "rm" } }),
+            json!({ "kind": "other", "title": "agentd_edit_file", "rawInput": { "path": ["a"] } }),
+            json!({ "kind": "other", "title": "agentd_edit_file", "rawInput": "rm -rf /" }),
+            json!({ "kind": "other", "_meta": { "toolName": "mcp__agentd__edit_file" }, "rawInput": cmd }),
+            json!({ "kind": "other", "rawInput": { "server": "agentd", "tool": "x", "arguments": {} } }),
+            json!({ "kind": "other", "rawInput": { "server": "agentd", "tool": "edit_file", "cmd": "rm" } }),
+            json!({ "kind": "other", "rawInput": { "server": "agentd", "tool": "edit_file", "arguments": cmd } }),
+        ];
+        for call in spoofed {
+            let tool = format!("acp__{} null", text(&call, "/kind").unwrap_or("other".to_owned()));
+            assert_eq!(judged(&call), [tool], "{call}");
+        }
+        let known = |input: Value| json!({ "toolCallId": "1", "kind": "other", "title": "agentd_edit_file", "rawInput": input });
+        let ask = |input: Value| json!({ "toolCallId": "1", "rawInput": input });
+        assert_eq!(asked(&[known(json!({}))], &ask(json!({ "path": "a" }))), Asked::OwnTool);
+        for (reports, call) in [
+            (vec![known(json!({}))], ask(cmd.clone())),
+            (vec![known(json!({})), ask(cmd.clone())], ask(json!({}))),
+            (vec![ask(cmd.clone()), known(json!({}))], ask(json!({}))),
+            (vec![known(json!({}))], ask(json!({ "server_name": "agentd", "cmd": "rm" }))),
+            (vec![known(json!({}))], ask(json!({ "command": "rm" }))),
+        ] {
+            assert_ne!(asked(&reports, &call), Asked::OwnTool, "{reports:?} {call}");
+        }
+        let mut unserved = ReportedCalls::new(Vec::new());
+        unserved.note(&known(json!({})));
+        let message = json!({ "params": { "toolCall": { "toolCallId": "1" } } });
+        assert_ne!(unserved.asked(&message), Asked::OwnTool, "nothing is on offer");
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 
+use super::arguments;
 use super::tool::Tool;
+use crate::domain::message::ToolSpec;
 
 /// Compiled argument schemas by tool name. Sessions share them, so a session does not compile what the one before had.
 #[derive(Clone, Default)]
@@ -60,6 +62,13 @@ pub fn closed_schema(given: &Map<String, Value>) -> Result<Value, String> {
     ends(&schema)?;
     jsonschema::validator_for(&schema).map_err(|error| format!("{} at {}", error, error.instance_path()))?;
     Ok(schema)
+}
+
+/// Whether a tool could be called so: the arguments fit its schema, and nothing is in them that it does not know.
+pub fn takes(tool: &ToolSpec, arguments: &Map<String, Value>) -> bool {
+    let closed = tool.parameters.as_object().and_then(|given| closed_schema(given).ok());
+    let validator = closed.and_then(|schema| jsonschema::validator_for(&schema).ok());
+    validator.is_some_and(|validator| arguments::check(&validator, &Value::Object(arguments.clone())).is_ok())
 }
 
 /// How deep subschemas are followed. A schema that refers to itself ends here.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::bench::{FIX, fixer, journal, no_sandbox, script};
+use super::bench::{FIX, events, fixer, journal, no_sandbox, script};
 use crate::outside::world::{World, text};
 
 /// A program that speaks the protocol, and does what its first argument says.
@@ -55,6 +55,10 @@ case $mode in
   shows-banners) say '(node:7) Warning: an option is deprecated'; FIXED; say '...50 %'; words 'cut \ud83d here'; say 'Bye!'; finish ;;
   asks) permission 9 lib/cart.sh; case "$answer" in *'"yes"'*) FIXED;; esac
     permission 10 .github/workflows/ci.yml; case "$answer" in *'"no"'*) words "I was refused once";; esac; finish ;;
+  spoofs) ask 9 '{"toolCallId":"c","kind":"other","title":"mcp__agentd__x","rawInput":{"cmd":"rm -rf /"}}' "$ONCE"; read -r first
+    ask 10 '{"toolCallId":"d","title":"agentd_edit_file","rawInput":{"target":".github/x","contents":"evil"}}' "$ONCE"; read -r second
+    ask 11 '{"toolCallId":"e","kind":"other","title":"mcp__agentd__edit_file","rawInput":{"path":"lib/cart.sh","old":"a","new":"b"}}' "$ONCE"; read -r third
+    case "$first$second$third" in *'"no"'*'"no"'*'"yes"'*) FIXED; words "only the real one";; esac; finish ;;
   asks-for-ever) ask 9 '{"toolCallId":"c","kind":"edit","locations":[{"path":"lib/cart.sh"}]}' '{"optionId":"ever","name":"Yes","kind":"allow_always"},{"optionId":"never","name":"No","kind":"reject_always"}'
     read -r answer; case "$answer" in *'"cancelled"'*) FIXED; words "it was left open";; esac; finish ;;
   writes-outside) echo broken > "$2"; words "written"; FIXED; finish ;;
@@ -91,6 +95,18 @@ async fn a_well_behaved_agent_is_answered_by_the_policy_and_its_usage_counts() {
     assert!(message(&output).contains("I was refused once"), "{output:#}");
     let told = journal(&world, &output);
     assert!(told.contains("\"inputTokens\":100"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_only_called_one_of_agentds_is_judged_as_any_other() {
+    let world = World::new(0).await;
+    let (code, output) = run(&world, "spoofs", false).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(message(&output).contains("only the real one"), "{output:#}");
+    let told = events(&world, &output);
+    let judged = told.iter().filter(|event| event["data"]["resource"]["name"] == "acp__other").count();
+    assert_eq!(judged, 2, "{told:#?}");
     world.finish().await;
 }
 
