@@ -360,7 +360,7 @@ impl AgentVisit<'_> {
                         }
                         let so_far = heard.borrow_and_update().clone();
                         let cost = self.note_so_far(&so_far, &mut noted, (&fingerprint, started, timestamp))?;
-                        if let Some(abort) = world.used_up(&shared, cost, under_way.sum()).await? {
+                        if let Some(abort) = world.used_up(&shared, cost, under_way.sum(), &self.agent.name).await? {
                             over = Some(abort);
                             task.cancel.cancel();
                         }
@@ -669,6 +669,7 @@ impl AgentVisit<'_> {
             attempts: self.launches,
             tools_run: self.launches,
             last_errors: vec![failure.error_name.clone()],
+            program: Some(self.agent.name.clone()),
         }
     }
 }

@@ -230,6 +230,12 @@ fn covered(held: Result<(), SharedCapError>) -> Result<Option<Abort>, Abort> {
     }
 }
 
+/// The end of a program that a budget ended in the middle of its work: nobody asked for a next request.
+fn while_it_worked(stop: Stop, program: &str) -> Stop {
+    let message = stop.message.replacen(" is used up", &format!(" was used up while {program} worked"), 1);
+    Stop { message, ..stop }
+}
+
 impl SessionWorld {
     /// Sets the longest reply aside that the money covers beside `kept_back`, of the run's money and of what it shares with
     /// others, in one look at that.
@@ -261,13 +267,24 @@ impl SessionWorld {
         shared: &Arc<Reservations>,
         cost: Money,
         under_way: Money,
+        program: &str,
     ) -> Result<Option<Abort>, Abort> {
         let held = self.caps.hold(shared, cost + under_way, self.clock.now()).await;
         self.heed_caps().await?;
         if let Err(stop) = self.meter.check_with(cost) {
-            return Ok(Some(stop.into()));
+            return Ok(Some(while_it_worked(stop, program).into()));
         }
-        covered(held)
+        match held {
+            Err(SharedCapError::UsedUp { cap, of, left, wanted }) => {
+                let message = format!("The budget of {cap} {of} is used up.");
+                let stop = while_it_worked(Stop::new(StopDetail::MaxCost, message), program);
+                let technical =
+                    format!("{left} of {cap} {of} was left, and {program} has cost {wanted} so far");
+                let message = stop.message;
+                Ok(Some(Abort::new(stop.detail, "BudgetExceeded", &message, technical)))
+            }
+            held => covered(held),
+        }
     }
 
     /// Whether the money covers one more request of an agent program, which may cost `wanted` beside the `so_far` of its launch and

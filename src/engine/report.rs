@@ -399,6 +399,8 @@ pub struct SessionFacts {
     pub tools_run: u32,
     /// Classes of the last errors, oldest first.
     pub last_errors: Vec<String>,
+    /// The agent program that worked in place of agentd's own session.
+    pub program: Option<String>,
 }
 
 /// Source 3: a failure report from agentd's own facts, never from the model.
@@ -429,16 +431,27 @@ pub fn synthetic(
         });
         (None, object.as_object().cloned())
     } else {
+        // Of a program agentd knows how often it was started, and what it says itself of its turns.
+        let (whose, counts) = match &facts.program {
+            None => (
+                "the model".to_owned(),
+                format!(
+                    "Turns: {turns} of {ceiling}; requests to models: {}; tools run: {}",
+                    facts.attempts, facts.tools_run
+                ),
+            ),
+            Some(program) => (
+                program.clone(),
+                format!("Launches of {program}: {}; turns that it told: {turns}", facts.attempts),
+            ),
+        };
         let mut lines = vec![
-            "The session ended without a report by the model.".to_owned(),
+            format!("The session ended without a report by {whose}."),
             String::new(),
             format!("- Stop reason: {} ({reason})", failure.stop.reason()),
             format!("- What happened: {}", failure.stop.message),
             format!("- Step: {} (visit {})", facts.step_id, facts.visit),
-            format!(
-                "- Turns: {turns} of {ceiling}; requests to models: {}; tools run: {}",
-                facts.attempts, facts.tools_run
-            ),
+            format!("- {counts}"),
         ];
         if !facts.last_errors.is_empty() {
             lines.push(format!("- Last errors: {}", facts.last_errors.join(", ")));

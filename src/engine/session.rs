@@ -581,6 +581,7 @@ impl<'a> Session<'a> {
             attempts: self.attempts,
             tools_run: self.tools_run,
             last_errors: self.last_errors.iter().cloned().collect(),
+            program: None,
         }
     }
 }
@@ -623,6 +624,7 @@ fn unopened(
         attempts: 0,
         tools_run: 0,
         last_errors: Vec::new(),
+        program: None,
     };
     let report = report::synthetic(request.report.format(), &failure, &facts, None, world.clock.now_ms());
     SessionOutcome {

@@ -71,6 +71,9 @@ async fn x_018_what_goes_by_an_endpoint_is_priced_and_a_cap_ends_the_program_whi
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
     assert_eq!(counted(&output), (200, 400_000), "{output:#}");
+    let told = output.to_string();
+    assert!(told.contains("The budget of $5.00 was used up while command worked."), "{output:#}");
+    assert!(told.contains("Launches of command: 1; turns that it told: 0"), "{output:#}");
     let cost = output["totals"]["cost_usd"].as_f64().unwrap();
     assert!((cost - 6.0006).abs() < 1e-9, "{cost}");
     let line = events(&world, &output).into_iter().find(|event| event["kind"] == "llm_attempted").unwrap();
@@ -120,6 +123,8 @@ async fn d87_the_days_cap_counts_a_programs_requests_and_lets_no_further_one_sta
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
     assert_eq!(counted(&output), (100, 200_000), "{output:#}");
+    let words = "The budget of $2.00 a day (UTC) was used up while command worked.";
+    assert!(output.to_string().contains(words), "{output:#}");
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
     assert_eq!(output["totals"]["tokens_out"], 0, "{output:#}");
