@@ -270,6 +270,18 @@ async fn near_its_budget_an_issue_says_so_once_and_the_machine_s_user_gives_any_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_the_run_s_end_the_comment_about_a_budget_that_was_near_says_what_is_left() {
+    let mut replies = dear(3);
+    replies.push(reports("Done.", json!([])));
+    let world = world(replies, "max_cost_per_issue = 1.2\nmax_cost = 1.2\nsoft_ratio = 0.2\n").await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let told = comments(&world).into_iter().find(|body| body.contains("is nearly used up")).unwrap();
+    assert!(told.contains("The run has ended; $") && !told.contains("The run goes on"), "{told}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_writes_into_the_status_comment_gives_an_issue_no_money() {
     let replies = || reports("Done.", json!([]));
     let world = world(vec![replies(), replies(), replies()], "max_cost_per_issue = 5.0\n").await;
