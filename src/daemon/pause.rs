@@ -8,6 +8,8 @@ use super::outcome::RunSummary;
 use super::poll::Watch;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause, Suspicion};
+use crate::domain::issue::IssueKey;
+use crate::domain::mapping::{branch_of, worktree_of};
 use crate::domain::run::RunId;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::engine::budget::is_beyond_the_run;
@@ -44,10 +46,15 @@ impl Suspicion {
     /// Of an end that may be the host's: before anything was worked on, so that trying again costs nothing.
     fn of(issue: u64, summary: &RunSummary) -> Option<Self> {
         let stop = &summary.stop;
-        let may_be = (summary.run_id.is_none() || summary.failed_before_work)
-            && matches!(stop.detail, StopDetail::ConfigInvalid | StopDetail::McpUnavailable);
-        // Numbers are of issues, ports and times.
-        let text = stop.message.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let may_be = match stop.detail {
+            StopDetail::ConfigInvalid | StopDetail::McpUnavailable => {
+                summary.run_id.is_none() || summary.failed_before_work
+            }
+            // Its worktree could not be made. What is refused before there is a run keeps its label, and is tried again.
+            StopDetail::GitError => summary.run_id.is_some() && summary.failed_before_work,
+            _ => false,
+        };
+        let text = without_what_differs(&stop.message, &IssueKey::Number(issue));
         may_be.then_some(Self { issue, detail: stop.detail, text })
     }
 
@@ -131,6 +138,17 @@ impl GoesOn {
             false => "behind another one that ended for the same".to_owned(),
         }
     }
+}
+
+/// A message without what is of one issue alone: its branch, its worktree and what is in that, and numbers, which are of issues, ports and
+/// times.
+fn without_what_differs(message: &str, key: &IssueKey) -> String {
+    let own = [branch_of(key).to_string(), worktree_of(key)];
+    let words = message.split_inclusive(char::is_whitespace).map(|word| {
+        let begins = own.iter().filter_map(|own| word.find(own.as_str())).min();
+        begins.map_or(word, |begins| &word[..begins])
+    });
+    words.flat_map(str::chars).filter(|c| !c.is_ascii_digit()).collect()
 }
 
 fn next_day(now: DateTime<Utc>) -> DateTime<Utc> {
@@ -412,5 +430,20 @@ mod tests {
             ..Stop::new(StopDetail::McpUnavailable, "it went away").into()
         };
         assert!(Suspicion::of(8, &paid).is_none(), "what was worked on is not tried again and again");
+    }
+
+    #[test]
+    fn a_worktree_that_could_not_be_made_may_be_of_the_host_whatever_the_issues_places_are_called() {
+        let of = |issue: u64, place: &str, failed_before_work| {
+            let message = format!(
+                "The worktree cannot be made: cannot write /w/issue-{issue}{place}: it is read-only."
+            );
+            let run_id = Some(RunId(uuid::Uuid::nil()));
+            let end = Stop::new(StopDetail::GitError, message).into();
+            Suspicion::of(issue, &RunSummary { run_id, failed_before_work, ..end })
+        };
+        let first = of(7, "/a", true).unwrap();
+        assert!(of(12, "/b/c", true).is_some_and(|second| first.is_confirmed_by(&second)));
+        assert!(of(12, "/b/c", false).is_none(), "what was worked on is the issue's own");
     }
 }

@@ -91,6 +91,14 @@ pub fn time_in(folder: &Path) -> Option<std::time::SystemTime> {
     file.as_file().metadata().ok()?.modified().ok()
 }
 
+/// Why no file can be made in a folder: it is tried, and nothing of the try stays. Of a folder that is not there yet it is tried where it
+/// would be made. `None`: one can.
+pub fn unwritable(folder: &Path) -> Option<FileError> {
+    let there = folder.ancestors().find(|above| above.exists()).unwrap_or(folder);
+    let tried = tempfile::tempfile_in(there).and_then(|mut file| file.write_all(b"."));
+    tried.err().map(|source| FileError::new("write into", there, source))
+}
+
 /// Makes a directory and its parents. New ones get mode 0700.
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
     let mut builder = fs::DirBuilder::new();

@@ -241,6 +241,10 @@ pub async fn places(site: &RepositoryContext) -> Vec<Finding> {
     if root.as_path().symlink_metadata().is_ok() && !root.as_path().is_dir() {
         let remedy = format!("move it away, or set worktree.root to another place than {root}");
         findings.push(Finding::problem("worktrees", format!("{root} is no folder"), remedy));
+    } else if let Some(error) = files::unwritable(root.as_path()) {
+        let remedy = "make it a place that agentd may write to, or set worktree.root to another one";
+        let told = format!("no worktree can be made in {root}: {error}");
+        findings.push(Finding::problem("worktrees", told, remedy));
     }
     // Any issue's will do: what stands in the way of one stands in the way of all.
     let branch = branch_of(&IssueKey::Number(0));

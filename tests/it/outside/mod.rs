@@ -58,6 +58,7 @@ mod signing;
 pub mod solo;
 pub mod started;
 mod sweeps;
+mod unwritable_places;
 mod what_is_said;
 pub mod world;
 mod worktrees;

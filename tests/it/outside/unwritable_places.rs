@@ -1,0 +1,86 @@
+//! Places in which nothing can be written: it is said before a run, and no issue pays for it.
+
+use agentd::sim::IssueFile;
+use serde_json::Value;
+
+use super::daemons::{Running, until_or};
+use super::doctor::answers;
+use super::world::{GREEN, World};
+
+/// A place in a folder in which not even root can make something.
+#[cfg(target_os = "linux")]
+const NOWHERE: &str = "/proc/agentd-nowhere";
+
+/// Three issues, and a model that answers doctor.
+async fn world() -> World {
+    let world = World::of(0, |scenario| {
+        scenario.model.replies.push(answers());
+        let issues = &mut scenario.repositories[0].issues;
+        let seven = issues[0].clone();
+        issues.push(IssueFile { number: Some(8), title: "Eight".to_owned(), ..seven.clone() });
+        issues.push(IssueFile { number: Some(12), title: "Twelve".to_owned(), ..seven });
+    })
+    .await;
+    world.verify(GREEN);
+    world
+}
+
+fn lay_over(world: &World, more: &str) {
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n{more}\n"));
+}
+
+fn problems<'a>(told: &'a Value, what: &str) -> Vec<&'a Value> {
+    let findings = told["findings"].as_array().unwrap().iter();
+    findings.filter(|one| one["what"] == what && one["state"] == "problem").collect()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_tries_to_write_where_worktrees_are_made() {
+    let world = world().await;
+    std::os::unix::fs::symlink("/proc", world.shop().join(".worktrees")).unwrap();
+    let (code, told) = world.json(&["doctor"]).await;
+    let found = problems(&told, "worktrees");
+    assert_eq!((code, found.len()), (Some(1), 1), "{told:#}");
+    assert!(found[0]["told"].as_str().unwrap().contains("no worktree can be made in"), "{told:#}");
+    assert!(found[0]["remedy"].as_str().unwrap().contains("worktree.root"), "{told:#}");
+    world.finish().await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_worktree_can_be_made_two_issues_hear_of_it_and_the_others_wait() {
+    let world = world().await;
+    lay_over(&world, "[daemon]\npoll_interval = \"1s\"\nmax_concurrent_runs = 1\n");
+    // On a disk that has room, where git is to note its worktrees.
+    std::os::unix::fs::symlink(NOWHERE, world.shop().join(".git/worktrees")).unwrap();
+    for number in [7, 8, 12] {
+        world.sim.add_label("demo/shop", number, "agentd", "ada");
+    }
+    let daemon = Running::start(&world, &[]);
+    let labels = |number| world.sim.issue("demo/shop", number).unwrap().labels;
+    let failed =
+        || [7, 8, 12].into_iter().filter(|number| labels(*number).contains(&"agentd:failed".to_owned()));
+    until_or("two have failed", || failed().count() >= 2, || format!("{:?}", labels(7))).await;
+    let third = [7, 8, 12].into_iter().find(|number| !failed().any(|failed| failed == *number)).unwrap();
+    let waits = async || {
+        let (_, why) = world.json(&["why", &third.to_string()]).await;
+        let found = why["rules"].as_array().unwrap().iter().any(|rule| rule["code"] == "host_not_ready");
+        (found, why)
+    };
+    let mut last = Value::Null;
+    for _ in 0..60 {
+        let (found, why) = waits().await;
+        last = why;
+        if found {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    }
+    assert!(last.to_string().contains("host_not_ready"), "{last:#}");
+    assert_eq!(failed().count(), 2, "nobody took the third one up");
+    assert!(labels(third).contains(&"agentd".to_owned()), "{:?}", labels(third));
+    daemon.stop().await;
+    world.finish().await;
+}
