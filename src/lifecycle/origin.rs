@@ -3,9 +3,9 @@
 //! Takes a plan. Leaves branch and commit, frozen once the lease is taken. Nothing is made in it, so a crash leaves nothing.
 
 use super::plan::Plan;
-use crate::config::Source;
+use crate::config::{Config, Source};
 use crate::domain::mapping::{branch_of, worktree_of};
-use crate::domain::name::{BranchName, CommitId};
+use crate::domain::name::{BranchName, CommitId, RepoName};
 use crate::domain::origin::{Origin, OriginSource};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
@@ -279,8 +279,9 @@ async fn ask_chain(
             return Ok((Some((text, OriginSource::IssueField)), None));
         }
         if let Some(number) = snapshot.issue.key.number() {
-            let (field, warning) = project_field(context, github, number).await?;
-            unreadable = warning;
+            let (field, why) = project_field((&context.repo, &context.config), github, number).await?;
+            let at = context.clock.now_ms();
+            unreadable = why.map(|text| Warning { code: "project_unreadable".to_owned(), at, text });
             if let Some(text) = set(field.as_deref()) {
                 return Ok((Some((text, OriginSource::ProjectField)), unreadable));
             }
@@ -290,27 +291,27 @@ async fn ask_chain(
     Ok((configured.map(|text| (text, OriginSource::Config)), unreadable))
 }
 
-/// The warning of [`project_field`], found before any run with an open issue of the repository. `None` if the field can
+/// Why [`project_field`] counts as not set, found before any run with an open issue of the repository. `None` if the field can
 /// be read or this is not known.
-pub async fn project_unreadable(context: &RepositoryContext, github: &Client) -> Option<Warning> {
-    let listing = github.list_open(&context.repo, &[], &mut PageCache::default()).await.ok()?;
+pub async fn project_unreadable(of: (&RepoName, &Config), github: &Client) -> Option<String> {
+    let listing = github.list_open(of.0, &[], &mut PageCache::default()).await.ok()?;
     let number = listing.issues.first()?.issue.key.number()?;
-    project_field(context, github, number).await.ok()?.1
+    project_field(of, github, number).await.ok()?.1
 }
 
 /// The value of the project field. If nobody configured the field, credentials that cannot read projects do not matter:
-/// it counts as unset, with a warning. If the operator named it, it may name a branch, so this is an error (D99).
-pub async fn project_field(
-    context: &RepositoryContext,
+/// it counts as unset, and why is said. If the operator named it, it may name a branch, so this is an error (D99).
+async fn project_field(
+    (repo, config): (&RepoName, &Config),
     github: &Client,
     number: u64,
-) -> Result<(Option<String>, Option<Warning>), github::Error> {
-    let name = &context.config.github.project_field;
+) -> Result<(Option<String>, Option<String>), github::Error> {
+    let name = &config.github.project_field;
     if name.trim().is_empty() {
         return Ok((None, None));
     }
-    let wanted = context.config.source("github.project_field") != Source::Default;
-    match github.project_field(&context.repo, number, name).await {
+    let wanted = config.source("github.project_field") != Source::Default;
+    match github.project_field(repo, number, name).await {
         // A GitHub without GraphQL has no projects. Any other failure is an error, because the field may name a branch.
         Err(error) if error.is_absent() => Ok((None, None)),
         Err(github::Error { kind: ErrorKind::Forbidden { needs }, .. }) if !wanted => {
@@ -318,8 +319,7 @@ pub async fn project_field(
                 "the project field \"{name}\" could not be read: the credentials lack the permission \"{needs}\"; it counts as \
                  not set. Grant the permission, or set project_field = \"\" under [github] so that it is never asked for"
             );
-            let warning = Warning { code: "project_unreadable".to_owned(), at: context.clock.now_ms(), text };
-            Ok((None, Some(warning)))
+            Ok((None, Some(text)))
         }
         field => Ok((field?, None)),
     }

@@ -107,7 +107,8 @@ pub fn another_repository(remote: &str, root: &AbsPath, found: &RepoName, meant:
         .hint(format!("was it renamed? {}", shell_words::line(&["git", "remote", "set-url", remote, "URL"])))
 }
 
-fn own_client(config: &Config, is_needed: bool) -> Result<Option<github::Client>, Refusal> {
+/// The client of a configuration's own; `None` = it has no credentials, and none are needed.
+pub fn own_client(config: &Config, is_needed: bool) -> Result<Option<github::Client>, Refusal> {
     let credentials = match is_needed {
         true => Some(config.github_credentials()?),
         false => config.github_credentials_if_any()?,

@@ -108,14 +108,14 @@ pub async fn repository(context: &Context) -> Finding {
     }
 }
 
-/// Of a repository that agentd clones itself most is tried by its runs alone.
+/// Of a repository that agentd clones itself what needs a checkout is tried by its runs alone.
 fn clone(context: &Context) -> Finding {
     let place = context.base.display();
     let made = match context.base.is_dir() {
         true => format!("agentd's clone is {place}"),
         false => format!("agentd has not cloned it yet (to {place})"),
     };
-    let told = format!("{made}; its agent, origin branch, rights and verify commands are not tried here");
+    let told = format!("{made}; its agent, origin branch, pushes and verify commands are not tried here");
     Finding::warning("repository", told, "to try them: agentd doctor in a checkout of your own")
 }
 

@@ -6,6 +6,7 @@ mod local;
 mod mcp;
 mod rest;
 mod site;
+mod tracker;
 mod tried;
 mod weak;
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Finding, PROGRAM, disk, mcp, refused, rest, tried, weak};
+use super::tracker::{self, Tracker};
+use super::{Finding, PROGRAM, disk, mcp, refused, rest, tried};
 use crate::cli::context::Context;
 use crate::cli::remote;
 use crate::config::Config;
@@ -19,10 +20,7 @@ use crate::domain::egress::Egress;
 use crate::domain::flow::Sandbox;
 use crate::domain::model_target::ModelTarget;
 use crate::domain::name::BranchName;
-use crate::domain::policy::ActorPermission;
-use crate::domain::shell_words;
 use crate::engine::model::ModelErrorClass;
-use crate::github;
 use crate::issue::cut_off_runs::{Left, clear_left};
 use crate::lifecycle::plan::{handoffs, step_executors_here};
 use crate::llm::Providers;
@@ -40,7 +38,9 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
     let config = Arc::new(config);
     // A managed clone is checked as such, because its files decide less than those of a checkout.
     if context.in_clone {
-        return models(&config, None).await;
+        let mut findings = models(&config, None).await;
+        findings.extend(tracker::of_clone(context, &config).await);
+        return findings;
     }
     let (Ok(base), Ok(state)) = (context.base_path(), context.state_place()) else {
         return models(&config, None).await;
@@ -64,15 +64,17 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             findings.extend(mcp::look(&site).await);
             findings.extend(rest::look(&site.config).await);
             findings.push(disk::used(&site).await);
+            let tracker = Tracker::of(&site);
             let mut answers = false;
-            if let Some(github) = &site.github {
-                match github.repository(&site.repo).await {
-                    Ok(repository) => {
+            if let Some(tracker) = &tracker {
+                match tracker.look().await {
+                    Ok((found, repository)) => {
                         answers = true;
-                        findings.extend(tracker(&site, github, repository).await);
+                        findings.extend(found);
+                        findings.extend(tracker.renamed(&repository));
                         findings.extend(left(&site).await);
                     }
-                    Err(error) => findings.push(unreadable(&site, &error)),
+                    Err(unreadable) => findings.push(unreadable),
                 }
             }
             let (told, branch) = origin(&site).await;
@@ -88,8 +90,8 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
                 }
                 return findings;
             };
-            if let Some(github) = site.github.as_ref().filter(|_| answers) {
-                findings.extend(tried::rights(&site, github, &branch).await);
+            if let Some(tracker) = tracker.filter(|_| answers) {
+                findings.extend(tracker.rights(&branch).await);
             }
             findings.extend(tried::push(&site, &branch).await);
             findings.extend(tried::places(&site).await);
@@ -224,72 +226,6 @@ async fn definition_of(site: &RepositoryContext) -> (Finding, Option<Loaded>) {
             (Finding::problem("agent", panic.to_string(), "this is a defect of agentd; report it"), None)
         }
     }
-}
-
-/// A repository that cannot be read: which rights there are is not known then.
-fn unreadable(site: &RepositoryContext, error: &github::Error) -> Finding {
-    let told = format!("{error} (asked: {}); permissions are not tried", site.config.github.api_url);
-    Finding::problem("github", told, "check github.api_url, the token, and the repository's name")
-}
-
-async fn tracker(
-    site: &RepositoryContext,
-    github: &github::Client,
-    repository: github::Repository,
-) -> Vec<Finding> {
-    let viewer = github.viewer().await.ok();
-    let who = viewer.map_or_else(|| "the token".to_owned(), |viewer| viewer.actor.login.clone());
-    let mut findings = vec![match repository.permission {
-        _ if repository.archived => Finding::problem(
-            "github",
-            format!("{} is archived: nothing can be written", site.repo),
-            "unarchive it, or name another repository",
-        ),
-        Some(permission) if permission < ActorPermission::Write => Finding::problem(
-            "github",
-            format!(
-                "{who} has the permission \"{}\" on {}: branches cannot be pushed",
-                permission.as_str(),
-                site.repo
-            ),
-            "give it write access, and the token: contents, issues and pull requests, read and write",
-        ),
-        Some(permission) => Finding::ok(
-            "github",
-            format!("{who} has the permission \"{}\" on {}", permission.as_str(), site.repo),
-        ),
-        None => Finding::ok("github", format!("{who} can read {}; GitHub does not say what else", site.repo)),
-    }];
-    findings.extend(viewer.and_then(weak::token));
-    if !repository.full_name.eq_ignore_ascii_case(&site.repo.to_string()) {
-        findings.push(Finding::warning(
-            "github",
-            format!("{} is called {} now", site.repo, repository.full_name),
-            format!(
-                "set the remote to the new address, and write `name = \"{}\"` in its entry of agentd.toml: GitHub still knows it by that \
-                 name, and what waits, was taken over or approved is kept under it",
-                site.repo
-            ),
-        ));
-    }
-    let trigger = &site.config.github.labels.trigger;
-    findings.push(match github.label_exists(&site.repo, trigger).await {
-        Ok(true) => Finding::ok("labels", format!("\"{trigger}\" starts a run")),
-        Ok(false) => Finding::warning(
-            "labels",
-            format!("{} has no label \"{trigger}\" yet", site.repo),
-            format!(
-                "make it, so that people can put it on: {}",
-                shell_words::line(&["gh", "label", "create", trigger, "--repo", &site.repo.to_string()])
-            ),
-        ),
-        Err(error) => Finding::problem("labels", error.to_string(), "give the token: issues, read and write"),
-    });
-    if let Some(warning) = crate::lifecycle::origin::project_unreadable(site, github).await {
-        let remedy = "give the token: projects, read; or set project_field = \"\" under [github]";
-        findings.push(Finding::warning("project_unreadable", warning.text, remedy));
-    }
-    findings
 }
 
 /// What runs on the command line that were killed left on their issues.

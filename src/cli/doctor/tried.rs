@@ -20,7 +20,6 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::engine::model::{Model as _, ModelErrorClass, ModelRequest, ToolChoice};
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::git::RemotePlace;
-use crate::github::{self, Right};
 use crate::llm::Providers;
 use crate::record::summary_text::command_line;
 use crate::repository::base_tree::BaseTree;
@@ -257,30 +256,6 @@ pub async fn places(site: &RepositoryContext) -> Vec<Finding> {
         && let Ok(RemotePlace::Impossible(conflict)) = site.checkout.remote_place(&remote, &branch).await
     {
         findings.push(Finding::problem("branches", conflict.to_string(), remedy));
-    }
-    findings
-}
-
-/// Each right that a run needs, by a request that needs it.
-pub async fn rights(site: &RepositoryContext, github: &github::Client, origin: &BranchName) -> Vec<Finding> {
-    let what = "permissions";
-    let pulls = site.repository.publish == Publish::PullRequest;
-    let mut rights = vec![Right::ReadIssues, Right::WriteIssues];
-    if pulls {
-        rights.extend([Right::ReadPulls, Right::WritePulls]);
-    }
-    let (mut held, mut findings) = (Vec::new(), Vec::new());
-    for right in rights {
-        match github.try_right(&site.repo, right, origin).await {
-            Ok(()) => held.push(right.permission()),
-            Err(error) => {
-                let remedy = format!("give the token or App: {}", right.permission());
-                findings.push(Finding::problem(what, error.to_string(), remedy));
-            }
-        }
-    }
-    if !held.is_empty() {
-        findings.insert(0, Finding::ok(what, format!("{} (tried; nothing was changed)", held.join(", "))));
     }
     findings
 }

@@ -415,3 +415,42 @@ async fn secrets_that_git_has_or_would_take_are_named() {
     assert_eq!(secrets().await, None);
     world.finish().await;
 }
+
+/// What needs no checkout is asked before agentd has cloned it.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_repository_that_agentd_is_to_clone_doctor_asks_github_what_it_can() {
+    let world = world_of(|scenario| {
+        super::world::with_library(scenario);
+        scenario.repositories[1].archived = true;
+    })
+    .await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let look = async |entry: &str, token: &str| {
+        let entry = format!("[[repositories]]\n{entry}\n");
+        world.write("elsewhere/agentd.toml", &format!("{overlay}\n{entry}"));
+        let mut command = world.command(&["--json", "doctor"]);
+        command.current_dir(world.dir.path().join("elsewhere")).env("GITHUB_TOKEN", token);
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+        (done.status.code(), told)
+    };
+    let shop = "name = \"demo/shop\"\norigin_branch = \"develop\"";
+    let (_, told) = look(shop, TOKEN).await;
+    assert_eq!(of(&told, "github")[0].0, "ok", "{told:#}");
+    assert_eq!(of(&told, "permissions")[0].0, "ok", "{told:#}");
+    assert!(of(&told, "labels")[0].1.contains("gh label create agentd --repo demo/shop"), "{told:#}");
+    assert!(of(&told, "origin").is_empty(), "{told:#}");
+    for (entry, token, what, words) in [
+        (&*shop.replace("shop", "shpo"), TOKEN, "github", "demo/shpo"),
+        (&*shop.replace("shop", "lib"), TOKEN, "github", "is archived"),
+        (shop, "a-token-of-yesterday", "github", "401"),
+        ("name = \"demo/shop\"", TOKEN, "origin", "origin_branch"),
+    ] {
+        let (code, told) = look(entry, token).await;
+        let found = of(&told, what);
+        let is = |(state, text): &(&str, String)| *state == "problem" && text.contains(words);
+        assert!(code == Some(1) && found.iter().any(is), "{entry} {words}: {told:#}");
+    }
+    assert!(!world.dir.path().join("state/repos/demo/shop/checkout").exists(), "nothing is cloned");
+    world.finish().await;
+}
