@@ -19,7 +19,7 @@ use crate::domain::agent_program::AgentProgram;
 use crate::domain::egress::Egress;
 use crate::domain::flow::Sandbox;
 use crate::domain::model_target::ModelTarget;
-use crate::domain::name::BranchName;
+use crate::domain::name::{BranchName, RepoName};
 use crate::engine::model::ModelErrorClass;
 use crate::issue::cut_off_runs::{Left, clear_left};
 use crate::lifecycle::plan::{handoffs, step_executors_here};
@@ -64,7 +64,9 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             findings.extend(mcp::look(&site).await);
             findings.extend(rest::look(&site.config).await);
             findings.push(disk::used(&site).await);
-            let tracker = Tracker::of(&site);
+            let nameless = nameless(context, &site);
+            let tracker = Tracker::of(&site).filter(|_| nameless.is_none());
+            findings.extend(nameless);
             let mut answers = false;
             if let Some(tracker) = &tracker {
                 match tracker.look().await {
@@ -226,6 +228,20 @@ async fn definition_of(site: &RepositoryContext) -> (Finding, Option<Loaded>) {
             (Finding::problem("agent", panic.to_string(), "this is a defect of agentd; report it"), None)
         }
     }
+}
+
+/// Where nothing says what the repository is called on GitHub: its name here is made from its folder's, and may be a stranger's there.
+fn nameless(context: &Context, site: &RepositoryContext) -> Option<Finding> {
+    let of_remote = || site.remote.as_deref().and_then(RepoName::from_remote_url);
+    if context.global.repo.is_some() || site.repository.name.is_some() || of_remote().is_some() {
+        return None;
+    }
+    let told = format!(
+        "nothing says what {} is called on GitHub, which is asked for nothing: only --issue-file works",
+        site.checkout.root()
+    );
+    let remedy = "write `name = \"owner/name\"` under [[repositories]] in agentd.toml, or which remote names it: `remote = \"NAME\"`";
+    Some(Finding::warning("github", told, remedy))
 }
 
 /// What runs on the command line that were killed left on their issues.

@@ -52,6 +52,7 @@ mod tool_lists;
 mod tool_calls;
 mod reading;
 pub mod reload;
+mod remotes;
 mod session_keys;
 mod several;
 mod signing;

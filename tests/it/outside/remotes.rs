@@ -1,0 +1,51 @@
+//! Checkouts without a remote, or with one of another name; and ones that git refuses to look at.
+
+use serde_json::Value;
+
+use super::doctor::answers;
+use super::world::{GREEN, World};
+
+async fn world() -> World {
+    let world = World::of(0, |scenario| scenario.model.replies.push(answers())).await;
+    world.verify(GREEN);
+    world
+}
+
+/// Takes the repository's name out of its configuration, as `agentd init` writes it where there is no remote.
+fn without_a_name(world: &World) {
+    let file = "shop/.agent/agentd.toml";
+    let configured = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    let nameless: Vec<&str> = configured.lines().filter(|line| !line.starts_with("name = ")).collect();
+    world.write(file, &nameless.join("\n"));
+}
+
+/// What doctor finds of `what`, each with its state.
+fn of(told: &Value, what: &str) -> Vec<String> {
+    let findings = told["findings"].as_array().unwrap().iter().filter(|finding| finding["what"] == what);
+    findings
+        .map(|one| {
+            let text = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
+            format!("{}: {} → {}", text("state"), text("told"), text("remedy"))
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_was_made_from_a_folder_is_asked_about_of_nobody() {
+    let world = world().await;
+    world.git(&world.shop(), &["remote", "remove", "origin"]).await;
+    without_a_name(&world);
+    let before = world.sim.requests().len();
+    let (_, told) = world.json(&["doctor"]).await;
+    let asked = world.sim.requests().split_off(before);
+    let targets: Vec<&str> = asked.iter().map(|request| request.target.as_str()).collect();
+    assert!(targets.iter().all(|target| target.starts_with("/model/")), "{targets:?}");
+    let github = of(&told, "github");
+    assert_eq!(github.len(), 1, "{told:#}");
+    assert!(
+        github[0].starts_with("warning: ") && github[0].contains("only --issue-file works"),
+        "{github:?}"
+    );
+    assert!(of(&told, "permissions").is_empty(), "{told:#}");
+    world.finish().await;
+}
