@@ -11,6 +11,7 @@ use crate::cli::remote;
 use crate::config::placeholder::ENV_FILE;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::{Config, McpTransport};
+use crate::daemon::{DaemonFiles, StateError};
 use crate::definition;
 use crate::domain::money::Money;
 use crate::domain::shell_words;
@@ -22,6 +23,7 @@ use crate::repository::{managed, resources};
 use crate::sandbox::run_sandbox;
 use crate::store::seal_key::{self, SealKey};
 use crate::sys::clock::Clock;
+use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::private_place;
 
@@ -37,7 +39,7 @@ pub fn state(context: &Context) -> Finding {
         Err(error) => return Finding::problem(what, error.message, "pass --state-dir DIR"),
     };
     match private_place::fault(dir.as_path()) {
-        None => match unreadable_spending(context, &dir).or_else(|| unusable_key(&dir)) {
+        None => match unusable(context, &dir) {
             None => shown_key(&dir).unwrap_or_else(|| Finding::ok(what, format!("{dir} is yours alone"))),
             Some((error, remedy)) => Finding::problem(what, error, remedy),
         },
@@ -51,6 +53,25 @@ pub fn state(context: &Context) -> Finding {
         ),
         Some(fault) => Finding::problem(what, format!("{dir} {fault}"), fault.remedy(dir.as_path())),
     }
+}
+
+/// Why nothing can be kept there, or what is kept there cannot be used; and what helps.
+fn unusable(context: &Context, dir: &AbsPath) -> Option<(String, String)> {
+    if let Some(error) = files::unwritable(dir.as_path()) {
+        let remedy = "make it writable for agentd, or name another state directory, by --state-dir";
+        return Some((format!("{error}: no run starts"), remedy.to_owned()));
+    }
+    unreadable_state(context).or_else(|| unreadable_spending(context, dir)).or_else(|| unusable_key(dir))
+}
+
+/// Why no daemon starts with what the last one remembered.
+fn unreadable_state(context: &Context) -> Option<(String, String)> {
+    let error = DaemonFiles::of(&context.state().ok()?).look().err()?;
+    let remedy = match error {
+        StateError::Newer { .. } => "install that version, or name another state directory, by --state-dir",
+        StateError::Store(_) | StateError::File(_) => "see that its files can be read and written",
+    };
+    Some((format!("{error}: no daemon starts"), remedy.to_owned()))
 }
 
 /// Why nobody can tell what was spent today, and what helps: each run ends at its first request then.

@@ -1,11 +1,11 @@
 //! Places in which nothing can be written: it is said before a run, and no issue pays for it.
 
 use agentd::sim::IssueFile;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::daemons::{Running, until_or};
 use super::doctor::answers;
-use super::world::{GREEN, World};
+use super::world::{GREEN, World, text};
 
 /// A place in a folder in which not even root can make something.
 #[cfg(target_os = "linux")]
@@ -82,5 +82,29 @@ async fn where_no_worktree_can_be_made_two_issues_hear_of_it_and_the_others_wait
     assert_eq!(failed().count(), 2, "nobody took the third one up");
     assert!(labels(third).contains(&"agentd".to_owned()), "{:?}", labels(third));
     daemon.stop().await;
+    world.finish().await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_directory_that_cannot_be_written_or_is_of_a_later_version_is_named() {
+    let world = world().await;
+    let mut command = world.command_in(&["--json", "doctor"]);
+    command.env("AGENTD_STATE_DIR", NOWHERE);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let found = problems(&told, "state");
+    assert_eq!(found.len(), 1, "{told:#}");
+    assert!(found[0]["remedy"].as_str().unwrap().contains("--state-dir"), "{told:#}");
+
+    world
+        .write("state/daemon/state.json", &json!({ "schema_version": "agentd.daemon_state.v9" }).to_string());
+    use std::os::unix::fs::PermissionsExt as _;
+    let state = world.dir.path().join("state");
+    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let (code, told) = world.json(&["doctor"]).await;
+    let found = problems(&told, "state");
+    assert_eq!((code, found.len()), (Some(1), 1), "{told:#}");
+    assert!(found[0]["told"].as_str().unwrap().contains("agentd.daemon_state.v9"), "{told:#}");
     world.finish().await;
 }
