@@ -276,7 +276,7 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
         // No lease names this run, so nobody else would end it.
         drop(journal);
         recovery::end_unnamed(context, run_id).await;
-        return Err(unusable(context, format!("The lease could not be written: {error}.")));
+        return Err(lease_unusable(context, format!("The lease could not be written: {error}.")));
     }
     if let Some(held) = held.taken_from().and(held.term()) {
         recovery::end_left(context, &plan.issue.key, held.term);
@@ -586,11 +586,23 @@ fn next_instance(plan: &Plan, now: DateTime<Utc>) -> InstanceId {
     }
 }
 
-/// The state that the run needs cannot be used: this disk, or the cluster's store.
+/// The state that the run needs cannot be used: the state directory, or the cluster's store.
 fn unusable(context: &RepositoryContext, message: String) -> Refusal {
+    let hint =
+        "see that the state directory can be written and its disk has room, or name another with --state-dir";
+    unusable_here(context, message, hint)
+}
+
+/// The lease cannot be used: a file in the repository's git directory, or the cluster's store.
+fn lease_unusable(context: &RepositoryContext, message: String) -> Refusal {
+    let hint = "see that agentd can write into the repository's git directory (agentd/ in .git), and that its disk has room";
+    unusable_here(context, message, hint)
+}
+
+/// `hint`: what helps where it is on this machine.
+fn unusable_here(context: &RepositoryContext, message: String, hint: &str) -> Refusal {
     match context.state.shared() {
-        None => Refusal::new(StopDetail::OutputWriteFailed, message)
-            .hint("free some disk space, or name another state directory with --state-dir"),
+        None => Refusal::new(StopDetail::OutputWriteFailed, message).hint(hint),
         Some(_) => Refusal::new(StopDetail::StoreUnavailable, message)
             .hint("`agentd cluster doctor` says what the cluster needs"),
     }
@@ -630,6 +642,6 @@ fn busy(error: LeaseNotTaken, plan: &Plan, context: &RepositoryContext) -> Refus
         {
             no_nodes_key(&error)
         }
-        LeaseNotTaken::Store(error) => unusable(context, format!("The lease cannot be used: {error}.")),
+        LeaseNotTaken::Store(error) => lease_unusable(context, format!("The lease cannot be used: {error}.")),
     }
 }

@@ -108,3 +108,29 @@ async fn a_state_directory_that_cannot_be_written_or_is_of_a_later_version_is_na
     assert!(found[0]["told"].as_str().unwrap().contains("agentd.daemon_state.v9"), "{told:#}");
     world.finish().await;
 }
+
+/// What a run that was refused tells on a terminal.
+async fn refused(world: &World) -> String {
+    let mut command = world.command_in(&["run", "--issue", "7"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(!done.status.success(), "{}", text(&done.stdout));
+    text(&done.stderr)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cannot_write_a_lease_or_a_journal_hears_where_to_look() {
+    let world = world().await;
+    // Where its folder is to be there is a file.
+    world.write("shop/.git/agentd", "x\n");
+    let told = refused(&world).await;
+    assert!(told.contains("the repository's git directory") && !told.contains("--state-dir"), "{told}");
+    std::fs::remove_file(world.shop().join(".git/agentd")).unwrap();
+    let runs = world.dir.path().join("state/repos/demo/shop/runs");
+    if runs.exists() {
+        std::fs::remove_dir_all(&runs).unwrap();
+    }
+    world.write("state/repos/demo/shop/runs", "x\n");
+    let told = refused(&world).await;
+    assert!(told.contains("the state directory can be written") && told.contains("--state-dir"), "{told}");
+    world.finish().await;
+}
