@@ -63,9 +63,14 @@ async fn default_branch(checkout: &AbsPath, env: &Env, remote: &str) -> Option<S
 
 /// Why nobody can work in this folder where it is in a repository that has no main checkout.
 pub(super) async fn bare(folder: &AbsPath, env: &Env) -> Option<GitError> {
-    let git = GitProgram::new(env.all(), CancellationToken::new());
-    let error = Checkout::open(git, folder, false).await.err()?;
+    let error = refused(folder, env).await?;
     matches!(error, GitError::Bare { .. } | GitError::WorktreeOfBare { .. }).then_some(error)
+}
+
+/// Why git cannot work in this folder, whatever the cause.
+pub(super) async fn refused(folder: &AbsPath, env: &Env) -> Option<GitError> {
+    let git = GitProgram::new(env.all(), CancellationToken::new());
+    Checkout::open(git, folder, false).await.err()
 }
 
 /// What a git command that only reads prints, without the end of line; `None` if it fails or there is no git.

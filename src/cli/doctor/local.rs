@@ -9,8 +9,8 @@ use crate::config::sandbox_file::SandboxMode;
 use crate::config::{Config, Credentials};
 use crate::definition::policy_file::{PolicySource, read_policies};
 use crate::domain::policy::WORKTREE_TOOLS;
-use crate::git::GitProgram;
 use crate::git::program::MINIMUM_VERSION;
+use crate::git::{GitError, GitProgram};
 
 pub async fn git(context: &Context) -> Finding {
     let remedy = format!("install git {MINIMUM_VERSION} or newer");
@@ -58,21 +58,28 @@ pub async fn repository(context: &Context) -> Finding {
     if context.in_clone && context.stands_at.is_some() {
         return clone(context);
     }
-    if let Ok(base) = context.base_path()
-        && let Some(error) = remote::bare(&base, &context.env).await
-    {
-        return Finding::problem(what, error.to_string(), error.remedy().unwrap_or_default());
-    }
-    let Some(root) = main_checkout(&context.base) else {
-        let remedy = match context.stands_at {
-            Some(_) => "correct the `path` of its [[repositories]] entry",
-            None => "go to the repository, or start one with `git init`",
-        };
-        return Finding::problem(
-            what,
-            format!("{} is not in a git repository", context.base.display()),
-            remedy,
-        );
+    let refused = match context.base_path() {
+        Ok(base) => remote::refused(&base, &context.env).await,
+        Err(_) => None,
+    };
+    let root = match (main_checkout(&context.base), refused) {
+        (_, Some(error @ (GitError::Bare { .. } | GitError::WorktreeOfBare { .. }))) => {
+            return Finding::problem(what, error.to_string(), error.remedy().unwrap_or_default());
+        }
+        (None, _) => {
+            let remedy = match context.stands_at {
+                Some(_) => "correct the `path` of its [[repositories]] entry",
+                None => "go to the repository, or start one with `git init`",
+            };
+            let told = format!("{} is not in a git repository", context.base.display());
+            return Finding::problem(what, told, remedy);
+        }
+        // What it has, a remote among it, is not known then.
+        (Some(root), Some(error)) => {
+            let remedy = error.remedy().unwrap_or_else(|| remedy_of(&error));
+            return Finding::problem(what, format!("{} cannot be read: {error}", root.display()), remedy);
+        }
+        (Some(root), None) => root,
     };
     let (mut remote, mut names) = (None, Vec::new());
     if let Ok(base) = context.base_path() {
@@ -105,6 +112,14 @@ pub async fn repository(context: &Context) -> Finding {
             format!("{} has no remote", root.display()),
             "add one with `git remote add origin URL`; without it only --issue-file works",
         ),
+    }
+}
+
+/// What helps where git itself says why it cannot work.
+fn remedy_of(error: &GitError) -> String {
+    match error {
+        GitError::Process(_) | GitError::TooOld { .. } => format!("install git {MINIMUM_VERSION} or newer"),
+        _ => "correct it where the message says".to_owned(),
     }
 }
 

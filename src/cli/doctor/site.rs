@@ -105,13 +105,13 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
         }
         Err(refusal) => {
             let mut findings = models(&config, None).await;
-            // That there is no main checkout is told beside the place.
+            // What git says against the place is told beside it.
             let base = context.base_path().ok();
-            let bare = match &base {
-                Some(base) => remote::bare(base, &context.env).await,
+            let by_git = match &base {
+                Some(base) => remote::refused(base, &context.env).await,
                 None => None,
             };
-            if context.stands_in_checkout() && bare.is_none() {
+            if context.stands_in_checkout() && by_git.is_none() {
                 let remedy = refusal.hints.first().cloned();
                 let remedy = remedy.unwrap_or_else(|| "correct it where the message says".to_owned());
                 findings.push(Finding::problem("repository", refusal.stop.message, remedy));

@@ -49,3 +49,26 @@ async fn a_name_that_was_made_from_a_folder_is_asked_about_of_nobody() {
     assert!(of(&told, "permissions").is_empty(), "{told:#}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_git_cannot_read_is_not_said_to_have_no_remote() {
+    let world = world().await;
+    let refused = |told: &Value, words: &str| {
+        let found = of(told, "repository");
+        assert_eq!(found.len(), 1, "{told:#}");
+        assert!(found[0].starts_with("problem: ") && found[0].contains(words), "{found:?}");
+        assert!(!found[0].contains("remote"), "{found:?}");
+    };
+    let mut command = world.command_in(&["--json", "doctor"]);
+    command.env("PATH", world.dir.path().join("nothing-there"));
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    refused(&serde_json::from_slice(&done.stdout).unwrap(), "install git");
+
+    // Only root can give a folder away.
+    if std::os::unix::fs::chown(world.shop().join(".git"), Some(65_534), None).is_ok() {
+        std::os::unix::fs::chown(world.shop(), Some(65_534), None).unwrap();
+        let (_, told) = world.json(&["doctor"]).await;
+        refused(&told, "belongs to another user");
+    }
+    world.finish().await;
+}
