@@ -127,22 +127,29 @@ fn no_checkout(error: GitError) -> Refusal {
 
 /// Nothing says what the repository is called on GitHub.
 async fn nameless(checkout: &Checkout, remote: &str) -> Result<Refusal, GitError> {
-    let names = checkout.remote_names().await?;
-    let others: Vec<&str> = names.iter().map(String::as_str).filter(|name| *name != remote).collect();
     let refusal = Refusal::new(
         StopDetail::ConfigInvalid,
         "The repository's name is not known: it has no remote that names it.",
     );
-    let refusal = match others.first() {
-        Some(first) if !names.iter().any(|name| name == remote) => refusal.hint(format!(
-            "remote = \"{first}\" under [[repositories]] in agentd.toml: there is no remote \"{remote}\", but {}",
-            others.join(", ")
-        )),
-        _ => refusal,
+    let refusal = match called_otherwise(checkout, remote).await? {
+        Some(hint) => refusal.hint(hint),
+        None => refusal,
     };
     Ok(refusal
         .hint("name = \"owner/name\" under [[repositories]] in agentd.toml")
         .hint("or --repo OWNER/NAME"))
+}
+
+/// How another remote is made the one that counts, where there are some and none of this name.
+pub async fn called_otherwise(checkout: &Checkout, remote: &str) -> Result<Option<String>, GitError> {
+    let names = checkout.remote_names().await?;
+    let first = names.first().filter(|_| !names.iter().any(|name| name == remote));
+    Ok(first.map(|first| {
+        format!(
+            "remote = \"{first}\" under [[repositories]] in agentd.toml: there is no remote \"{remote}\", but {}",
+            names.join(", ")
+        )
+    }))
 }
 
 /// A repository without a remote is known by its folder (D30).

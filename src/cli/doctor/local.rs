@@ -82,32 +82,31 @@ pub async fn repository(context: &Context) -> Finding {
         (Some(root), None) => root,
     };
     let (mut remote, mut names) = (None, Vec::new());
+    let configured = context.config().ok().map(|config| config.repository(None, Some(&root)).remote);
     if let Ok(base) = context.base_path() {
-        let configured = context.config().ok().map(|config| config.repository(None, Some(&root)).remote);
-        remote = match configured {
-            Some(name) => Remote::named(&base, &context.env, &name).await,
-            None => None,
+        remote = match &configured {
+            Some(name) => Remote::named(&base, &context.env, name).await,
+            None => Remote::find(&base, &context.env).await,
         };
-        if remote.is_none() {
-            remote = Remote::find(&base, &context.env).await;
-        }
         names = Remote::names(&base, &context.env).await;
     }
-    match remote {
-        None if !names.is_empty() => Finding::warning(
+    let counts = configured.as_deref().unwrap_or("origin");
+    match (remote, names.first()) {
+        (None, Some(first)) => Finding::warning(
             what,
             format!(
-                "{} has the remotes {}, and none of them is called origin",
+                "{} has the remote{} {}, and none of them is called {counts}",
                 root.display(),
+                if names.len() == 1 { "" } else { "s" },
                 names.join(", ")
             ),
-            "write which one counts under [[repositories]] in agentd.toml: remote = \"NAME\"",
+            format!("write which one counts under [[repositories]] in agentd.toml: remote = \"{first}\""),
         ),
-        Some(remote) => Finding::ok(
+        (Some(remote), _) => Finding::ok(
             what,
             format!("{}, remote {} = {}", root.display(), remote.name, without_user(&remote.url)),
         ),
-        None => Finding::warning(
+        (None, None) => Finding::warning(
             what,
             format!("{} has no remote", root.display()),
             "add one with `git remote add origin URL`; without it only --issue-file works",

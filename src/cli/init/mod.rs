@@ -299,15 +299,17 @@ fn tell(
     for program in found.missing_programs(&context.env).iter().filter(|_| is_ours) {
         next.push(format!("`{program}` is not installed here: what was written for it could not be tried."));
     }
-    if found.remote.is_none() {
-        next.push(match found.remotes.first() {
-            None => "There is no remote: add one, or use `agentd run --issue-file FILE.md`.".to_owned(),
-            Some(first) => format!(
-                "None of the remotes ({}) is called origin: write which one counts into .agent/agentd.toml, under [[repositories]]: \
-                 remote = \"{first}\".",
-                found.remotes.join(", ")
-            ),
-        });
+    // That of a configuration which was there, or of what was written.
+    let configured = context.config().ok().map(|config| config.repository(None, Some(root)).remote);
+    let counts = configured.as_deref().unwrap_or("origin");
+    match found.remotes.first() {
+        None => next.push("There is no remote: add one, or use `agentd run --issue-file FILE.md`.".to_owned()),
+        Some(first) if !found.remotes.iter().any(|name| name == counts) => next.push(format!(
+            "None of the remotes ({}) is called {counts}: write which one counts into .agent/agentd.toml, under [[repositories]]: \
+             remote = \"{first}\".",
+            found.remotes.join(", ")
+        )),
+        Some(_) => {}
     }
     next.extend(on_another_host(context, found));
     next.extend(missing(context, root)?);

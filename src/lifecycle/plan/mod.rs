@@ -46,6 +46,7 @@ use crate::record::{report, run_facts, seal};
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
+use crate::repository::open::called_otherwise;
 use crate::repository::resources::{self, blocking};
 use crate::repository::tool_servers::unfit;
 use crate::sandbox::egress_proxy;
@@ -611,11 +612,14 @@ async fn publish(
         || request.publish.is_some()
     {
         if !has_remote && wanted != Publish::None {
+            let remote = &context.repository.remote;
+            let add = || shell_words::line(&["git", "remote", "add", remote, "URL"]);
+            let other = called_otherwise(&context.checkout, remote).await?;
             return Err(Refusal::new(
                 StopDetail::ConfigInvalid,
-                format!("The repository has no remote \"{}\" to publish to.", context.repository.remote),
+                format!("The repository has no remote \"{remote}\" to publish to."),
             )
-            .hint(shell_words::line(&["git", "remote", "add", &context.repository.remote, "URL"]))
+            .hint(other.unwrap_or_else(add))
             .hint("or keep the work here: --publish none"));
         }
         return Ok(wanted);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::doctor::answers;
-use super::world::{GREEN, World};
+use super::world::{GREEN, World, text};
 
 async fn world() -> World {
     let world = World::of(0, |scenario| scenario.model.replies.push(answers())).await;
@@ -47,6 +47,30 @@ async fn a_name_that_was_made_from_a_folder_is_asked_about_of_nobody() {
         "{github:?}"
     );
     assert!(of(&told, "permissions").is_empty(), "{told:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_only_remote_has_another_name_that_one_is_named_and_none_is_to_be_added() {
+    let world = world().await;
+    world.git(&world.shop(), &["remote", "rename", "origin", "upstream"]).await;
+    let mut run = world.command_in(&["run", "--issue", "7"]);
+    let done = tokio::task::spawn_blocking(move || run.output().unwrap()).await.unwrap();
+    let told = text(&done.stderr);
+    assert!(told.contains("remote = \"upstream\"") && !told.contains("git remote add"), "{told}");
+    let init = world.agentd(&["init"]).await;
+    let told = text(&init.stdout) + &text(&init.stderr);
+    assert!(told.contains("None of the remotes (upstream) is called origin"), "{told}");
+    assert!(told.contains("remote = \"upstream\""), "{told}");
+    let (_, told) = world.json(&["doctor"]).await;
+    let found = of(&told, "repository");
+    assert!(found[0].starts_with("warning: ") && found[0].contains("remote = \"upstream\""), "{found:?}");
+    world.configure(&["remote = \"upstream\""]);
+    let init = world.agentd(&["init"]).await;
+    let told = text(&init.stdout) + &text(&init.stderr);
+    assert!(!told.contains("None of the remotes"), "{told}");
+    let (_, told) = world.json(&["doctor"]).await;
+    assert!(of(&told, "repository")[0].starts_with("ok: "), "{told:#}");
     world.finish().await;
 }
 
