@@ -13,7 +13,7 @@ use super::daemon_front::DaemonFront;
 use super::error::CommandError;
 use super::stopping::{listen, unless_stopped};
 use crate::config::config_file::SweepSelect;
-use crate::daemon::{Daemon, DaemonReport, Dependencies, Previewed};
+use crate::daemon::{Daemon, DaemonReport, Dependencies, Previewed, WouldBeTaken};
 use crate::domain::money::Money;
 
 /// Characters of a title that the list shows.
@@ -52,9 +52,9 @@ pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
     })?
 }
 
-/// What all of them may cost at most: each its run's cap, and together the largest cap of a day.
+/// What all that begins may cost at most: each its run's cap, and together the largest cap of a day.
 fn most_cost(previewed: &[Previewed]) -> Money {
-    let of = |of: &Previewed| (of.listed.as_ref().map_or(0, Vec::len), of.run_caps);
+    let of = |of: &Previewed| (of.runs(), of.run_caps);
     most(&previewed.iter().map(of).collect::<Vec<_>>())
 }
 
@@ -73,19 +73,19 @@ fn cost_line(most: Money, runs: usize) -> String {
 
 fn lines(previewed: &[Previewed], most: Money, parts: &Dependencies) -> Vec<String> {
     let mut told = Vec::new();
-    let mut runs = 0;
+    let runs = previewed.iter().map(Previewed::runs).sum();
     for Previewed { repo, listed, .. } in previewed {
         match listed {
             Ok(issues) => {
-                runs += issues.len();
-                for one in issues {
+                for WouldBeTaken { issue: one, waits } in issues {
                     let asked = one.has_label(&parts.labels.trigger);
                     let author = one.issue.author.as_deref().unwrap_or("unknown");
                     let why =
                         if asked { "labelled".to_owned() } else { format!("not labelled, by {author}") };
                     let title = crate::domain::untrusted::visible(&one.issue.title);
                     let title: String = title.chars().take(LONGEST_TITLE).collect();
-                    told.push(format!("{repo}#{}  {title}  ({why})", one.issue.key));
+                    let waits = if *waits { "  (waits)" } else { "" };
+                    told.push(format!("{repo}#{}  {title}  ({why}){waits}", one.issue.key));
                 }
             }
             Err(why) => told.push(format!("{repo}: the issues could not be listed: {why}")),
@@ -105,10 +105,11 @@ fn show(
     if context.output.json() {
         let issues = previewed.iter().flat_map(|of| of.listed.iter().flatten().map(move |one| (of, one)));
         let issues: Vec<_> = issues
-            .map(|(of, one)| {
+            .map(|(of, WouldBeTaken { issue: one, waits })| {
                 json!({
                     "repo": of.repo, "issue": one.issue.key, "title": one.issue.title,
                     "author": one.issue.author, "labelled": one.has_label(&parts.labels.trigger),
+                    "waits": waits,
                 })
             })
             .collect();

@@ -83,5 +83,5 @@ pub use start_rules::{Reason, Verdict, explain, in_one_sentence, refusal};
 pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, MoneyGiven, RunHandle, Start, StartRequest, UnfinishedRun,
 };
-pub use sweep::Previewed;
+pub use sweep::{Previewed, WouldBeTaken};
 pub use why::{AskedDaemon, Explanation, Left, LeftCalls, NodeAnswer, OFFERED, Surroundings, gather};

@@ -93,6 +93,9 @@ impl Daemon {
         let mut found = Vec::new();
         for watch in &daemon.watches {
             let listed = watch.list_sweep(&daemon.deps.client, &who, watch.sweep_limit()).await;
+            let would_be_taken =
+                |issue: IssueSnapshot| WouldBeTaken { waits: !watch.could_start(&issue, &who), issue };
+            let listed = listed.map(|listed| listed.into_iter().map(would_be_taken).collect());
             let listed = listed.map_err(|error| error.to_string());
             let (repo, run_caps) = (watch.watched.name.clone(), watch.watched.run_caps);
             found.push(Previewed { repo, run_caps, listed });
@@ -209,7 +212,23 @@ pub struct Previewed {
     /// What one run of it may cost, and all runs of a day.
     pub run_caps: (Money, Option<Money>),
     /// The issues, most important first, or why they could not be listed.
-    pub listed: Result<Vec<IssueSnapshot>, String>,
+    pub listed: Result<Vec<WouldBeTaken>, String>,
+}
+
+impl Previewed {
+    /// How many runs would begin: what waits for something else takes no place.
+    pub fn runs(&self) -> usize {
+        self.listed.iter().flatten().filter(|one| !one.waits).count()
+    }
+}
+
+/// An issue that a sweep would take.
+#[derive(Debug)]
+pub struct WouldBeTaken {
+    /// The issue.
+    pub issue: IssueSnapshot,
+    /// Whether it waits for something else, such as an issue that blocks it.
+    pub waits: bool,
 }
 
 /// Who and what asks for a run.

@@ -130,6 +130,14 @@ async fn what_waits_for_another_issue_uses_up_no_place_of_a_sweep() {
     })
     .await;
     world.configure(&["sweep_limit = 1"]);
+    let (_, shown) = world.json(&["sweep", "--dry-run"]).await;
+    let issues = shown["issues"].as_array().unwrap().iter();
+    let issues: Vec<_> = issues.map(|one| (one["issue"].clone(), one["waits"].clone())).collect();
+    assert_eq!(issues, [(json!(7), json!(true)), (json!(8), json!(false))], "{shown:#}");
+    let mut dry_run = world.command_in(&["sweep", "--dry-run"]);
+    let done = tokio::task::spawn_blocking(move || dry_run.output().unwrap()).await.unwrap();
+    let told = text(&done.stdout);
+    assert!(told.contains("(labelled)  (waits)") && told.contains("\n1 issue, at most $"), "{told}");
     let (code, report) = world.json(&["sweep"]).await;
     assert_eq!((code, ended(&report)), (Some(0), vec![8]), "{report:#}");
     world.finish().await;
