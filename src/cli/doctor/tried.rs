@@ -190,7 +190,7 @@ fn told(line: &str, place: &str, ended: Result<Exit, ProcessError>, longest: Dur
                 None => "a signal ended it".to_owned(),
             };
             let told = format!("`{line}` fails {place} ({end})\n{said}");
-            let remedy = "no run is a success while it fails: mend it on that branch, or correct verify.commands and worktree.setup";
+            let remedy = "a run is a success only once it passes: mend it on that branch, have a run mend it, or correct verify.commands and worktree.setup";
             Finding::problem(VERIFY, told.trim_end(), remedy)
         }
     }

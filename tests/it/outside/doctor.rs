@@ -214,6 +214,7 @@ async fn doctor_tries_the_verify_commands_on_the_origin_branch_in_the_sandbox() 
     for (commands, words) in [
         (DEMO, "`sh tests/run.sh` fails on develop, in "),
         (DEMO, "FAIL  ten percent of twenty euros: expected 1800, got 1990"),
+        (DEMO, "a run is a success only once it passes"),
         ("[[\"sh\", \"-c\", \"exit 126\"]]", "could not run on develop"),
         ("[[\"no-such-program-here\"]]", "could not run on develop"),
         ("[[\"sh\", \"-c\", \"test -e $HOME/../shop\"]]", "fails on develop"),
