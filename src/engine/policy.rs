@@ -1,7 +1,7 @@
 //! The policy: rules, a program, or both. It is asked about every admission, tool call and handoff (P-002…P-007,
 //! P-038).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub struct Policy {
     worktree: Option<WorktreeRoot>,
     plan: Option<Vec<Vec<String>>>,
     approvals: Option<ApprovalBook>,
-    begun: Arc<BTreeSet<String>>,
+    made: Arc<BTreeMap<String, String>>,
 }
 
 impl Policy {
@@ -96,9 +96,9 @@ impl Policy {
         Self { approvals: Some(approvals), ..self }
     }
 
-    /// Lets people know, where they are asked, that a call was begun by a run that was killed in the middle of it; proposals by their hashes.
-    pub fn begun_before(self, begun: BTreeSet<String>) -> Self {
-        Self { begun: Arc::new(begun), ..self }
+    /// Lets people know, where they are asked, what an earlier run has done of a call; words by the hashes of proposals.
+    pub fn made_before(self, made: BTreeMap<String, String>) -> Self {
+        Self { made: Arc::new(made), ..self }
     }
 
     /// Permission mode `plan`: tools that are not known to read only are softly denied, and commands too, except exactly the given verify
@@ -177,8 +177,9 @@ impl Policy {
                 result = denied_by(result, &denial);
             }
         }
-        if result.asks_for_approval() && self.begun.contains(&input.proposal_hash) {
-            let known = "It was begun before, by a run that was killed in the middle of it: nobody knows whether it was done, so look first.";
+        if result.asks_for_approval()
+            && let Some(known) = self.made.get(&input.proposal_hash)
+        {
             result = with_words(result, known);
         }
         result.deny_mode = match result.decision {

@@ -7,7 +7,7 @@ pub mod briefing;
 pub mod claim_check;
 pub mod toolbox;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +30,12 @@ use crate::domain::briefing::{Block, Briefing};
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Event, RequestOptions, RunStarted};
+use crate::domain::facts::RunFacts;
 use crate::domain::failures;
-use crate::domain::ledger_entry::{AccountingKind, INTERRUPTED};
-use crate::domain::policy::PolicyPrincipal;
-use crate::domain::run::VisitRecord;
-use crate::domain::run_output::{FailureRecord, RunOutput};
+use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus, INTERRUPTED};
+use crate::domain::policy::{FILE_TOOLS, PolicyPrincipal};
+use crate::domain::run::{RunId, VisitRecord};
+use crate::domain::run_output::{FailureRecord, RunOutput, rfc3339_of_ms};
 use crate::domain::shown_markdown::shown_line;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::arguments::Scope;
@@ -107,9 +108,9 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
     let submodules = workspace.worktree.submodules().await.map_err(|error| not_opened(&error))?;
     let root = root.with_submodules(submodules.into_iter().map(|(path, _)| path));
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
-    let policy = policy.begun_before(begun_before(run).await);
     let Begun { inherited, finished, prior_failures, given, may_ask, answered } = begin(run).await?;
     let first_visit = u32::try_from(finished.len()).unwrap_or(u32::MAX).saturating_add(1);
+    let policy = policy.made_before(made_before(run, first_visit).await);
     let Briefed { briefing, background } = Box::pin(briefing::freeze(run, first_visit, answered)).await?;
     let caps = budget_extension::caps(run, &given)?;
     let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(caps);
@@ -310,30 +311,53 @@ fn approvals(context: &RepositoryContext) -> ApprovalBook {
     }
 }
 
-/// The calls that a run which this one goes on with began, and of which nobody knows whether they were done: their proposals' hashes.
-async fn begun_before(run: &Run<'_>) -> BTreeSet<String> {
-    let Some(predecessor) = &run.lease.predecessor else { return BTreeSet::new() };
+/// What runs that this one goes on with have done of calls in visits that it makes again, in words for who is asked about such a call: by
+/// the hashes of the proposals.
+async fn made_before(run: &Run<'_>, first_visit: u32) -> BTreeMap<String, String> {
+    let Some(predecessor) = &run.lease.predecessor else { return BTreeMap::new() };
     let (state, repo) = (run.context.state.clone(), run.context.repo.clone());
-    let mut ledgers = vec![predecessor.facts.ledger.clone()];
+    let part = |run_id: RunId, facts: &RunFacts| (run_id, facts.end.clone(), facts.ledger.clone());
+    let mut ledgers = vec![part(predecessor.run_id, &predecessor.facts)];
     let mut before = predecessor.facts.lease.as_ref().and_then(|lease| lease.previous_run);
     let work = tokio::task::spawn_blocking(move || {
         while let Some(run_id) = before.filter(|_| ledgers.len() < MOST_EARLIER) {
             let Ok(earlier) = run_facts::read(&state.run(&repo, run_id)) else { break };
-            ledgers.push(earlier.ledger);
+            ledgers.push(part(run_id, &earlier));
             before = earlier.lease.and_then(|lease| lease.previous_run);
         }
-        let mut begun = BTreeSet::new();
-        for entry in ledgers.into_iter().rev().flatten() {
-            if let AccountingKind::Tool { proposal_hash, .. } = entry.what {
-                match entry.error.as_deref() {
-                    Some(INTERRUPTED) => begun.insert(proposal_hash),
-                    _ => begun.remove(&proposal_hash),
+        let mut made = BTreeMap::new();
+        for (run_id, end, ledger) in ledgers.into_iter().rev() {
+            for entry in ledger {
+                let AccountingKind::Tool { proposal_hash, command, .. } = &entry.what else { continue };
+                // What a tool changed in the worktree itself is taken back with its visit.
+                let is_out = entry.step_visit >= first_visit && !FILE_TOOLS.contains(&command.as_str());
+                match is_out || entry.error.as_deref() == Some(INTERRUPTED) {
+                    true => made.insert(proposal_hash.clone(), done_before(run_id, end.as_ref(), &entry)),
+                    false => made.remove(proposal_hash),
                 };
             }
         }
-        begun
+        made
     });
     work.await.unwrap_or_default()
+}
+
+/// What an earlier run has done of a call.
+fn done_before(run_id: RunId, end: Option<&Stop>, entry: &AccountingEntry) -> String {
+    let was_killed = end.is_none_or(|end| end.detail == StopDetail::Interrupted);
+    let whose = if was_killed { "The interrupted run" } else { "The earlier run" };
+    let at = rfc3339_of_ms(entry.timestamp);
+    if entry.error.as_deref() == Some(INTERRUPTED) {
+        return format!(
+            "{whose} {run_id} began this call at {at} and was killed in the middle of it: how it ended is not known, so look first."
+        );
+    }
+    let ending = match &entry.what {
+        AccountingKind::Tool { exit_code: Some(code), .. } => format!(" (exit code {code})"),
+        _ if entry.status == AccountingStatus::Failed => " (it failed)".to_owned(),
+        _ => String::new(),
+    };
+    format!("{whose} {run_id} made this call already, at {at}{ending}.")
 }
 
 /// The failures of the last run, and those that it had been told of. What cannot be read is left out.

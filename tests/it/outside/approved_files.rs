@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::daemons::until;
 use super::solo::{calls, left, newest, reports, run, solo_of};
+use super::started::delayed;
 use super::world::World;
 
 const PATH: &str = "release/install.sh";
@@ -208,38 +209,47 @@ async fn p_036_a_path_whose_link_leads_where_nobody_may_write_is_not_left_to_a_p
     world.finish().await;
 }
 
-/// Its effect may be out, although no record has its result.
+/// Its effect is out, or may be, although the visit that made it is made again.
 #[tokio::test(flavor = "multi_thread")]
-async fn p_037_a_call_whose_run_was_killed_in_the_middle_of_it_is_asked_again_with_what_is_known_of_it() {
-    let slow = command("sleep 60");
+async fn p_037_a_call_of_a_visit_that_was_cut_off_is_asked_again_with_what_is_known_of_it() {
     let rule = "[[rule]]\nid = \"ask\"\nkind = \"tool\"\nname = \"run_command\"\neffect = \"deny\"\nreason = \"approval_required\"\n\
                 public_reason = \"A person decides.\"\n";
-    let replies =
-        vec![calls(std::slice::from_ref(&slow)), calls(std::slice::from_ref(&slow)), calls(&[slow])];
-    let world = solo_of(replies, Some(rule), "", |_| ()).await;
-    let (_, output) = run(&world).await;
-    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
-    assert!(!output.to_string().contains("begun before"), "{output:#}");
-    approves(&world).await;
-    let mut resumes = world.command_in(&["runs", "resume", "latest"]);
-    resumes.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    let mut resumed = resumes.spawn().unwrap();
-    let started = || {
-        std::fs::read_to_string(newest(&world).join("events.jsonl"))
-            .is_ok_and(|text| text.contains("tool_started"))
-    };
-    until("it is begun", started).await;
-    resumed.kill().unwrap();
-    resumed.wait().unwrap();
-    let (_, output) = world.json(&["runs", "resume", "latest"]).await;
-    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
-    let (_, waits) = world.json(&["approvals", "list"]).await;
-    let because = waits[0]["public_reason"].as_str().unwrap();
-    assert!(
-        because.contains("killed in the middle of it") && because.contains("A person decides."),
-        "{because}"
-    );
-    world.finish().await;
+    for (line, event, known) in [
+        ("sleep 60", "tool_started", "was killed in the middle of it: how it ended is not known"),
+        ("true", "tool_finished", " made this call already, at "),
+    ] {
+        let call = || calls(&[command(line)]);
+        let world = solo_of(vec![call(), call(), call(), call()], Some(rule), "", |_| ()).await;
+        let (_, output) = run(&world).await;
+        assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+        assert!(!output.to_string().contains("The interrupted run"), "{output:#}");
+        approves(&world).await;
+        // The reply after the call does not come before the kill.
+        world.sim.inject(&delayed(1, 60_000)).unwrap();
+        let mut resumes = world.command_in(&["runs", "resume", "latest"]);
+        resumes.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut resumed = resumes.spawn().unwrap();
+        let told = || {
+            std::fs::read_to_string(newest(&world).join("events.jsonl"))
+                .is_ok_and(|text| text.contains(event))
+        };
+        until(event, told).await;
+        let killed = newest(&world).file_name().unwrap().to_str().unwrap().to_owned();
+        resumed.kill().unwrap();
+        resumed.wait().unwrap();
+        world.sim.admin("DELETE", "faults", &json!({})).unwrap();
+        let (_, output) = world.json(&["runs", "resume", "latest"]).await;
+        assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+        let (_, waits) = world.json(&["approvals", "list"]).await;
+        let because = waits[0]["public_reason"].as_str().unwrap();
+        let whose = format!("The interrupted run {killed}");
+        assert!(because.contains(&whose) && because.contains(known), "{because}");
+        assert_eq!(because.contains("(exit code 0)"), event == "tool_finished", "{because}");
+        assert!(because.contains("A person decides."), "{because}");
+        let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+        assert!(comments.iter().any(|comment| comment.body.contains(known)), "{comments:#?}");
+        world.sim.shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
