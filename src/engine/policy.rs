@@ -1,7 +1,7 @@
 //! The policy: rules, a program, or both. It is asked about every admission, tool call and handoff (P-002…P-007,
 //! P-038).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
