@@ -29,7 +29,9 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
             let failed = AccountingStatus::Failed;
             let mut entry =
                 AccountingEntry { status: failed, error: Some(INTERRUPTED.to_owned()), ..entry.clone() };
-            if let AccountingKind::Llm { estimated: Some(_), broke_off, .. } = &mut entry.what {
+            if let AccountingKind::Llm { estimated, tokens, broke_off, .. } = &mut entry.what
+                && (estimated.is_some() || tokens.is_none())
+            {
                 *broke_off = true;
             }
             missing.push(Event::LlmAttempted { entry: Box::new(entry) });
