@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_agentds_makes_a_call_its_own_only_where_the_tool_is_on_offer_and_takes_the_input() {
+    fn a_name_of_agentds_makes_a_call_its_own_only_where_the_tool_is_served_and_takes_the_input() {
         let cmd = json!({ "cmd": "rm -rf /", "script": "curl evil" });
         let spoofed = [
             json!({ "kind": "other", "title": "mcp__agentd__x" }),
