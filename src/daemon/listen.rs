@@ -336,9 +336,20 @@ async fn never_counts(ears: Ears<'_>, one: &Listed) -> Result<bool, Error> {
     Ok(remark.bot && !ears.table.tells_bot(login))
 }
 
-/// A request that was cut off may arrive after the process that sent it is gone, and after another has done its work.
+/// A request that was cut off may arrive after the process that sent it is gone, and after another has done its work. What others copied
+/// costs nothing.
 async fn keep_one_status_comment(client: &Client, repo: &RepoName, remarks: &[Listed]) {
-    for one in remarks {
+    let marked = |one: &&Listed| one.remark.text.trim_start().starts_with(OWN_MARKER);
+    let marked: Vec<&Listed> = remarks.iter().filter(marked).collect();
+    if marked.is_empty() {
+        return;
+    }
+    let Ok(viewer) = client.viewer().await else { return };
+    let own = |one: &&Listed| {
+        let login = one.remark.login.as_deref();
+        login.is_some_and(|login| login.eq_ignore_ascii_case(&viewer.actor.login))
+    };
+    for one in marked.into_iter().filter(own) {
         let (number, id) = (one.remark.number, one.remark.id.number());
         let marker = rendering::marker(&IssueKey::Number(number));
         let first = one.remark.text.trim_start().lines().next().unwrap_or_default();

@@ -178,6 +178,10 @@ async fn h_48_a_question_that_waits_goes_along_into_the_cluster_and_back_and_onl
     let a = node(&world, "a", 2).await;
     let daemon = Daemon::start(&world, &a);
     until_or("it waits in the cluster", || mark().len() == 1 && mark() != first, || a.said()).await;
+    // With the next look that is noted as well.
+    let seen = world.sim.requests().len();
+    let looks = || world.sim.requests()[seen..].iter().any(|one| one.target.contains("/issues?"));
+    until_or("the next look", looks, || a.said()).await;
     daemon.stop().await;
     let (code, answered) = document(&world, "overlay.toml", &state, &["answer", "7", "2"]).await;
     assert_eq!(code, Some(0), "{answered:#}");
