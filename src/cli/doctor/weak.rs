@@ -189,7 +189,7 @@ async fn secrets_in_git(context: &Context, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let files: BTreeSet<PathBuf> = config.layers().map(|layer| layer.with_file_name(ENV_FILE)).collect();
     for file in files.into_iter().filter(|file| file.is_file()) {
-        let Some(Ok(folder)) = file.parent().map(|folder| AbsPath::new(folder)) else {
+        let Some(Ok(folder)) = file.parent().map(AbsPath::new) else {
             continue;
         };
         let asks = async |args: &[&str]| remote::git(&folder, &context.env, args).await;
