@@ -17,6 +17,8 @@ pub struct Tracker<'a> {
     repo: &'a RepoName,
     config: &'a Config,
     publish: Publish,
+    /// Labels that a sweep asks for.
+    swept: Vec<String>,
     github: &'a github::Client,
 }
 
@@ -31,7 +33,8 @@ pub async fn of_clone(context: &Context, config: &Config) -> Vec<Finding> {
         Err(refusal) => return vec![refused("github", refusal.into())],
     };
     let entry = config.repository(Some(repo), None);
-    let tracker = Tracker { repo, config, publish: entry.publish, github: &github };
+    let tracker =
+        Tracker { repo, config, publish: entry.publish, swept: entry.sweep.labels, github: &github };
     let mut findings = match tracker.look().await {
         Ok((findings, _)) => findings,
         Err(unreadable) => return vec![unreadable],
@@ -55,7 +58,9 @@ impl<'a> Tracker<'a> {
     /// That of a checkout; `None` where nobody is asked.
     pub fn of(site: &'a RepositoryContext) -> Option<Self> {
         let github = site.github.as_ref()?;
-        Some(Self { repo: &site.repo, config: &site.config, publish: site.repository.publish, github })
+        let entry = &site.repository;
+        let swept = entry.sweep.labels.clone();
+        Some(Self { repo: &site.repo, config: &site.config, publish: entry.publish, swept, github })
     }
 
     /// What is to be said of it; `Err`: it cannot be read, and which rights there are is not known then.
@@ -70,6 +75,7 @@ impl<'a> Tracker<'a> {
         let mut findings = vec![self.permission(&who, &repository)];
         findings.extend(viewer.and_then(weak::token));
         findings.push(self.trigger().await);
+        findings.extend(self.unknown_swept().await);
         if let Some(why) = origin::project_unreadable((self.repo, self.config), self.github).await {
             let remedy = "give the token: projects, read; or set project_field = \"\" under [github]";
             findings.push(Finding::warning("project_unreadable", why, remedy));
@@ -130,6 +136,21 @@ impl<'a> Tracker<'a> {
             ),
             Err(error) => Finding::problem(what, error.to_string(), "give the token: issues, read and write"),
         }
+    }
+
+    /// Labels that no issue can have: a sweep that asks for one takes nothing, and says nothing of it.
+    async fn unknown_swept(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for label in &self.swept {
+            if matches!(self.github.label_exists(self.repo, label).await, Ok(false)) {
+                findings.push(Finding::warning(
+                    "sweep",
+                    format!("{} has no label \"{label}\": no sweep takes an issue", self.repo),
+                    "correct sweep_labels, or make the label",
+                ));
+            }
+        }
+        findings
     }
 
     /// Each right that a run needs, by a request that needs it.

@@ -386,6 +386,18 @@ async fn d28_a_remote_on_another_host_gets_the_token_only_where_it_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_a_sweep_asks_for_and_that_the_repository_has_not_is_named() {
+    let world = world_of(|_| ()).await;
+    world.configure(&["sweep_labels = [\"agentdd\"]"]);
+    let (_, told) = world.json(&["doctor"]).await;
+    let found = of(&told, "sweep");
+    assert_eq!(found.len(), 1, "{told:#}");
+    let (state, words) = &found[0];
+    assert!(*state == "warning" && words.contains("has no label") && words.contains("agentdd"), "{words}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn secrets_that_git_has_or_would_take_are_named() {
     let world = world_of(|_| ()).await;
     let secrets = async || {
