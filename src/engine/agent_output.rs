@@ -251,6 +251,20 @@ mod tests {
         }
     }
 
+    /// A target with a price for a million tokens of input.
+    fn target(model: &str, input: f64) -> ModelTarget {
+        ModelTarget {
+            provider: "p".into(),
+            model: model.into(),
+            context_window: 200_000,
+            context_window_buffer: 0,
+            max_output_tokens: 8_000,
+            temperature: None,
+            images: false,
+            price: Some(Price { input, output: 15.0, cache_read: 0.3, cache_write: 3.75 }),
+        }
+    }
+
     #[test]
     fn no_figure_of_a_program_makes_what_was_seen_cheaper() {
         let price = Price { input: 3.0, output: 15.0, cache_read: 0.3, cache_write: 3.75 };
@@ -284,17 +298,6 @@ mod tests {
 
     #[test]
     fn tokens_that_only_the_program_tells_of_a_model_without_a_price_count_at_the_dearest_one() {
-        let price = |input: f64| Price { input, output: 15.0, cache_read: 0.3, cache_write: 3.75 };
-        let target = |model: &str, input: f64| ModelTarget {
-            provider: "p".into(),
-            model: model.into(),
-            context_window: 200_000,
-            context_window_buffer: 0,
-            max_output_tokens: 8_000,
-            temperature: None,
-            images: false,
-            price: Some(price(input)),
-        };
         let targets = [target("cheap", 1.0), target("dear", 3.0)];
         let dollars = |dollars: f64| Money::from_dollars(dollars).unwrap();
         let counted = |said: AgentOutput| {
@@ -319,16 +322,6 @@ mod tests {
 
     #[test]
     fn a_model_that_no_target_names_is_not_made_cheap_by_a_figure_or_by_the_name_in_the_request() {
-        let target = |model: &str, input: f64| ModelTarget {
-            provider: "p".into(),
-            model: model.into(),
-            context_window: 200_000,
-            context_window_buffer: 0,
-            max_output_tokens: 8_000,
-            temperature: None,
-            images: false,
-            price: Some(Price { input, output: 15.0, cache_read: 0.3, cache_write: 3.75 }),
-        };
         let targets = [target("cheap-latest", 1.0), target("dear", 3.0)];
         let seen = |name: &str, asked: Option<&str>| {
             let by_model = BTreeMap::from([(name.to_owned(), TokenUsage::new(1_000_000, 0, 0, 0))]);
