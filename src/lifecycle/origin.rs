@@ -291,7 +291,7 @@ async fn ask_chain(
     Ok((configured.map(|text| (text, OriginSource::Config)), unreadable))
 }
 
-/// Why [`project_field`] counts as not set, found before any run with an open issue of the repository. `None` if the field can
+/// Why the field of a project board counts as not set, found before any run with an open issue of the repository. `None` if the field can
 /// be read or this is not known.
 pub async fn project_unreadable(of: (&RepoName, &Config), github: &Client) -> Option<String> {
     let listing = github.list_open(of.0, &[], &mut PageCache::default()).await.ok()?;
