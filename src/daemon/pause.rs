@@ -14,6 +14,7 @@ use crate::domain::run::RunId;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::engine::budget::is_beyond_the_run;
 use crate::engine::shared_cap::is_of_the_day;
+use crate::engine::turn::is_of_the_request;
 use crate::github::Error;
 
 /// The first pause after an end for which a service did not answer, and the longest.
@@ -34,6 +35,10 @@ impl PauseCause {
         if summary.stop.detail == StopDetail::OutputWriteFailed {
             return Some(Self::State);
         }
+        // A model answers, and has nothing against other requests. A second issue that meets the same says that it has: `Suspicion`.
+        if is_of_the_request(&summary.stop) {
+            return None;
+        }
         // Nothing that is a reply came, or a limit of requests lasts longer than a run.
         let unanswered = summary.failed_before_work
             && matches!(summary.stop.detail, StopDetail::InvalidModelOutput | StopDetail::MaxWallTime);
@@ -50,6 +55,8 @@ impl Suspicion {
             StopDetail::ConfigInvalid | StopDetail::McpUnavailable => {
                 summary.run_id.is_none() || summary.failed_before_work
             }
+            // A setting that no request gets past, perhaps.
+            StopDetail::LlmUnavailable => is_of_the_request(stop) && summary.failed_before_work,
             // Its worktree could not be made. What is refused before there is a run keeps its label, and is tried again.
             StopDetail::GitError => summary.run_id.is_some() && summary.failed_before_work,
             _ => false,

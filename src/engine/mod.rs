@@ -66,7 +66,7 @@ mod subprocess;
 pub mod flow;
 mod flow_position;
 mod attempt;
-mod turn;
+pub mod turn;
 mod tool_changes;
 mod turn_end;
 mod not_done;

@@ -25,7 +25,7 @@ use crate::domain::message::Message;
 use crate::domain::model_target::OnFatalError;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::run::ForcedFinal;
-use crate::domain::stop::StopDetail;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::ItemRole;
 use crate::domain::untrusted::is_blank;
 use std::time::Duration;
@@ -432,6 +432,16 @@ impl Session<'_> {
     }
 }
 
+const REQUEST_REFUSED: &str =
+    "The model provider refused the request; check the target's model name and settings.";
+const CONVERSATION_TOO_LONG: &str = "The conversation does not fit the model's context window.";
+
+/// Whether a run ended for what it asked: a model answers, and what other runs ask of it may well be answered.
+pub fn is_of_the_request(stop: &Stop) -> bool {
+    let said = |words: &&str| stop.message.starts_with(*words);
+    stop.detail == StopDetail::LlmUnavailable && [REQUEST_REFUSED, CONVERSATION_TOO_LONG].iter().any(said)
+}
+
 fn fatal(error: &ModelError) -> Abort {
     let (detail, name, message) = match error.class {
         ModelErrorClass::Auth => {
@@ -440,11 +450,14 @@ fn fatal(error: &ModelError) -> Abort {
         ModelErrorClass::Quota => {
             (StopDetail::QuotaExceeded, "QuotaExceeded", "The model provider's quota is used up.")
         }
-        _ => (
+        // There is nothing of that name: whatever is asked.
+        _ if error.status == Some(404) => (
             StopDetail::LlmUnavailable,
             "BadModelRequest",
-            "The model provider refused the request; check the target's model name and settings.",
+            "The model provider does not know the model, or has nothing at this address; check the target's \
+             model and base_url.",
         ),
+        _ => (StopDetail::LlmUnavailable, "BadModelRequest", REQUEST_REFUSED),
     };
     Abort::new(detail, name, message, error.to_string())
 }
@@ -464,10 +477,27 @@ fn unavailable(error: &ModelError) -> Abort {
     let (name, message) = match error.class {
         ModelErrorClass::RateLimited { .. } => ("RateLimited", "The model provider is limiting requests."),
         ModelErrorClass::Timeout => ("ModelTimeout", "The model provider did not answer in time."),
-        ModelErrorClass::ContextLength => {
-            ("ModelUnavailable", "The conversation does not fit the model's context window.")
-        }
+        ModelErrorClass::ContextLength => ("ModelUnavailable", CONVERSATION_TOO_LONG),
         _ => ("ModelUnavailable", "No model target gave an answer."),
     };
     Abort::new(StopDetail::LlmUnavailable, name, message, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_provider_says_of_one_request_is_not_said_of_all() {
+        let is_of_the_request = |error: &ModelError, of: fn(&ModelError) -> Abort| {
+            super::is_of_the_request(&of(error).failure().stop)
+        };
+        let error = |class, status| ModelError { status, ..ModelError::new(class, "x") };
+        assert!(is_of_the_request(&error(ModelErrorClass::BadRequest, Some(400)), fatal));
+        assert!(is_of_the_request(&error(ModelErrorClass::ContextLength, Some(413)), unavailable));
+        let no_such_model = error(ModelErrorClass::BadRequest, Some(404));
+        assert!(!is_of_the_request(&no_such_model, fatal));
+        assert!(!is_of_the_request(&error(ModelErrorClass::Auth, Some(401)), fatal));
+        assert!(!is_of_the_request(&error(ModelErrorClass::Server { retry_after: None }, None), unavailable));
+    }
 }

@@ -184,6 +184,43 @@ async fn what_two_issues_end_for_is_of_the_host_and_no_third_one_meets_it() {
 }
 
 #[tokio::test]
+async fn a_request_that_a_model_refuses_is_of_its_issue_until_another_issue_meets_the_same() {
+    let message = "The model provider refused the request; check the target's model name and settings.";
+    let end = |failed_before_work| RunSummary {
+        stop: Stop::new(StopDetail::LlmUnavailable, message),
+        failed_before_work,
+        ..ended(StopDetail::LlmUnavailable)
+    };
+    let failed = vec!["agentd:failed".to_owned()];
+    // The conversation of one issue is no reason for others to wait.
+    let yard = two().await;
+    for _ in 0..4 {
+        yard.once(end(false)).await;
+    }
+    assert_eq!(
+        (yard.started(), yard.labels(1), yard.labels(2)),
+        (vec![1, 2], failed.clone(), failed.clone())
+    );
+    // What two issues meet at once is of what was set up.
+    let asked = "labels = [\"agentd\"]";
+    let mut yard = Yard::new(&(issue("One", asked) + &issue("Two", asked) + &issue("Three", asked))).await;
+    yard.limits.all = 1;
+    let mut report = yard.once(end(true)).await;
+    for _ in 0..3 {
+        report = yard.once(end(true)).await;
+    }
+    assert_eq!((yard.started(), yard.labels(1)), (vec![1, 2], failed));
+    assert!(codes(&report).contains(&(3, "host_not_ready")), "{report:?}");
+    yard.clock.advance(Duration::from_secs(65));
+    for _ in 0..6 {
+        yard.once(ended(StopDetail::Completed)).await;
+    }
+    assert_eq!(yard.labels(2), ["agentd:done"]);
+    assert_eq!(yard.labels(3), ["agentd:done"]);
+    yard.violations();
+}
+
+#[tokio::test]
 async fn a_sweep_by_hand_begins_no_other_run_where_one_met_what_would_meet_all() {
     let unpublished = RunSummary { unpublished: true, ..ended(StopDetail::GitError) };
     let all = [(ended(StopDetail::LlmUnavailable), "model_unavailable"), (unpublished, "remote_unavailable")];
