@@ -21,6 +21,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SuspendedProposal;
 use crate::engine::shared_cap;
 use crate::issue::approval::{self, Decision};
+use crate::issue::shown_lease::{self, Tracked};
 use crate::issue::spending;
 use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
@@ -125,6 +126,10 @@ async fn explained(
             status.pid == pid && status.running.iter().any(is)
         })
     };
+    let holder = match holder {
+        None => worked_on_elsewhere(site, &key).await,
+        known => known,
+    };
     let holder = holder.map(|holder| match here(holder.pid) {
         true => WorkedOnBy::Here,
         false => WorkedOnBy::Elsewhere(holder.to_string()),
@@ -154,6 +159,16 @@ async fn explained(
     });
     let explanation = Explanation::of(&facts, known.asked(&site.repo, number), Left { calls, decided });
     Ok((explanation, known.nodes))
+}
+
+/// Who works on the issue with another checkout; where that cannot be read, nobody is known to.
+async fn worked_on_elsewhere(site: &RepositoryContext, key: &IssueKey) -> Option<Holder> {
+    let issue = Tracked { key, number: key.number() };
+    let found = shown_lease::working_elsewhere(issue, site).await;
+    found.unwrap_or_else(|error| {
+        tracing::debug!(%error, "whether another host works on the issue is not known");
+        None
+    })
 }
 
 /// The answer as JSON.

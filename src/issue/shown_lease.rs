@@ -140,6 +140,22 @@ pub async fn parked_elsewhere(
     Ok(by.filter(|by| *by != context.state.state_name()).map(str::to_owned))
 }
 
+/// Who works on the issue with another checkout or cluster, as its status comment says; `None` also where the tracker has no such issue.
+pub async fn working_elsewhere(
+    issue: Tracked<'_>,
+    context: &RepositoryContext,
+) -> Result<Option<Holder>, github::Error> {
+    let Some((client, number)) = tracked(issue, context) else { return Ok(None) };
+    let found = client.find_comment(&context.repo, number, &rendering::marker(issue.key)).await?;
+    let Some(holder) = found.and_then(|comment| holder_of(&comment.body)) else { return Ok(None) };
+    let (store, own) = (context.state.store().clone(), context.state.store().cluster());
+    // Whether a node of the own cluster has it, the store says, and not the comment.
+    let is_own = own.is_some() && holder.held.as_ref().map(|held| &held.cluster) == own.as_ref();
+    let asked = holder.clone();
+    let lives = tokio::task::spawn_blocking(move || store.lives(&asked)).await.unwrap_or(true);
+    Ok(Some(holder).filter(|_| lives && !is_own))
+}
+
 /// What waits for a person and was moved here from the state directory or cluster `from` is waited for here from now on: its issue
 /// says so, and nobody who works with the old state goes on with it. Whether the issue says now that it is waited for here.
 pub async fn show_moved(

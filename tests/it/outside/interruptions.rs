@@ -118,6 +118,8 @@ async fn d75_another_hosts_lease_counts_until_it_expires() {
             "started": 1, "since": "2020-01-01T00:00:00Z", "expires_at": until});
         let body = format!("<!-- agentd:issue-7 -->\n<!-- agentd:lease {holder} -->\n**Working.**\n");
         world.sim.add_comment("demo/shop", 7, "agentd-demo", &body).unwrap();
+        let (_, why) = world.json(&["why", "7"]).await;
+        assert_eq!(why["summary"].as_str().unwrap().contains("far-away (pid 1, since"), code == 4, "{why:#}");
         let (ended, output) = world.json(&["run", "--issue", "7"]).await;
         assert_eq!(ended, Some(code), "{output:#}");
         assert_eq!(output["summary"].as_str().unwrap().contains("far-away"), code == 4, "{output:#}");
