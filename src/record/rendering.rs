@@ -9,6 +9,7 @@ use super::summary_text::{self, counted, pending, short_hash};
 use crate::domain::call_text::shown_arguments;
 use crate::domain::confined;
 use crate::domain::event::{Change, Effect};
+use crate::domain::evidence::{Claim, EvidenceRecord};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
@@ -101,6 +102,21 @@ fn render(
     // And it stays in its place, beside agentd's own words.
     let said = |text: &str| plainly(confined::block(text));
     let said_line = |text: &str| plainly(confined::line(text));
+    // Of a change and of tests agentd knows itself; of all else, that what is cited stands there.
+    let (known, cited): (Vec<&Claim>, Vec<&Claim>) =
+        verified.iter().partition(|claim| matches!(claim.kind, ClaimKind::TestsPass | ClaimKind::ChangeMade));
+    let proven = |claims: &[&Claim]| {
+        let shown = claims.iter().map(|claim| {
+            let backs = |record: &&EvidenceRecord| claim.evidence_ids.contains(&record.evidence_id);
+            let proofs =
+                run.evidence.iter().filter(backs).map(|record| said_line(&summary_text::proof(record)));
+            context! {
+                statement => said_line(&claim.statement), evidence_ids => claim.evidence_ids.clone(),
+                proofs => proofs.collect::<Vec<_>>(),
+            }
+        });
+        shown.collect::<Vec<_>>()
+    };
     let values = context! {
         run => Value::from(Serde(run)),
         headline, sentence => said(&sentence),
@@ -146,12 +162,8 @@ fn render(
             outcome => command.outcome(),
             duration => duration(command.duration_ms),
         }).collect::<Vec<_>>(),
-        verified => verified.iter().map(|claim| context! {
-            statement => said_line(&claim.statement), evidence_ids => claim.evidence_ids.clone(),
-            proofs => run.evidence.iter().filter(|record| claim.evidence_ids.contains(&record.evidence_id))
-                .map(|record| said_line(&summary_text::proof(record))).collect::<Vec<_>>(),
-        }).collect::<Vec<_>>(),
-        by_cites => verified.iter().any(|claim| !matches!(claim.kind, ClaimKind::TestsPass | ClaimKind::ChangeMade)),
+        verified => proven(&known),
+        cited => proven(&cited),
         unverified => !unverified.is_empty(),
         limitations => run.limitations.iter().map(|line| said_line(line)).collect::<Vec<_>>(),
         next_steps => summary_text::next_steps(run, facts).iter().map(|step| said_line(step)).collect::<Vec<_>>(),
