@@ -90,7 +90,8 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
         return elsewhere::status(context, &mirror);
     }
     let files = daemon_files(context)?;
-    let mut status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
+    let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
+    let mut status = status.map(|status| status.of_repository(context.global.repo.as_ref()));
     let holder = files.holder_here();
     // A daemon that cannot write leaves the words of the one before it.
     let speaks = |holder: &Holder| status.as_ref().is_none_or(|status| status.pid == holder.pid);

@@ -310,7 +310,8 @@ pub fn shared(mirror: &Mirror) -> Result<StateDir, CommandError> {
 
 /// `agentd status`: what the nodes say, as one document.
 pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
-    let here = own_daemon(context)?;
+    let only = context.global.repo.as_ref();
+    let here = own_daemon(context)?.map(|status| status.of_repository(only));
     let known =
         mirror.statuses().map_err(refused).and_then(|nodes| Ok((nodes, of_repository(context, mirror)?)));
     let (nodes, runs) = match (known, &here) {
@@ -327,7 +328,8 @@ pub fn status(context: &Context, mirror: &Mirror) -> Result<(), CommandError> {
     tell_stale(context, &nodes);
     let words: Vec<NodeWord> = nodes.items.iter().map(word).collect();
     let newest = words.iter().filter(|word| word.status.is_some()).max_by_key(|word| word.as_of);
-    let mut all = newest.and_then(|word| word.status.clone()).map(|status| of_all(status, &words));
+    let mut all =
+        newest.and_then(|word| word.status.clone()).map(|status| of_all(status, &words).of_repository(only));
     let parked = parked(context, mirror, &runs);
     let lives = nodes.items.iter().any(|known| known.lives);
     all.iter_mut().for_each(|all| parked_issues::told_with(all, lives, &parked));

@@ -1,5 +1,6 @@
 //! The error of a failed command: what is wrong, where, what to do next, and the exit code.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::config::ConfigError;
@@ -66,10 +67,11 @@ impl CommandError {
         Err(first)
     }
 
-    /// As `--json` prints it.
-    pub fn document(&self) -> serde_json::Value {
+    /// As `--json` prints it. `told`: how a hint is said, with the flags that its command needs.
+    pub fn document(&self, told: impl Fn(&str) -> Cow<'_, str>) -> serde_json::Value {
+        let hints: Vec<Cow<'_, str>> = self.hints.iter().map(|hint| told(hint)).collect();
         serde_json::json!({
-            "error": { "message": self.message, "hints": self.hints, "exit_code": self.exit_code }
+            "error": { "message": self.message, "hints": hints, "exit_code": self.exit_code }
         })
     }
 

@@ -150,7 +150,11 @@ fn told_by_clap(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
                 .hint(format!("`agentd help{command}` lists the commands"))
         }
         _ => {
-            let text = text.to_string();
+            // What the standard library says of a number names its insides.
+            let text = text
+                .to_string()
+                .replace("invalid digit found in string", "this is not a whole number from 0 on, such as 5")
+                .replace("invalid float literal", "this is not a number, such as 5 or 2.50");
             CommandError::argument(text.strip_prefix("error: ").unwrap_or(&text).trim_end())
         }
     };

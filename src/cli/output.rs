@@ -295,7 +295,7 @@ impl Output {
             }
         }
         if self.json {
-            let _ = self.document(&error.document());
+            let _ = self.document(&error.document(|hint| self.with_flags(hint)));
         }
     }
 

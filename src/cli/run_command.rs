@@ -36,6 +36,7 @@ use crate::record::rendering;
 use crate::record::summary_text::{self, counted};
 use crate::record::{report, run_facts};
 use crate::repository::context::RepositoryContext;
+use crate::repository::resources;
 use crate::repository::shared_limits;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
@@ -296,7 +297,9 @@ async fn dry_run(
         }
     };
     let plan = &resolved.plan;
-    let warnings = plan_warnings(&resolved);
+    let mut warnings = plan_warnings(&resolved);
+    let gone = resources::programs_of_the_work_gone(&site.config, site.checkout.root(), &site.env);
+    warnings.extend(gone.iter().map(|gone| format!("{gone}: a run would stumble over it")));
     let planned = serde_json::json!({
         "dry_run": true,
         "issue": plan.issue.key,

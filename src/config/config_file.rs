@@ -385,7 +385,7 @@ pub struct PolicyTable {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedactionTable {
-    /// Regular expressions of what else to take out.
+    /// Regular expressions of what else to take out. They are secrets like the known ones: a change that has one is not committed.
     pub patterns: Vec<String>,
     /// A program (argv) that redacts its stdin; empty = none.
     pub program: Vec<String>,

@@ -6,12 +6,15 @@ use serde_json::Value as Json;
 use toml::{Table, Value};
 
 use super::config_file::ConfigFile;
+use crate::domain::schemas::without_codes;
 
 /// JSON Schema of `agentd.toml`, without references.
 static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
     let mut settings = schemars::generate::SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
-    settings.into_generator().into_root_schema_for::<ConfigFile>().to_value()
+    let mut schema = settings.into_generator().into_root_schema_for::<ConfigFile>().to_value();
+    without_codes(&mut schema);
+    schema
 });
 
 /// The JSON Schema of `agentd.toml` (`agentd config schema config`), generated from the types that read it.

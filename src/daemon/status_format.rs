@@ -88,6 +88,19 @@ pub struct NodeStatus {
     pub troubles: Vec<String>,
 }
 
+impl Status {
+    /// Of one repository alone, where one is named.
+    pub fn of_repository(mut self, repo: Option<&RepoName>) -> Self {
+        if let Some(repo) = repo {
+            self.repositories.retain(|one| one.repo == *repo);
+            self.running.retain(|one| one.repo == *repo);
+            self.waiting.retain(|one| one.repo == *repo);
+            self.parked.retain(|one| one.repo == *repo);
+        }
+        self
+    }
+}
+
 /// See [`Status::store_unavailable`] and [`Status::store_full`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StoreTrouble {

@@ -376,7 +376,7 @@ pub struct QuestionError(String);
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Question {
-    #[serde(default)]
+    #[serde(default, alias = "schema_version")]
     schema: Option<String>,
     kind: ProposalKind,
     #[serde(default)]

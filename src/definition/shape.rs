@@ -8,11 +8,14 @@ use serde_json::Value;
 use super::diagnostic::Severity;
 use super::position::child;
 use super::source::Findings;
+use crate::domain::schemas::without_codes;
 use crate::domain::violation;
 
 /// The JSON Schema of a file format, generated from its type.
 pub fn schema_of<T: JsonSchema>() -> Value {
-    schemars::schema_for!(T).to_value()
+    let mut schema = schemars::schema_for!(T).to_value();
+    without_codes(&mut schema);
+    schema
 }
 
 /// A file format: its JSON Schema, generated from its type, and the check compiled from it.

@@ -35,6 +35,7 @@ pub fn schema_of<T: JsonSchema>(name: &str, version: Option<String>) -> Value {
     let settings = SchemaSettings::draft2020_12();
     let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value();
     close(&mut schema);
+    without_codes(&mut schema);
     if let Some(members) = schema.as_object_mut() {
         members.insert("title".into(), json!(format!("agentd {name}, version 1")));
     }
@@ -47,6 +48,50 @@ pub fn schema_of<T: JsonSchema>(name: &str, version: Option<String>) -> Value {
         }
     }
     schema
+}
+
+/// Takes the codes of clauses and decisions off the descriptions: who reads a schema need not know our documents.
+pub fn without_codes(schema: &mut Value) {
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(without_codes),
+        Value::Object(members) => {
+            for (name, value) in members.iter_mut() {
+                match value {
+                    Value::String(text) if name == "description" => *text = without_codes_in(text),
+                    other => without_codes(other),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn without_codes_in(text: &str) -> String {
+    let (mut rest, mut kept) = (text, String::with_capacity(text.len()));
+    while let Some((before, after)) = rest.split_once('(') {
+        rest = match after.split_once(')') {
+            Some((inside, beyond)) if inside.split([',', '…']).all(is_code) => {
+                kept.push_str(before.trim_end());
+                beyond
+            }
+            _ => {
+                kept.push_str(before);
+                kept.push('(');
+                after
+            }
+        };
+    }
+    kept + rest
+}
+
+/// Whether a word is a code such as `X-006` or `D45`.
+fn is_code(word: &str) -> bool {
+    let word = word.trim();
+    let digits = word.trim_start_matches(|c: char| c.is_ascii_uppercase()).trim_start_matches('-');
+    word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word.len() - digits.len() <= 2
+        && !digits.is_empty()
+        && digits.bytes().all(|c| c.is_ascii_digit())
 }
 
 /// Closes every object with named members, except those that say they are open.
@@ -74,5 +119,22 @@ fn close(schema: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_have_no_codes_and_keep_their_words() {
+        for (text, kept) in [
+            ("What it is\n(X-006).", "What it is."),
+            ("Kept (A-061…A-065, D72) for all (of them).", "Kept for all (of them)."),
+            ("UTC (ISO 8601), 2 (two", "UTC (ISO 8601), 2 (two"),
+            ("A key (SHA256) and (D45", "A key (SHA256) and (D45"),
+        ] {
+            assert_eq!(without_codes_in(text), kept);
+        }
     }
 }

@@ -489,15 +489,14 @@ mod tests {
 
     #[test]
     fn what_a_provider_says_of_one_request_is_not_said_of_all() {
-        let is_of_the_request = |error: &ModelError, of: fn(&ModelError) -> Abort| {
-            super::is_of_the_request(&of(error).failure().stop)
-        };
+        let is_of_one =
+            |error: &ModelError, of: fn(&ModelError) -> Abort| is_of_the_request(&of(error).failure().stop);
         let error = |class, status| ModelError { status, ..ModelError::new(class, "x") };
-        assert!(is_of_the_request(&error(ModelErrorClass::BadRequest, Some(400)), fatal));
-        assert!(is_of_the_request(&error(ModelErrorClass::ContextLength, Some(413)), unavailable));
+        assert!(is_of_one(&error(ModelErrorClass::BadRequest, Some(400)), fatal));
+        assert!(is_of_one(&error(ModelErrorClass::ContextLength, Some(413)), unavailable));
         let no_such_model = error(ModelErrorClass::BadRequest, Some(404));
-        assert!(!is_of_the_request(&no_such_model, fatal));
-        assert!(!is_of_the_request(&error(ModelErrorClass::Auth, Some(401)), fatal));
-        assert!(!is_of_the_request(&error(ModelErrorClass::Server { retry_after: None }, None), unavailable));
+        assert!(!is_of_one(&no_such_model, fatal));
+        assert!(!is_of_one(&error(ModelErrorClass::Auth, Some(401)), fatal));
+        assert!(!is_of_one(&error(ModelErrorClass::Server { retry_after: None }, None), unavailable));
     }
 }

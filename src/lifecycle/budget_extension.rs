@@ -12,6 +12,7 @@ use crate::domain::budget::{BudgetKind, Budgets};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::money::Money;
+use crate::domain::stop::{Stop, StopReason};
 use crate::engine::journal::JournalError;
 use crate::record::rendering;
 
@@ -52,9 +53,7 @@ pub(super) async fn ask(run: &Run<'_>) {
     let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
     let mut told = run.told.lock().await;
     let facts = run.journal.facts();
-    // What is passed already is not near: the run ends.
-    let near: Vec<BudgetKind> =
-        facts.soft_limits.iter().filter(|(_, used, cap)| used <= cap).map(|(kind, ..)| *kind).collect();
+    let near = near(&facts);
     if near.iter().all(|kind| told.contains(kind)) {
         return;
     }
@@ -92,6 +91,42 @@ async fn answered(run: &Run<'_>) {
         run.note_locked(&error);
         tracing::warn!(%error, "that a limit was raised could not be told on the issue");
     }
+}
+
+/// At the run's end nothing is near any more: the question says what became of the run. People may still have it done again.
+pub(super) async fn over(run: &Run<'_>, stop: &Stop) {
+    let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
+    let told = run.told.lock().await;
+    let facts = run.journal.facts();
+    let near = near(&facts);
+    // That somebody raised it stands there, and holds.
+    if near.is_empty() || (told.is_empty() && !facts.extensions.is_empty()) {
+        return;
+    }
+    let text = answer_of_the_end(&near, stop);
+    if let Err(error) = github.ensure_comment(&run.context.repo, number, &marker(run), &text).await {
+        run.note_locked(&error);
+        tracing::warn!(%error, "that a limit is not near any more could not be told on the issue");
+    }
+}
+
+/// What is passed already is not near: the run ends.
+fn near(facts: &RunFacts) -> Vec<BudgetKind> {
+    facts.soft_limits.iter().filter(|(_, used, cap)| used <= cap).map(|(kind, ..)| *kind).collect()
+}
+
+fn answer_of_the_end(near: &[BudgetKind], stop: &Stop) -> String {
+    let kinds = near.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ");
+    let detail = stop.detail.as_str();
+    let mut text = format!("**A limit was near** ({kinds}). The run has ended since, with `{detail}`.");
+    if stop.reason() == StopReason::BudgetExceeded {
+        text.push_str(
+            " Is it worth more? Then comment `/agentd extend`: it starts another run on the same branch with a fresh budget. \
+             The daemon reads the comments.",
+        );
+    }
+    text.push('\n');
+    text
 }
 
 fn marker(run: &Run<'_>) -> String {

@@ -92,6 +92,13 @@ pub fn runs_what_is_there(command: &str, args: &[String]) -> Option<String> {
         rest.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
     });
     let file = args.iter().find(|arg| !arg.starts_with('-'))?;
+    // What is given as a text names files by what it does, and not by its words.
+    let by_c = ["python", "sh", "bash"].iter().any(|known| name.starts_with(known));
+    let texts: &[&str] = if by_c { &["-c"] } else { &["-e", "--eval", "-p", "--print"] };
+    let is_text = |arg: &String| texts.contains(&arg.as_str());
+    if is_interpreter && args.iter().take_while(|arg| *arg != file).any(is_text) {
+        return Some(format!("the text that {name} is given may run what it finds"));
+    }
     (is_interpreter && !loads_a_module(command, args) && !file.starts_with('/'))
         .then(|| format!("{name} looks for {file}"))
 }
@@ -148,9 +155,11 @@ mod tests {
             "node server.js",
             "./server",
             "python3.12 tools/s.py",
+            "sh -c ./server",
         ] {
             assert!(said(there).is_some(), "{there}");
         }
+        assert_eq!(said("sh -c exit").as_deref(), Some("the text that sh is given may run what it finds"));
         for own in [
             "/opt/server .",
             "server",

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::config::settings::Session;
-use crate::config::{Config, Env};
+use crate::config::{Config, Env, McpTransport};
 use crate::definition::policy_file::{PolicyFileError, PolicySource, read_narrowing, read_policies};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::redaction::{KnownSecret, Redactor};
@@ -136,17 +136,47 @@ pub fn programs_gone(config: &Config, checkout: &AbsPath, env: &Env) -> Vec<Prog
     let named =
         [("policy.program", &config.policy.program), ("redaction.program", &config.redaction.program)];
     let named = named.into_iter().map(|(key, argv)| (key, key.to_owned(), argv));
-    let path = OsString::from(env.get("PATH").unwrap_or_default());
     let gone = |(key, place, argv): (&str, String, &Vec<String>)| {
-        let program = argv.first()?.clone();
-        let by_name = Path::new(&program).components().count() == 1 && !program.contains('/');
-        let looked_for = match by_name {
-            true => OsString::from(&program),
-            false => program_folder(config, key, checkout).join(&program).as_path().into(),
-        };
-        sandbox::which(&looked_for, &path).is_none().then_some(ProgramGone { key: place, program, by_name })
+        let folder = program_folder(config, key, checkout);
+        ProgramGone::looked_for(place, argv.first()?, &folder, env)
     };
     named.chain(sinks).filter_map(gone).collect()
+}
+
+/// The programs of `worktree.setup`, `verify.commands` and the MCP servers that are not there. None is started. What is named by a path in
+/// the worktree is looked for by the run, and what has variables in it is not known here.
+pub fn programs_of_the_work_gone(config: &Config, checkout: &AbsPath, env: &Env) -> Vec<ProgramGone> {
+    let listed = |key: &'static str, commands: &[Vec<String>]| -> Vec<(String, String)> {
+        let first = commands.iter().filter_map(|argv| argv.first().cloned());
+        first.map(|program| (key.to_owned(), program)).collect()
+    };
+    let servers = config.mcp_servers.iter().filter_map(|(name, server)| match &server.transport {
+        McpTransport::Stdio { command, .. } => {
+            Some((format!("mcp.servers.{name}"), command.raw().to_owned()))
+        }
+        McpTransport::Http { .. } => None,
+    });
+    let commands = listed("worktree.setup", &config.worktree.setup);
+    let all = commands.into_iter().chain(listed("verify.commands", &config.verify.commands)).chain(servers);
+    let is_known =
+        |program: &str| !program.contains("${") && (!program.contains('/') || program.starts_with('/'));
+    all.filter(|(_, program)| is_known(program))
+        .filter_map(|(key, program)| ProgramGone::looked_for(key, &program, checkout, env))
+        .collect()
+}
+
+impl ProgramGone {
+    /// `None` = it is there: in the PATH, or at its path, which starts at `folder`.
+    fn looked_for(key: String, program: &str, folder: &AbsPath, env: &Env) -> Option<Self> {
+        let by_name = Path::new(program).components().count() == 1 && !program.contains('/');
+        let looked_for = match by_name {
+            true => OsString::from(program),
+            false => folder.join(program).as_path().into(),
+        };
+        let path = OsString::from(env.get("PATH").unwrap_or_default());
+        let is_gone = sandbox::which(&looked_for, &path).is_none();
+        is_gone.then(|| Self { key, program: program.to_owned(), by_name })
+    }
 }
 
 /// The providers that the session's targets name, and no others.

@@ -353,10 +353,25 @@ fn d45_policy_eval_tells_the_verdict_and_the_rule() {
     file(
         dir.path(),
         "call.json",
-        r#"{"kind":"tool","tool":"run_command","arguments":{"argv":["curl","x"]}}"#,
+        r#"{"schema_version":"agentd.policy_input.v1","kind":"tool","tool":"run_command","arguments":{"argv":["curl","x"]}}"#,
     );
     let done = agentd(dir.path(), &["policy", "eval", "--input", "call.json"]);
     assert!(out(&done).starts_with("deny by rule no-other-command"), "{}", out(&done));
+}
+
+#[test]
+fn a_number_that_is_none_is_told_in_words_and_a_hint_has_the_flags_that_were_given() {
+    let dir = repository();
+    for (args, wanted) in [
+        (&["run", "--issue", "1", "--max-steps", "abc"][..], "a whole number"),
+        (&["run", "--issue", "1", "--max-cost", "abc"], "not a number, such as 5"),
+    ] {
+        let done = agentd(dir.path(), args);
+        assert!(done.status.code() == Some(4) && err(&done).contains(wanted), "{}", err(&done));
+    }
+    let done = agentd(dir.path(), &["--repo", "octo/w", "--json", "runs", "show", "nothing"]);
+    let told: Value = serde_json::from_str(&out(&done)).unwrap();
+    assert!(told["error"]["hints"].to_string().contains("agentd --repo octo/w runs list"), "{told:#}");
 }
 
 #[test]

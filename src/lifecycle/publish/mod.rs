@@ -382,7 +382,7 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
             run.note_locked(&error);
         }
     }
-    budget_extension::ask(run).await;
+    budget_extension::over(run, stop).await;
     issue_budget::tell(run).await;
     if is_a_daemons_to_say(run, stop) {
         return Ok(());

@@ -103,6 +103,27 @@ async fn a_step_that_the_policy_of_init_does_not_know_is_told_before_a_model_is_
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_names_programs_of_the_work_that_are_not_there() {
+    let world = World::new(0).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let servers =
+        "[mcp.servers.away]\ncommand = \"/nowhere/server\"\n[mcp.servers.there]\ncommand = \"sh\"\n";
+    let work = "[worktree]\nsetup = [[\"no-such-program-at-all\", \"x\"], [\"./of-the-worktree\"]]\n";
+    world.write("overlay.toml", &format!("{overlay}\n{servers}{work}"));
+    let (code, planned) = world.json(&["run", "--issue", "7", "--dry-run"]).await;
+    let warned = planned["warnings"].to_string();
+    assert_eq!(code, Some(0), "{planned:#}");
+    for told in [
+        "mcp.servers.away: there is no program /nowhere/server",
+        "worktree.setup: there is no program no-such-program-at-all in the PATH",
+    ] {
+        assert!(warned.contains(told), "{told}: {planned:#}");
+    }
+    assert!(!warned.contains("servers.there") && !warned.contains("of-the-worktree"), "{planned:#}");
+    world.finish().await;
+}
+
 /// Somebody wants it so, and the flow may have other ways.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_that_denies_a_handoff_by_name_is_a_warning_and_one_that_asks_a_person_is_none() {

@@ -72,6 +72,13 @@ async fn run_finds_the_checkout_of_the_repository_that_is_named_or_the_only_one(
         assert_eq!(other.status.code(), Some(4), "{command:?}: {told}");
         assert!(told.contains("no entry under [[repositories]] is demo/other"), "{command:?}: {told}");
     }
+    let daemon = at_the_desk(&world, &["daemon", "--once"]).await;
+    assert_eq!(daemon.status.code(), Some(0), "{}", text(&daemon.stderr));
+    for (repo, watched) in [("demo/shop", 1), ("demo/other", 0)] {
+        let told = at_the_desk(&world, &["--json", "--repo", repo, "status"]).await;
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+        assert_eq!(told["status"]["repositories"].as_array().map(Vec::len), Some(watched), "{told:#}");
+    }
     world.finish().await;
 }
 
