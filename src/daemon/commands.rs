@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::{DateTime, Utc};
+
 use super::admission::Admission;
 use super::main_loop::Daemon;
 use super::plans::Decides;
@@ -289,11 +291,17 @@ impl Daemon {
                 cell.update(again).await?;
                 return Ok(false);
             };
-            self.answer(issue, (Some(id), remark.number), &format!("{said}{text}")).await;
+            self.answer(issue, (Some(id), remark.number, Some(remark.created)), &format!("{said}{text}"))
+                .await;
         } else if refuses {
             let takes = needs.max(self.deps.conversation.trusted_from(needs));
             spent.refused = true;
-            self.answer(issue, (Some(id), remark.number), &refused(&login, judged, takes)).await;
+            self.answer(
+                issue,
+                (Some(id), remark.number, Some(remark.created)),
+                &refused(&login, judged, takes),
+            )
+            .await;
         } else {
             tracing::debug!(%issue, by = login, "a command of somebody who may not is passed over");
         }
@@ -467,12 +475,17 @@ impl Daemon {
 
     /// One comment for each command: whoever wrote it is told, and no answer takes the place of another one's. While GitHub does not
     /// answer, it is owed.
-    pub(super) async fn answer(&mut self, issue: &IssueRef, (to, on): (Option<RemarkId>, u64), text: &str) {
+    pub(super) async fn answer(
+        &mut self,
+        issue: &IssueRef,
+        (to, on, at): (Option<RemarkId>, u64, Option<DateTime<Utc>>),
+        text: &str,
+    ) {
         let what = to.map_or_else(|| "command".to_owned(), |id| format!("command-{id}"));
         let marker = rendering::request_marker(&IssueKey::Number(issue.number), &what);
         // It has what somebody wrote in it.
         let text = &(self.deps.conceal)(text);
-        let told = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await;
+        let told = self.quick_client().ensure_answer(&issue.repo, on, &marker, (text, at)).await;
         let Err(error) = told else { return };
         tracing::warn!(%issue, %error, "a command could not be answered");
         if error.is_transient()

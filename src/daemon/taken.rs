@@ -188,7 +188,7 @@ impl Daemon {
         if let Some(giving) = &taken.giving_back {
             match self.carry_out(issue, giving).await {
                 Ok(text) => {
-                    self.answer(issue, (giving.remark, giving.on.unwrap_or(issue.number)), &text).await;
+                    self.answer(issue, (giving.remark, giving.on.unwrap_or(issue.number), None), &text).await;
                 }
                 Err(why) => {
                     tracing::warn!(%issue, why, "work could not be given back yet; it is tried again");

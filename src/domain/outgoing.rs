@@ -37,7 +37,7 @@ pub fn body(text: &str, own: Option<u64>) -> String {
 }
 
 /// Makes a model's text harmless on GitHub and keeps its look. What would be a comment is shown, and link definitions that
-/// are comments are removed. An invisible character breaks mentions, raw HTML (but `<details>` and `<summary>`), slash commands, words that keep checks from running, and
+/// are comments are removed. An invisible character breaks mentions, images, character references that hide one, raw HTML (but `<details>` and `<summary>`), slash commands, words that keep checks from running, and
 /// keywords that close other issues. A second pass changes nothing.
 pub fn defused(text: &str, own: Option<u64>) -> String {
     broken(&plain(text, usize::MAX).text, own, true)
@@ -50,7 +50,7 @@ pub fn commit_text(text: &str, own: Option<u64>) -> String {
 
 /// Whether a commit message does something once it is on GitHub: closes an issue other than `own`, or keeps checks from running.
 pub fn acts_when_pushed(message: &str, own: Option<u64>) -> bool {
-    message.lines().any(|line| skipping(&closing(line, own)) != line)
+    closing(message, own) != message || message.lines().any(|line| skipping(line) != line)
 }
 
 fn broken(text: &str, own: Option<u64>, markdown: bool) -> String {
@@ -68,10 +68,10 @@ fn broken(text: &str, own: Option<u64>, markdown: bool) -> String {
         let line = command(line);
         // What agentd reads in its own comments begins so, also in code.
         let line = if in_code { line.replace("<!--", &format!("<{BREAK}!--")) } else { mentions(&line) };
-        // Bots and GitHub's own parser of commit texts do not know code blocks.
-        out.push_str(&skipping(&closing(&line, own)));
+        out.push_str(&skipping(&line));
     }
-    out
+    // Bots and GitHub's own parser of commit texts do not know code blocks, and the number may stand on the next line.
+    closing(&out, own)
 }
 
 /// Cuts a Markdown text to `longest` characters at a heading, else at a line, and says in `notice` where the rest is.
@@ -149,13 +149,22 @@ fn mentions(line: &str) -> String {
         Regex::new(concat!(
             r"(?P<lead>^|[^A-Za-z0-9_/@])@(?P<name>[A-Za-z0-9_])",
             r"|(?P<kept></?(?:details|summary)>)|<(?P<tag>[A-Za-z/!?])",
+            // GitHub looks for names and issues in what the references stand for, and fetches an image that nobody asked for.
+            r"|&(?P<reference>(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|commat|num|sol|colon|period|excl|lpar|lsqb|lbrack|lowbar|UnderBar",
+            r"|hyphen|dash|Tab|NewLine|nbsp|NonBreakingSpace|[a-z]{1,8}sp|[A-Za-z]+Space|zwn?j|shy|[lr][er]m);)",
+            r"|!(?P<image>\[)",
         ))
         .ok()
     });
-    replace(MENTION.as_ref(), line, |found| match (found.name("kept"), found.name("tag")) {
-        (Some(kept), _) => kept.as_str().to_owned(),
-        (_, Some(tag)) => format!("<{BREAK}{}", tag.as_str()),
-        _ => format!("{}@{BREAK}{}", &found["lead"], &found["name"]),
+    replace(MENTION.as_ref(), line, |found| {
+        let part = |name: &str| found.name(name).map(|part| part.as_str());
+        match (part("kept"), part("tag"), part("reference"), part("image")) {
+            (Some(kept), ..) => kept.to_owned(),
+            (_, Some(tag), ..) => format!("<{BREAK}{tag}"),
+            (.., Some(reference), _) => format!("&{BREAK}{reference}"),
+            (.., Some(image)) => format!("!{BREAK}{image}"),
+            _ => format!("{}@{BREAK}{}", &found["lead"], &found["name"]),
+        }
     })
 }
 
@@ -188,8 +197,8 @@ fn skipping(line: &str) -> String {
 fn closing(line: &str, own: Option<u64>) -> String {
     static CLOSING: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(concat!(
-            r"(?i)\b(?P<first>clos|fix|resolv)(?P<rest>e[sd]?|ing|ed|es|)(?P<gap>[^A-Za-z0-9\n]{1,12}|",
-            r"[^A-Za-z0-9\n]{0,6}(?:issues?|gh-)[^A-Za-z0-9\n]{0,6})",
+            r"(?i)\b(?P<first>clos|fix|resolv)(?P<rest>e[sd]?|ing|ed|es|)(?P<gap>[^A-Za-z0-9]{1,12}|",
+            r"[^A-Za-z0-9\n]{0,6}(?:issues?|gh-)[^A-Za-z0-9\n]{0,6}|[^A-Za-z0-9\n]{1,6}\[[^\]\n]{0,80}\]\()",
             r"(?P<target>(?:https?://[^\s/]+/)?(?P<repo>[\w.-]+/[\w.-]+)?(?:/(?:issues|pull)/|#|gh-)?(?P<number>[0-9]+)\b)",
         ))
         .ok()

@@ -163,15 +163,6 @@ impl Checkout {
         tokio::task::spawn_blocking(sum).await.unwrap_or_default()
     }
 
-    /// Makes the files of a managed clone those of a commit.
-    pub async fn stand_on(&self, commit: &CommitId) -> Result<(), GitError> {
-        let _turn = self.turn().await?;
-        // The holder of the lock is alone here. What lies there was left by a git that was killed.
-        remove_stale_locks(&self.common)?;
-        let args = ["checkout", "--quiet", "--force", "--detach", commit.as_str()];
-        self.call(args).await?.with_hooks(false).done().await
-    }
-
     /// The main checkout's directory.
     pub fn root(&self) -> &AbsPath {
         &self.root
@@ -422,12 +413,17 @@ impl Checkout {
         self.call(["update-ref", "-d", full, at.as_str()]).await?.done().await
     }
 
-    /// Whether the main checkout's index knows files below a directory of it.
-    pub(super) async fn tracks_below(&self, directory: &Path) -> Result<bool, GitError> {
+    /// Whether the index of the main checkout has a file at a directory, on the way to it (a link, perhaps), or below it.
+    pub(super) async fn tracks_at(&self, directory: &Path) -> Result<bool, GitError> {
         let mut below = directory.as_os_str().as_encoded_bytes().to_vec();
         below.push(b'/');
         self.library(move |repository| {
-            Ok(repository.index()?.iter().any(|entry| entry.path.starts_with(&below)))
+            let leads_there =
+                |path: &[u8]| below.strip_prefix(path).is_some_and(|rest| rest.starts_with(b"/"));
+            Ok(repository
+                .index()?
+                .iter()
+                .any(|entry| entry.path.starts_with(&below) || leads_there(&entry.path)))
         })
         .await
     }

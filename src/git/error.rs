@@ -92,6 +92,19 @@ pub enum GitError {
         /// URL without credentials.
         remote: String,
     },
+    /// The repository has a file or a link where a folder is that holds what git does not have.
+    #[error(
+        "the commit {commit} has a file or a link at {path}, and to make room for it git would delete {lost}, which it does not have; \
+         take it out of the repository"
+    )]
+    InTheWay {
+        /// The commit, short.
+        commit: String,
+        /// Where.
+        path: String,
+        /// One of the files.
+        lost: String,
+    },
     /// The remote's address leads to another one.
     #[error(
         "{remote} leads elsewhere, and agentd sends its token nowhere else; set the remote to the repository's present address \

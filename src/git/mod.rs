@@ -7,6 +7,7 @@ pub mod output;
 pub mod blob;
 pub mod plain_head;
 pub mod checkout;
+mod managed_files;
 pub mod remote;
 pub mod push;
 mod bundle;

@@ -98,22 +98,32 @@ impl Worktree {
                 let mut walk = repository.revwalk()?;
                 walk.set_sorting(git2::Sort::TOPOLOGICAL | git2::Sort::REVERSE)?;
                 walk.push(oid(&head)?)?;
+                let mut there = Vec::new();
                 for commit in &known {
                     // What is not here, the branch does not have.
                     if let Ok(found) = repository.find_commit(oid(commit)?) {
                         walk.hide(found.id())?;
                         look.known.push(found.tree()?);
+                        there.push(found.id());
                     }
                 }
+                let mut merges = merging.is_some();
                 for id in walk {
-                    look.commit(id?)?;
+                    merges |= look.commit(id?)?;
                 }
-                if let Some(tree) = tree {
+                let end = match &tree {
+                    Some(tree) => repository.find_tree(Oid::from_str(tree)?)?,
+                    None => repository.find_commit(oid(&head)?)?.tree()?,
+                };
+                if let Some(tree) = &tree {
                     let mut parents = vec![repository.find_commit(oid(&head)?)?.tree()?];
                     if let Some(merging) = &merging {
                         parents.push(repository.find_commit(oid(merging)?)?.tree()?);
                     }
-                    look.tree(&repository.find_tree(Oid::from_str(&tree)?)?, &parents, None)?;
+                    look.tree(&repository.find_tree(Oid::from_str(tree)?)?, &parents, None)?;
+                }
+                if merges {
+                    look.put_back((&head, &end), &there, tree.is_none())?;
                 }
                 Ok(look.all)
             })
@@ -140,7 +150,8 @@ struct Entry {
 type Changed = BTreeMap<String, (Vec<Entry>, Option<Entry>)>;
 
 impl Look<'_> {
-    fn commit(&mut self, id: Oid) -> Result<(), GitError> {
+    /// Looks at a commit. True = it is a merge.
+    fn commit(&mut self, id: Oid) -> Result<bool, GitError> {
         let (length, _) = self.repository.odb()?.read_header(id)?;
         let name = commit_id(id)?;
         if length as u64 > LARGEST_FILE {
@@ -157,7 +168,8 @@ impl Look<'_> {
         let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
         self.all.messages.push((name.clone(), format!("{people}{header}\n{message}")));
         let parents = commit.parents().map(|parent| parent.tree()).collect::<Result<Vec<_>, _>>()?;
-        self.tree(&commit.tree()?, &parents, Some(&name))
+        self.tree(&commit.tree()?, &parents, Some(&name))?;
+        Ok(parents.len() > 1)
     }
 
     fn tree(
@@ -166,15 +178,54 @@ impl Look<'_> {
         parents: &[Tree<'_>],
         commit: Option<&CommitId>,
     ) -> Result<(), GitError> {
-        let changed = self.changed(tree, parents)?;
+        let mut changed = self.changed(tree, parents)?;
+        changed.retain(|path, (_, now)| !self.known.iter().any(|known| entry(known, path) == *now));
+        self.bring(tree, changed, commit)
+    }
+
+    /// A merge may take a side that is older than what the other one made of it. That differs not from every parent, and yet from
+    /// what the commits are put onto: what stands at the end is looked at beside that.
+    fn put_back(
+        &mut self,
+        (head, end): (&CommitId, &Tree<'_>),
+        there: &[Oid],
+        is_committed: bool,
+    ) -> Result<(), GitError> {
+        let repository = self.repository;
+        let (mut newest, mut bases) = (Vec::new(), Vec::new());
+        for id in there {
+            let is_older =
+                there.iter().any(|other| repository.graph_descendant_of(*other, *id).unwrap_or(false));
+            if is_older {
+                continue;
+            }
+            newest.push(repository.find_commit(*id)?.tree()?);
+            if let Ok(base) = repository.merge_base(oid(head)?, *id) {
+                bases.push(repository.find_commit(base)?.tree()?);
+            }
+        }
+        if bases.is_empty() {
+            return Ok(());
+        }
+        let mut changed = self.changed(end, &bases)?;
+        changed.retain(|path, (_, now)| {
+            let blob = now.map(|now| now.id.to_string()).unwrap_or_default();
+            let is_seen = self.all.changes.iter().any(|seen| seen.path == *path && seen.blob == blob);
+            !is_seen && !newest.iter().any(|known| entry(known, path) == *now)
+        });
+        self.bring(end, changed, Some(head).filter(|_| is_committed))
+    }
+
+    fn bring(
+        &mut self,
+        tree: &Tree<'_>,
+        changed: Changed,
+        commit: Option<&CommitId>,
+    ) -> Result<(), GitError> {
         // Lines that were somewhere among what changed were only moved.
         let old = self.old_lines(&changed);
         let old: HashSet<&str> = old.iter().flat_map(|text| text.lines()).collect();
         for (path, (before, now)) in changed {
-            let from_known = self.known.iter().any(|known| entry(known, &path) == now);
-            if from_known {
-                continue;
-            }
             let brought = self.brought(tree, path, (&before, now), &old, commit)?;
             self.all.changes.push(brought);
         }

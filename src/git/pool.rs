@@ -90,7 +90,7 @@ impl Checkout {
     /// at the commit of the main checkout. Does nothing while another process does this.
     pub async fn fill_pool(&self, plan: &PoolPlan) -> Result<Filled, WorktreeError> {
         let mut filled = Filled::default();
-        self.check_root(&resolved(&plan.root)).await?;
+        self.check_root(&plan.root).await?;
         let lock = self.common_dir().join("agentd").join("pool.lock");
         let Some(_alone) = Turn::wait(lock.as_path(), Duration::ZERO)? else { return Ok(filled) };
         let kind = kind_of(self, &plan.population);

@@ -1,7 +1,9 @@
 //! Prepares the worktree of an issue: it is made, reused, reattached or repaired. Nothing is reused blindly, and
 //! nothing is deleted.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use super::checkout::{Checkout, RefConflict};
 use super::elsewhere::Tip;
@@ -254,7 +256,7 @@ impl Checkout {
 
     /// What is to be done, or what stands in the way; only looks.
     async fn judge(&self, plan: &WorktreePlan, path: &AbsPath, all: &[Entry]) -> Result<Way, WorktreeError> {
-        self.check_root(&resolved(&plan.root)).await?;
+        self.check_root(&plan.root).await?;
         if let Some(target) = self.symbolic_target(&plan.branch).await? {
             return Err(WorktreeError::SymbolicBranch { branch: plan.branch.to_string(), target });
         }
@@ -286,9 +288,18 @@ impl Checkout {
         Ok(way)
     }
 
-    /// A worktree cannot be in a directory that git reads or writes itself.
-    pub(super) async fn check_root(&self, root: &AbsPath) -> Result<(), WorktreeError> {
+    /// A worktree cannot be in a directory that git reads or writes itself. Where the repository has a link on the way, whoever can push to
+    /// it would say where worktrees stand: that is looked at before links are followed.
+    pub(super) async fn check_root(&self, named: &AbsPath) -> Result<(), WorktreeError> {
+        let (root, here) = (&resolved(named), resolved(self.root()));
         let refused = |what| Err(WorktreeError::RootInUse { root: root.to_string(), what });
+        let inside = [(named, self.root()), (named, &here), (root, &here)]
+            .map(|(place, of)| place.as_path().strip_prefix(of.as_path()).ok().map(Path::to_owned));
+        for inside in inside.into_iter().flatten().collect::<BTreeSet<_>>() {
+            if self.tracks_at(&inside).await? {
+                return refused("which holds files of the repository");
+            }
+        }
         // The nearest thing that is there, whatever it is.
         let mut near = root.clone();
         let kind = loop {
@@ -304,11 +315,6 @@ impl Checkout {
         }
         if root.as_path().starts_with(resolved(self.common_dir()).as_path()) {
             return refused("which is git's own");
-        }
-        let here = resolved(self.root());
-        let Ok(inside) = root.as_path().strip_prefix(here.as_path()) else { return Ok(()) };
-        if self.tracks_below(inside).await? {
-            return refused("which holds files of the repository");
         }
         Ok(())
     }

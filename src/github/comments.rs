@@ -108,7 +108,24 @@ impl Client {
         number: u64,
         marker: &str,
     ) -> Result<Option<Comment>, Error> {
+        self.find_comment_since(repo, number, marker, None).await
+    }
+
+    /// The same of one that is an answer to what was written at `since`, by GitHub's clock: the pages before it are not read.
+    async fn find_comment_since(
+        &self,
+        repo: &RepoName,
+        number: u64,
+        marker: &str,
+        since: Option<DateTime<Utc>>,
+    ) -> Result<Option<Comment>, Error> {
         let key = (repo.clone(), number);
+        let is_known = self.memory().own_comments.lock().await.contains_key(&key);
+        if let Some(since) = since.filter(|_| !is_known) {
+            let comments = self.comments(repo, number, Some(since - TimeDelta::seconds(2))).await?;
+            let own = self.own_marked(&comments).await?;
+            return Ok(own.into_iter().find(|comment| comment.body.trim_start().starts_with(marker)));
+        }
         let mut known = self.memory().own_comments.lock().await.get(&key).cloned().unwrap_or_default();
         for _ in 0..2 {
             let comments = self.comments(repo, number, known.since).await?;
@@ -214,10 +231,22 @@ impl Client {
         marker: &str,
         text: &str,
     ) -> Result<(Comment, Ensured), Error> {
+        self.ensure_answer(repo, number, marker, (text, None)).await
+    }
+
+    /// The same of an answer to what was written at a time, by GitHub's clock: on an issue with thousands of comments it costs no more than
+    /// elsewhere.
+    pub async fn ensure_answer(
+        &self,
+        repo: &RepoName,
+        number: u64,
+        marker: &str,
+        (text, to): (&str, Option<DateTime<Utc>>),
+    ) -> Result<(Comment, Ensured), Error> {
         let body = format!("{marker}\n{}", self.public(text));
         let mut uncertain = None;
         for attempt in 0..3 {
-            if let Some(found) = self.find_comment(repo, number, marker).await? {
+            if let Some(found) = self.find_comment_since(repo, number, marker, to).await? {
                 let edited = self.edit_comment(repo, found, &body, uncertain.is_some()).await?;
                 self.delete_doubles(repo, number, marker).await;
                 return Ok(edited);
@@ -228,8 +257,14 @@ impl Client {
             match made.and_then(|reply| reply.json::<CommentWire>()) {
                 Ok(wire) => {
                     let mut all = self.memory().own_comments.lock().await;
-                    let known = all.entry((repo.clone(), number)).or_default();
-                    known.ids.entry(marker.to_owned()).or_insert(wire.id);
+                    // Of one whose earlier pages were not read, not all is known.
+                    let known = match to {
+                        None => Some(all.entry((repo.clone(), number)).or_default()),
+                        Some(_) => all.get_mut(&(repo.clone(), number)),
+                    };
+                    if let Some(known) = known {
+                        known.ids.entry(marker.to_owned()).or_insert(wire.id);
+                    }
                     return Ok((Comment::from(wire), Ensured::Created));
                 }
                 Err(error) if error.is_ambiguous() => uncertain = Some(error),
@@ -238,7 +273,7 @@ impl Client {
             tokio::time::sleep(self.retry_delay().saturating_mul(1 << attempt)).await;
         }
         // One last look: the third try may have come through as well.
-        match (self.find_comment(repo, number, marker).await?, uncertain) {
+        match (self.find_comment_since(repo, number, marker, to).await?, uncertain) {
             (Some(found), _) => self.edit_comment(repo, found, &body, true).await,
             (None, Some(error)) => Err(error),
             (None, None) => Err(Error::malformed("commenting", "no attempt was made")),

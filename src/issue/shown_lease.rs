@@ -124,8 +124,7 @@ pub fn shows_work(body: &str) -> bool {
 
 /// The name of the state directory that waits for a person, if a status comment says that one does.
 fn parked_by(body: &str) -> Option<&str> {
-    let mut lines = body.lines().rev();
-    lines.find_map(|line| line.trim().strip_prefix(PARKED)?.strip_suffix(END))
+    rendering::own_lines(body).find_map(|line| line.strip_prefix(PARKED)?.strip_suffix(END))
 }
 
 /// The name of another state directory or cluster that waits for a person on the issue, as its status comment says. That one goes on with
@@ -287,5 +286,13 @@ mod tests {
         {
             assert_eq!(holder_of(body), None, "{body}");
         }
+    }
+
+    #[test]
+    fn what_a_program_printed_parks_nothing() {
+        let line = format!("{PARKED}there{END}");
+        assert!(shows_parked(&format!("<!-- agentd:issue-7 -->\nWords.\n\n{line}\n")));
+        assert!(shows_parked(&format!("Words.\n{line}\n\n<!-- agentd:spent {{}} -->\n")));
+        assert!(!shows_parked(&format!("```text\n{line}\n```\n1 file · run\n")));
     }
 }

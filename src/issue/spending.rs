@@ -14,6 +14,7 @@ use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::engine::shared_cap::{self, SharedCapError};
 use crate::engine::shared_cap_format::{Extension, Spending};
+use crate::record::rendering;
 use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::mapping_of;
@@ -122,9 +123,9 @@ pub fn adopt(
     })
 }
 
-/// The last such line counts: what a model says cannot contain one, and stands above it.
+/// Of agentd's own lines at the end: what others made a comment say stands above them.
 fn carried(comment: &str) -> Option<Carried> {
-    let line = comment.lines().rev().find_map(|line| line.trim().strip_prefix(BEGIN)?.strip_suffix(END))?;
+    let line = rendering::own_lines(comment).find_map(|line| line.strip_prefix(BEGIN)?.strip_suffix(END))?;
     serde_json::from_str(line).ok()
 }
 
@@ -170,5 +171,12 @@ mod tests {
             let known = shared_cap::issue_spending(&there, &repo, &key).unwrap();
             assert_eq!(known.total(), Money::from_micros(1_234_567), "{less}");
         }
+    }
+
+    #[test]
+    fn what_a_program_printed_gives_nothing() {
+        let line = format!("{BEGIN}{{\"usd\":0.5,\"given\":9.0}}{END}");
+        assert!(carried(&format!("Words.\n{line}\n")).is_some());
+        assert!(carried(&format!("```text\n{line}\n```\n1 file · run\n")).is_none());
     }
 }

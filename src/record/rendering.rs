@@ -123,7 +123,8 @@ fn render(
         frame => links.frame.as_deref().map(said),
         rules_changed => run.warnings.iter().filter(|warning| warning.code == "rules_changed")
             .map(|warning| said(&warning.text)).collect::<Vec<_>>(),
-        red => red(run, facts).map(|red| fenced(&red.output)),
+        // What a program prints stands there like what a model writes.
+        red => red(run, facts).map(|red| plainly(fenced(&red.output))),
         summary => said(run.summary.trim()),
         title => said_line(&run.objective.title),
         objective_body => confined::block(run.objective.body.trim()),
@@ -400,6 +401,12 @@ fn fenced(output: &str) -> String {
     let longest = output.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     format!("{fence}text\n{}\n{fence}", visible(output))
+}
+
+/// agentd's own lines at the end of a comment, from the last one up. What stands above them are words, whatever they look like.
+pub fn own_lines(body: &str) -> impl Iterator<Item = &str> {
+    let lines = body.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    lines.take_while(|line| line.starts_with("<!-- agentd:") && line.ends_with("-->"))
 }
 
 /// No more than one empty line in a row, one newline at the end.

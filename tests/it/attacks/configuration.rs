@@ -400,6 +400,40 @@ async fn a_link_in_a_managed_clone_reads_no_file_of_this_machine() {
     }
 }
 
+/// A link that is pushed where worktrees stand, to a folder of this machine; gives that folder.
+async fn link_for_worktrees(world: &World) -> PathBuf {
+    let host = world.dir.path().join("private/host");
+    std::fs::create_dir_all(&host).unwrap();
+    symlink(&host, world.shop().join(".worktrees")).unwrap();
+    world.git(&world.shop(), &["add", "-f", ".worktrees"]).await;
+    pushed(world).await;
+    host
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_is_pushed_where_worktrees_stand_leads_none_elsewhere_and_deletes_none() {
+    let run = ["--json", "run", "--issue", "7", "--publish", "none"];
+    // Before there is any worktree.
+    let fresh = world(1).await;
+    let host = link_for_worktrees(&fresh).await;
+    let done = elsewhere(&fresh, &run).await;
+    let output = text(&done.stdout) + &text(&done.stderr);
+    assert!(done.status.code() != Some(0) && output.contains("holds files of the repository"), "{output}");
+    assert_eq!(std::fs::read_dir(&host).unwrap().count(), 0, "nothing was written outside of the clone");
+    fresh.finish().await;
+    // Where one has what nobody committed.
+    let world = world(2).await;
+    ran(&world).await;
+    let precious = clone_of(&world).join(".worktrees/issue-7/precious.txt");
+    std::fs::write(&precious, "not committed").unwrap();
+    link_for_worktrees(&world).await;
+    let done = elsewhere(&world, &run).await;
+    let output = text(&done.stdout) + &text(&done.stderr);
+    assert!(output.contains("has a file or a link at .worktrees"), "{output}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "not committed");
+    world.finish().await;
+}
+
 /// Files that cannot be used: each is nobody's trouble but its repository's, whose runs go on with the operator's word.
 const BROKEN: [(&str, &str); 6] = [
     ("no TOML", "[sandbox\n"),

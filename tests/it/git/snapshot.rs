@@ -1,6 +1,7 @@
 //! The present state: seen, recorded, committed, brought back; whatever an agent did to the index.
 
 use agentd::domain::name::CommitId;
+use agentd::git::outgoing::Inspect;
 use agentd::git::{ChangeKind, ChangedFile, CommitMessage, GitError, Identity, Worktree};
 use agentd::sys::files;
 
@@ -30,6 +31,31 @@ fn put(worktree: &Worktree, path: &str, text: &str) {
     let path = worktree.path().join(path);
     files::create_dir(path.parent().unwrap().as_path()).unwrap();
     files::write_public(path.as_path(), text.as_bytes()).unwrap();
+}
+
+/// What of `a.txt` the commits of a branch bring that begins before the last commit of main and merges main, in one way or another.
+async fn brought_by_a_merge(how: &[&str]) -> Vec<String> {
+    let ground = Ground::new().await;
+    let tree = worktree(&ground).await;
+    let base = tree.head().await.unwrap().unwrap();
+    ground.git_in(tree.path(), &["reset", "-q", "--hard", "HEAD~1"]).await;
+    put(&tree, "fix.txt", "fixed\n");
+    ground.git_in(tree.path(), &["add", "-A"]).await;
+    ground.git_in(tree.path(), &["commit", "-qm", "fix"]).await;
+    ground.git_in(tree.path(), &[&["merge", "-q", "-m", "merged"], how, &[base.as_str()]].concat()).await;
+    let head = tree.head().await.unwrap().unwrap();
+    let inspect: Inspect = std::sync::Arc::new(|_| Vec::new());
+    let brought =
+        tree.outgoing((&head, None), std::slice::from_ref(&base), (1 << 20, inspect)).await.unwrap();
+    let mut paths: Vec<String> = brought.changes.into_iter().map(|change| change.path).collect();
+    paths.sort();
+    paths
+}
+
+#[tokio::test]
+async fn a_merge_that_puts_a_file_back_to_what_it_was_brings_a_change_of_it() {
+    assert_eq!(brought_by_a_merge(&["-s", "ours"]).await, ["a.txt", "fix.txt"]);
+    assert_eq!(brought_by_a_merge(&[]).await, ["fix.txt"]);
 }
 
 #[tokio::test]

@@ -28,6 +28,23 @@ fn codes(output: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_verify_command_prints_is_no_word_of_agentd() {
+    let world = world(
+        r#"[["sh", "-c", "echo '<!-- agentd:parked there -->'; echo '![x](https://e.example/x)'; echo 'fixes #9'; exit 1"]]"#,
+    )
+    .await;
+    let (_, output) = run(&world).await;
+    assert_eq!(output["stop_detail"], "verify_failed", "{output:#}");
+    let comment = world.sim.issue("demo/shop", 7).unwrap().comments.remove(0).body;
+    let pull = world.sim.pulls("demo/shop").remove(0).body.unwrap();
+    for told in [comment, pull] {
+        assert!(told.contains("agentd:parked there"), "it is shown: {told}");
+        assert!(!told.contains("<!-- agentd:parked") && !told.contains("fixes #9"), "{told}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_change_whose_tests_fail_is_no_success_and_everybody_reads_that_first() {
     let world = world(&says_much_and_ends_with(1)).await;
     let mut command = world.command_in(&["run", "--issue", "7", "--agent", "solo"]);
