@@ -13,7 +13,7 @@ use crate::domain::mapping::{branch_of, worktree_of};
 use crate::domain::run::RunId;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::engine::budget::is_beyond_the_run;
-use crate::engine::shared_cap::is_of_the_day;
+use crate::engine::shortage::is_of_the_day;
 use crate::engine::turn::is_of_the_request;
 use crate::github::Error;
 

@@ -1,7 +1,7 @@
 //! The early end of a session: the reason in one public sentence, and in technical words for the record.
 
 use super::journal::JournalError;
-use super::shared_cap::SharedCapError;
+use super::shortage::SharedCapError;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SessionFailure;
 
@@ -56,9 +56,8 @@ impl From<Stop> for Abort {
 impl From<SharedCapError> for Abort {
     fn from(error: SharedCapError) -> Self {
         match &error {
-            SharedCapError::UsedUp { cap, of, .. } => {
-                let message = format!("The budget of {cap} {of} does not cover the next request.");
-                Self::new(StopDetail::MaxCost, "BudgetExceeded", &message, error.to_string())
+            SharedCapError::NotCovered(short) => {
+                Self::new(StopDetail::MaxCost, "BudgetExceeded", &short.message(), error.to_string())
             }
             SharedCapError::Unknown(when, _) => {
                 let message = format!(

@@ -549,7 +549,7 @@ impl AgentVisit<'_> {
     async fn open_share(&self) -> Result<Reservations, Abort> {
         let world = &self.world.0;
         let now = world.clock.now();
-        let refused = world.caps.refusal(Money::from_micros(1), now).await?;
+        let refused = world.caps.refusal(Money::from_micros(1).into(), now).await?;
         world.heed_caps().await?;
         match refused {
             Some(refused) => Err(refused.into()),

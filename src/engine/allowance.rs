@@ -15,8 +15,8 @@ use super::budget::{Meter, ReservedMoney};
 use super::interrupt::Interrupt;
 use super::journal::Journal;
 use super::session::{Session, SessionWorld};
-use super::shared_cap::SharedCapError;
 use super::shared_caps::Reservations;
+use super::shortage::{SharedCapError, Shortage, Wanted};
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::event::Event;
 use crate::domain::message::Message;
@@ -115,7 +115,7 @@ impl Session<'_> {
             if self.world.meter.budgets().max_cost == Money::ZERO {
                 return Err(self.not_covered(None).into());
             }
-            if let Some(refused) = self.world.caps.refusal(Money::from_micros(1), now).await? {
+            if let Some(refused) = self.world.caps.refusal(Money::from_micros(1).into(), now).await? {
                 self.world.heed_caps().await?;
                 return Err(refused.into());
             }
@@ -142,11 +142,12 @@ impl Session<'_> {
                 Err(short) => short,
             };
             let is_shared = shared_left.is_some_and(|shared| shared < left);
-            if is_shared && self.others_give_back(worst.least() + kept_back, &mut waited).await? {
+            let wanted = Wanted { request: worst.least(), kept_back };
+            if is_shared && self.others_give_back(wanted.total(), &mut waited).await? {
                 continue;
             }
             let by_others = match shared_left.filter(|shared| *shared < left) {
-                Some(_) => self.world.caps.refusal(worst.least() + kept_back, now).await?,
+                Some(_) => self.world.caps.refusal(wanted, now).await?,
                 None => None,
             };
             let refused: Abort = match by_others {
@@ -169,10 +170,14 @@ impl Session<'_> {
         if !self.world.caps.may_come_back(wanted, self.world.clock.now()).await? {
             return Ok(false);
         }
+        // In a chat somebody waits for the answer.
+        let at_most = self.request.settings.llm_timeout;
+        let at_most = self.request.turn_timeout.map_or(at_most, |turn| turn.min(at_most));
         if waited.is_none() {
-            tracing::info!(%wanted, "waiting for money that other runs have set aside for their requests");
+            tracing::warn!(%wanted, ?at_most, "waiting for money that other requests have set aside; what a killed process had \
+                set aside does not come back");
         }
-        if waited.get_or_insert_with(Instant::now).elapsed() > self.request.settings.llm_timeout {
+        if waited.get_or_insert_with(Instant::now).elapsed() > at_most {
             return Ok(false);
         }
         if let Some(stop) = self.world.stop.asked() {
@@ -225,7 +230,7 @@ fn short_of(cap: Money, left: Money, wanted: Money, kept_back: Money) -> String 
 fn covered(held: Result<(), SharedCapError>) -> Result<Option<Abort>, Abort> {
     match held {
         Err(error @ SharedCapError::Unknown(..)) => Err(error.into()),
-        Err(used_up) => Ok(Some(used_up.into())),
+        Err(short) => Ok(Some(short.into())),
         Ok(()) => Ok(None),
     }
 }
@@ -275,11 +280,13 @@ impl SessionWorld {
             return Ok(Some(while_it_worked(stop, program).into()));
         }
         match held {
-            Err(SharedCapError::UsedUp { cap, of, left, wanted }) => {
+            Err(SharedCapError::NotCovered(Shortage { cap, of, left, wanted, .. })) => {
                 let message = format!("The budget of {cap} {of} is used up.");
                 let stop = while_it_worked(Stop::new(StopDetail::MaxCost, message), program);
-                let technical =
-                    format!("{left} of {cap} {of} was left, and {program} has cost {wanted} so far");
+                let technical = format!(
+                    "{left} of {cap} {of} was left, and {program} has cost {} so far",
+                    wanted.total()
+                );
                 let message = stop.message;
                 Ok(Some(Abort::new(stop.detail, "BudgetExceeded", &message, technical)))
             }

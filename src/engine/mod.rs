@@ -13,6 +13,7 @@ pub mod clock;
 pub mod stop;
 pub mod budget;
 pub mod shared_cap_format;
+pub mod shortage;
 pub mod shared_cap;
 pub mod shared_caps;
 pub mod allowance;

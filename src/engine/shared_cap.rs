@@ -10,29 +10,14 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::shared_cap_format::{DAY_SPENDING_SCHEMA, Extension, ISSUE_SPENDING_SCHEMA, Spending};
+use super::shortage::{A_DAY, AN_ISSUE, SharedCapError, Shortage, Wanted};
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
-use crate::domain::stop::{Stop, StopDetail};
 use crate::store::Store;
 use crate::store::port::{Cell, CellChange, CommitOutcome, Revision, StoreError};
-
-/// The words for the cap of a day.
-const A_DAY: &str = "a day (UTC)";
-/// The words for the cap of an issue.
-const AN_ISSUE: &str = "for this issue";
-
-/// Whether a run ended since the money of the day is used up: that meets every other run as well.
-pub fn is_of_the_day(stop: &Stop) -> bool {
-    stop.detail == StopDetail::MaxCost && stop.message.contains(A_DAY)
-}
-
-/// Whether a run ended since the money of its issue is used up: no run of the issue begins before there is more.
-pub fn is_of_the_issue(stop: &Stop) -> bool {
-    stop.detail == StopDetail::MaxCost && stop.message.contains(AN_ISSUE)
-}
 
 /// A cap and where the spending under it is kept.
 #[derive(Debug)]
@@ -87,28 +72,6 @@ pub(super) struct CapLook {
     pub spending: Spending,
 }
 
-/// Why nothing was reserved.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SharedCapError {
-    /// The money does not cover the request's worst case.
-    #[error("the cap of {cap} {of} is used up: {left} is left, and the next request may cost up to {wanted}")]
-    UsedUp {
-        /// The cap: `budgets.max_cost_per_day`, or `budgets.max_cost_per_issue` with what people gave.
-        cap: Money,
-        /// Whose: `a day (UTC)`, or `for this issue`.
-        of: &'static str,
-        /// Not spent and not set aside.
-        left: Money,
-        /// The request's worst case.
-        wanted: Money,
-    },
-    /// What was spent is not known, so nothing may be.
-    #[error(
-        "what was spent {0} cannot be told: {1}; mend the file that it names, or move it away: then that counts as not spent"
-    )]
-    Unknown(&'static str, String),
-}
-
 /// Where the spending of an issue is kept.
 pub fn issue_cell(repo: &RepoName, issue: &IssueKey) -> Cell {
     Cell::IssueSpend { repo: repo.clone(), issue: issue.clone() }
@@ -130,6 +93,13 @@ pub fn issue_spending(
 ) -> Result<Spending, SharedCapError> {
     let cell = issue_cell(repo, issue);
     let (_, value) = store.get(&cell).map_err(|error| unknown(WHEN_ISSUE, error))?;
+    read(store, &cell, value)
+}
+
+/// What the UTC day of `now` has cost so far. Blocks.
+pub fn day_spending(store: &Arc<dyn Store>, now: DateTime<Utc>) -> Result<Spending, SharedCapError> {
+    let cell = Cell::Spend(now.date_naive());
+    let (_, value) = store.get(&cell).map_err(|error| unknown(WHEN_DAY, error))?;
     read(store, &cell, value)
 }
 
@@ -273,10 +243,11 @@ impl SharedCap {
         self.cap + spending.given()
     }
 
-    fn used_up(&self, spending: &Spending, wanted: Money) -> SharedCapError {
+    fn not_covered(&self, spending: &Spending, wanted: Wanted) -> SharedCapError {
         let cap = self.cap_of(spending);
         let of = if matches!(self.of, Of::Day) { A_DAY } else { AN_ISSUE };
-        SharedCapError::UsedUp { cap, of, left: cap.saturating_sub(spending.total()), wanted }
+        let (left, set_aside) = (self.left_of(spending), spending.set_aside());
+        SharedCapError::NotCovered(Shortage { cap, of, left, set_aside, wanted })
     }
 
     /// Reserves `worst`, or says that the money does not cover it. Nothing is written of a request whose worst case is nothing or unknown:
@@ -313,7 +284,7 @@ impl SharedCap {
 
     fn set_aside(&self, spending: &mut Spending, id: Uuid, worst: Money) -> Result<(), SharedCapError> {
         if worst > self.left_of(spending) {
-            return Err(self.used_up(spending, worst));
+            return Err(self.not_covered(spending, worst.into()));
         }
         spending.reserved.insert(id, worst);
         Ok(())
@@ -382,8 +353,13 @@ impl SharedCap {
         Ok(self.cap_of(&spending).saturating_sub(spending.spent))
     }
 
-    /// Says that a request was refused because of this cap, and why. Blocks.
-    pub(super) fn refuse(&self, wanted: Money, now: DateTime<Utc>) -> Result<SharedCapError, SharedCapError> {
+    /// Says that a request was refused because of this cap, and why. What it holds itself is not set aside for others. Blocks.
+    pub(super) fn refuse(
+        &self,
+        wanted: Wanted,
+        held: Option<&Reservation>,
+        now: DateTime<Utc>,
+    ) -> Result<SharedCapError, SharedCapError> {
         let cell = self.cell(now);
         if matches!(self.of, Of::Issue(_)) {
             change_cell(&self.store, &cell, |spending| {
@@ -391,7 +367,11 @@ impl SharedCap {
                 Ok(())
             })?;
         }
-        Ok(self.used_up(&self.spending(&cell)?, wanted))
+        let mut spending = self.spending(&cell)?;
+        if let Some(held) = held {
+            spending.reserved.remove(&held.id);
+        }
+        Ok(self.not_covered(&spending, wanted))
     }
 
     /// What is new of the issue's cap, each once under the same cap.
@@ -494,7 +474,13 @@ mod tests {
         let first = cap.reserve(money(60), noon()).unwrap();
         assert_eq!(
             cap.reserve(money(50), noon()).unwrap_err(),
-            SharedCapError::UsedUp { cap: money(100), of: "a day (UTC)", left: money(40), wanted: money(50) }
+            SharedCapError::NotCovered(Shortage {
+                cap: money(100),
+                of: "a day (UTC)",
+                left: money(40),
+                set_aside: money(60),
+                wanted: money(50).into()
+            })
         );
         cap.confirm(&first, money(10)).unwrap();
         let dropped = cap.reserve(money(90), noon()).unwrap();

@@ -63,7 +63,12 @@ impl Spending {
 
     /// Spent and set aside.
     pub fn total(&self) -> Money {
-        self.reserved.values().fold(self.spent, |sum, held| sum + *held)
+        self.spent + self.set_aside()
+    }
+
+    /// What is set aside for requests.
+    pub fn set_aside(&self) -> Money {
+        self.reserved.values().copied().sum()
     }
 
     /// What people gave beyond the cap.

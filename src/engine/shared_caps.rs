@@ -8,7 +8,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::task::{JoinError, JoinHandle};
 
-use super::shared_cap::{CapLook, Lasts, Reservation, SharedCap, SharedCapError, WHEN_DAY, unknown, when};
+use super::shared_cap::{CapLook, Lasts, Reservation, SharedCap, WHEN_DAY, unknown, when};
+use super::shortage::{SharedCapError, Wanted};
 use crate::domain::budget::IssueBudget;
 use crate::domain::money::Money;
 use crate::store::port::Cell;
@@ -88,7 +89,7 @@ impl SharedCaps {
             });
             match held {
                 Ok(held) => return Ok((decided, held)),
-                Err(SharedCapError::UsedUp { .. }) => {}
+                Err(SharedCapError::NotCovered(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         };
@@ -159,7 +160,7 @@ impl SharedCaps {
         self.confirming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves what a launch has cost so far. `Err(UsedUp)` = one of them does not cover it.
+    /// Reserves what a launch has cost so far. `Err(NotCovered)` = one of them does not cover it.
     pub async fn hold(
         &self,
         held: &Arc<Reservations>,
@@ -171,7 +172,7 @@ impl SharedCaps {
             let mut refused = None;
             for (cap, reservation) in caps.iter().zip(&held.0) {
                 if !cap.hold(reservation, so_far)? {
-                    refused = Some(cap.refuse(so_far, now)?);
+                    refused = Some(cap.refuse(so_far.into(), Some(reservation), now)?);
                 }
             }
             refused.map_or(Ok(()), Err)
@@ -179,17 +180,17 @@ impl SharedCaps {
         .await
     }
 
-    /// Why a request that may cost `wanted` is refused: by the first cap that does not cover it. An issue's cap remembers
+    /// Why a request that asks for `wanted` is refused: by the first cap that does not cover it. An issue's cap remembers
     /// it. `None` = all of them cover it.
     pub async fn refusal(
         &self,
-        wanted: Money,
+        wanted: Wanted,
         now: DateTime<Utc>,
     ) -> Result<Option<SharedCapError>, SharedCapError> {
         self.off_thread(move |caps| {
             for cap in caps {
-                if wanted > cap.left(now)? {
-                    return cap.refuse(wanted, now).map(Some);
+                if wanted.total() > cap.left(now)? {
+                    return cap.refuse(wanted, None, now).map(Some);
                 }
             }
             Ok(None)

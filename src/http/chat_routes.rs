@@ -16,7 +16,10 @@ use super::chat::Chat;
 use super::reply::failure;
 use super::shared::Shared;
 use crate::domain::run::Principal;
-use crate::service::{ConversationError, Conversations, ErrorClass, LONGEST_MESSAGE, Unanswered, converse};
+use crate::domain::stop::StopDetail;
+use crate::service::{
+    AgentResponse, ConversationError, Conversations, ErrorClass, LONGEST_MESSAGE, Unanswered, converse,
+};
 
 /// How much of a body is read: far more than fits, so that a client that sends too much gets an answer.
 const LARGEST_BODY: usize = 4 * 1024 * 1024;
@@ -222,8 +225,24 @@ fn refused(unanswered: Unanswered) -> Response {
                 "code": meta.error_type, "message": response.final_response,
                 "error_id": meta.error_id, "run_id": meta.run_id,
             });
-            (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({ "error": error }))).into_response()
+            let mut response = (status_of(&response), Json(json!({ "error": error }))).into_response();
+            if let Some(time) = meta.worth_again {
+                response.headers_mut().insert(header::RETRY_AFTER, time.as_secs().max(1).into());
+            }
+            response
         }
+    }
+}
+
+/// That of an answer that there is none. For want of money it is no fault of agentd's: in a moment others may have given some back, or
+/// there is more on the next day.
+fn status_of(response: &AgentResponse) -> StatusCode {
+    if response.finish_reason != StopDetail::MaxCost.as_str() {
+        StatusCode::INTERNAL_SERVER_ERROR
+    } else if response.meta.error_type.as_deref() == Some(ErrorClass::RateLimit.error_type()) {
+        StatusCode::TOO_MANY_REQUESTS
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
     }
 }
 

@@ -25,7 +25,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::text_revision::AskedHow;
 use crate::engine::new_remarks::{NewRemark, RemarksSince};
 use crate::engine::session_trace::WITHHELD;
-use crate::engine::shared_cap::is_of_the_day;
+use crate::engine::shortage::is_of_the_day;
 use crate::github::{Client, ReviewThread};
 use crate::issue::reference::Asked;
 use crate::record::run_journal::RunJournal;

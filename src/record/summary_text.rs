@@ -12,7 +12,7 @@ use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::trace::SuspendedProposal;
 use crate::domain::untrusted::visible;
-use crate::engine::shared_cap::{is_of_the_day, is_of_the_issue};
+use crate::engine::shortage::{is_of_the_day, is_of_the_issue};
 use std::collections::BTreeMap;
 
 /// What becomes of an end that says nothing of the issue.

@@ -141,7 +141,9 @@ async fn response(
         Some(failure) => {
             let told = PublicFailure::new(failure);
             told.record(opened).await;
-            told.response(messages, iterations, run_id, watch)
+            let mut response = told.response(messages, iterations, run_id, watch);
+            response.meta.worth_again = ErrorClass::worth_again(failure, service.clock.now());
+            response
         }
         None => AgentResponse {
             status: AgentStatus::Completed,
@@ -151,7 +153,13 @@ async fn response(
             finish_reason: "completed".to_owned(),
             error: None,
             warning: None,
-            meta: ResponseMeta { run_id, execution_time_ms: millis(watch), error_id: None, error_type: None },
+            meta: ResponseMeta {
+                run_id,
+                execution_time_ms: millis(watch),
+                error_id: None,
+                error_type: None,
+                worth_again: None,
+            },
         },
     };
     let mut warnings: Vec<String> = config.history_warning(history).into_iter().collect();
@@ -225,6 +233,7 @@ impl<'a> PublicFailure<'a> {
                 execution_time_ms: millis(watch),
                 error_id: Some(self.id),
                 error_type: Some(self.class.error_type().to_owned()),
+                worth_again: None,
             },
         }
     }

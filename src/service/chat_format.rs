@@ -1,5 +1,7 @@
 //! What goes into a chat and what comes out of it, as JSON (snake_case, C-21).
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -80,6 +82,9 @@ pub struct ResponseMeta {
     pub error_id: Option<Uuid>,
     /// Class of the error: `LLMAPIError`, `MaxIterationsExceededError`, …
     pub error_type: Option<String>,
+    /// After how long it may be answered, where that is known; told in the header of an answer over HTTP.
+    #[serde(skip)]
+    pub worth_again: Option<Duration>,
 }
 
 /// A message of the conversation as hosts know them from chat completions.

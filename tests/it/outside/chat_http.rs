@@ -337,3 +337,41 @@ async fn s10_who_may_chat_changes_without_a_restart_and_a_broken_change_changes_
     drop(front);
     world.finish().await;
 }
+
+/// Others give most of it back in a moment; what is spent is there again on the next day.
+#[tokio::test(flavor = "multi_thread")]
+async fn d87_money_that_is_set_aside_or_used_up_has_words_and_a_status_of_its_own() {
+    let more = "[chat]\nturn_timeout = \"1s\"\n[budgets]\nmax_cost_per_day = 10.0\n";
+    let (world, front) = endpoint(vec![says("hi")], more).await;
+    let spend = world.dir.path().join("state/spend");
+    agentd::sys::files::create_private_dir(&spend).unwrap();
+    let day = || spend.join(format!("{}.json", chrono::Utc::now().date_naive()));
+    let path = format!("{}/api/{ADA}/chat", front.base);
+    let aside = json!({ "spent": 0.0, "reserved": { ADA: 9.9999 } });
+    let spent = json!({ "spent": 9.9999, "reserved": {} });
+    for (kept, status, code, words) in [
+        (aside, 429, "RateLimitError", "Please try again in a moment."),
+        (spent, 503, "BudgetExceededError", "There is not enough money left"),
+    ] {
+        let mut kept = kept;
+        kept["schema_version"] = json!("agentd.day_spending.v1");
+        agentd::sys::files::write_private(&day(), kept.to_string().as_bytes()).unwrap();
+        let ask = front.http.post(&path).bearer_auth(ADA_TOKEN).body(json!({ "message": "a" }).to_string());
+        let answer = ask.send().await.unwrap();
+        let (got, again) = (answer.status().as_u16(), answer.headers().get("retry-after").cloned());
+        let error = answer.json::<Value>().await.unwrap()["error"].clone();
+        assert_eq!((got, &error["code"]), (status, &json!(code)), "{error:#}");
+        assert!(error["message"].as_str().unwrap().contains(words), "{error:#}");
+        let again: u64 = again.unwrap().to_str().unwrap().parse().unwrap();
+        assert!(if status == 429 { again == 5 } else { (1..=86_400).contains(&again) }, "{again}");
+        let run = error["run_id"].as_str().unwrap();
+        let journal =
+            world.dir.path().join("state/users").join(ADA).join("runs").join(run).join("events.jsonl");
+        let journal = std::fs::read_to_string(journal).unwrap();
+        assert!(!journal.contains("is used up"), "{journal}");
+        assert_eq!(journal.contains("is set aside for other requests"), status == 429, "{journal}");
+    }
+    assert!(world.sim.model_requests().is_empty());
+    drop(front);
+    world.sim.shutdown().await;
+}
