@@ -13,6 +13,7 @@ use super::error::CommandError;
 use super::tools_command;
 use crate::config::Config;
 use crate::daemon::{Daemon, Hints, Progress, Waiting};
+use crate::domain::money::Money;
 use crate::http::{self, Chat, Front, Listening};
 use crate::service::Service;
 
@@ -90,6 +91,8 @@ pub struct DaemonFront {
     /// What a daemon that works shows; who may ask is in the settings.
     shown: OnceLock<Front>,
     chats: watch::Sender<Option<Arc<Chat>>>,
+    /// What all runs and conversations of a day may cost.
+    day_caps: watch::Sender<Option<Money>>,
 }
 
 impl DaemonFront {
@@ -100,6 +103,7 @@ impl DaemonFront {
             serving: Mutex::new(None),
             shown: OnceLock::new(),
             chats: watch::channel(None).0,
+            day_caps: watch::channel(None).0,
         })
     }
 
@@ -129,6 +133,7 @@ impl DaemonFront {
             hints: Arc::<Hints>::default(),
             webhook_secret: None,
             chat: watch::channel(None).1,
+            day_cap: self.day_cap()?,
             #[cfg(feature = "nats")]
             others: None,
         };
@@ -150,12 +155,19 @@ impl DaemonFront {
             hints: daemon.hints(),
             webhook_secret: None,
             chat: self.chats.subscribe(),
+            day_cap: self.day_cap()?,
             #[cfg(feature = "nats")]
             others: elsewhere::other_nodes(&self.context)?,
         };
         self.serve(&front).await;
         drop(self.shown.set(front));
         Ok(())
+    }
+
+    /// The cap of the day as the configuration says now, and as it will.
+    fn day_cap(&self) -> Result<watch::Receiver<Option<Money>>, CommandError> {
+        self.day_caps.send_replace(self.context.config()?.budgets.max_cost_per_day);
+        Ok(self.day_caps.subscribe())
     }
 
     async fn serve(&self, front: &Front) {
@@ -168,7 +180,8 @@ impl DaemonFront {
     /// Answers as the configuration says now. Where that cannot be, all stays as it was.
     pub async fn renew(&self) -> Result<(), CommandError> {
         let Some(shown) = self.shown.get() else { return Ok(()) };
-        let wanted = settings(&self.context.config()?)?;
+        let config = self.context.config()?;
+        let wanted = settings(&config)?;
         let new_chat = if wanted.is_some() { chat(&self.context).await? } else { None };
         let mut serving = self.serving.lock().await;
         match (wanted, &mut *serving) {
@@ -187,6 +200,7 @@ impl DaemonFront {
             }
             (None, before) => *before = None,
         }
+        self.day_caps.send_replace(config.budgets.max_cost_per_day);
         if let Some(old) = self.chats.send_replace(new_chat) {
             tokio::spawn(async move { old.close_when_idle().await });
         }

@@ -184,6 +184,28 @@ pub struct LedgerTotals {
     pub answered: bool,
 }
 
+/// Known costs, and of how many runs or turns of conversations some cost is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CostSum {
+    /// What is known.
+    pub known: Money,
+    /// How many have a cost beyond that.
+    pub of_unknown_cost: usize,
+}
+
+impl From<&LedgerTotals> for CostSum {
+    fn from(totals: &LedgerTotals) -> Self {
+        Self { known: totals.cost, of_unknown_cost: totals.cost_unknown.into() }
+    }
+}
+
+impl std::ops::AddAssign for CostSum {
+    fn add_assign(&mut self, other: Self) {
+        self.known += other.known;
+        self.of_unknown_cost += other.of_unknown_cost;
+    }
+}
+
 impl LedgerTotals {
     /// Whether no model answered and nothing worked: nobody has read what the run was to tell.
     pub fn nobody_answered(&self) -> bool {

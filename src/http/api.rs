@@ -10,9 +10,10 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
+use super::costs;
 use super::reply::failure;
-use super::run_index::{self, Row};
-use super::shared::{NotTold, Shared, live_cost};
+use super::run_index::Row;
+use super::shared::{NotTold, Shared};
 use crate::daemon::status_format::Status;
 use crate::record;
 #[cfg(feature = "nats")]
@@ -84,9 +85,13 @@ pub async fn limits(State(shared): Of) -> Response {
 
 /// `GET /api/v1/cost`: what runs and conversations cost, by day (UTC) and by repository; runs under way included.
 pub async fn cost(State(shared): Of) -> Response {
-    let live = live_cost(shared.status().await.as_ref());
+    let status = shared.status().await;
+    // Read behind the status: what has ended since counts once.
     let rows = shared.rows().await;
-    Json(run_index::cost(&rows.all, live, &shared.conversations().await)).into_response()
+    let live = costs::live_cost(status.as_ref(), &rows.all);
+    let mut told = costs::sums(&rows.all, live, &shared.conversations().await);
+    told["day_cap"] = json!(costs::day_cap(&shared).await.map(|cap| cap.document()));
+    Json(told).into_response()
 }
 
 /// `GET /api/v1/runs?limit=N`: the newest runs first.

@@ -8,32 +8,32 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 
-use super::shared::{Shared, live_cost};
-use crate::domain::money::Money;
+use super::costs::{self, DayCap};
+use super::shared::Shared;
+use crate::domain::ledger_entry::CostSum;
 
 /// Every metric, with its help.
 pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let (rows, status) = (shared.ended().await, shared.status().await);
+    let status = shared.status().await;
+    let rows = shared.ended().await;
     let mut text = Text(String::new());
     let mut runs: BTreeMap<(String, String), u64> = BTreeMap::new();
-    let mut costs: BTreeMap<String, Money> = BTreeMap::new();
+    let mut sums: BTreeMap<String, CostSum> = BTreeMap::new();
     for row in rows.iter() {
         *runs.entry((row.repo.to_string(), row.reason().to_owned())).or_default() += 1;
-        *costs.entry(row.repo.to_string()).or_default() += row.cost();
+        let of_unknown_cost = row.is_of_unknown_cost().into();
+        *sums.entry(row.repo.to_string()).or_default() += CostSum { known: row.cost(), of_unknown_cost };
     }
     text.head("agentd_runs_total", "counter", "Runs that ended, by stop reason.");
     for ((repo, reason), count) in &runs {
         text.line("agentd_runs_total", &[("repository", repo), ("stop_reason", reason)], *count);
     }
-    text.head("agentd_cost_usd_total", "counter", "US dollars that ended runs cost.");
-    for (repo, cost) in &costs {
-        text.line("agentd_cost_usd_total", &[("repository", repo)], cost.dollars());
-    }
-    let conversations = shared.conversations().await.into_values().sum::<Money>().dollars();
-    text.head("agentd_conversations_cost_usd_total", "counter", "US dollars that conversations cost.");
-    text.line("agentd_conversations_cost_usd_total", &[], conversations);
+    text.costs(&sums, shared.conversations().await.into_values());
     text.head("agentd_cost_usd_under_way", "gauge", "US dollars that runs under way have cost so far.");
-    text.line("agentd_cost_usd_under_way", &[], live_cost(status.as_ref()).dollars());
+    text.line("agentd_cost_usd_under_way", &[], costs::live_cost(status.as_ref(), &rows).dollars());
+    if let Some(cap) = costs::day_cap(&shared).await {
+        text.day_cap(&cap);
+    }
     if let Some(status) = status {
         let mut running: BTreeMap<String, u64> =
             status.repositories.iter().map(|of| (of.repo.to_string(), 0)).collect();
@@ -95,6 +95,46 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 struct Text(String);
 
 impl Text {
+    /// What is known that ended runs and conversations cost, and how many cost more than that.
+    fn costs(
+        &mut self,
+        repositories: &BTreeMap<String, CostSum>,
+        conversations: impl Iterator<Item = CostSum>,
+    ) {
+        self.head("agentd_cost_usd_total", "counter", "US dollars that ended runs are known to have cost.");
+        for (repo, sum) in repositories {
+            self.line("agentd_cost_usd_total", &[("repository", repo)], sum.known.dollars());
+        }
+        self.head("agentd_runs_of_unknown_cost_total", "counter", "Ended runs that cost more than is known.");
+        for (repo, sum) in repositories {
+            self.line("agentd_runs_of_unknown_cost_total", &[("repository", repo)], sum.of_unknown_cost);
+        }
+        let mut sum = CostSum::default();
+        conversations.for_each(|day| sum += day);
+        let help = "US dollars that conversations are known to have cost.";
+        self.head("agentd_conversations_cost_usd_total", "counter", help);
+        self.line("agentd_conversations_cost_usd_total", &[], sum.known.dollars());
+        let help = "Turns of conversations that cost more than is known.";
+        self.head("agentd_turns_of_unknown_cost_total", "counter", help);
+        self.line("agentd_turns_of_unknown_cost_total", &[], sum.of_unknown_cost);
+    }
+
+    /// The cap of the day, and what counts against it.
+    fn day_cap(&mut self, cap: &DayCap) {
+        self.head("agentd_day_cap_usd", "gauge", "US dollars that one day (UTC) may cost.");
+        self.line("agentd_day_cap_usd", &[], cap.cap_usd.dollars());
+        self.head(
+            "agentd_day_cap_used_usd",
+            "gauge",
+            "US dollars that count against the cap of this day (UTC).",
+        );
+        for (state, amount) in [("spent", cap.spent_usd), ("set_aside", cap.set_aside_usd)] {
+            if let Some(amount) = amount {
+                self.line("agentd_day_cap_used_usd", &[("state", state)], amount.dollars());
+            }
+        }
+    }
+
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a String does not fail.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");

@@ -10,6 +10,7 @@ mod other_nodes;
 mod deliveries;
 mod chat;
 mod shared;
+mod costs;
 mod guards;
 mod api;
 mod chat_routes;

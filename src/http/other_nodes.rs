@@ -11,12 +11,14 @@ use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
-use super::run_index::{Ended, Row, Rows};
+use super::run_index::{Ended, Row, Rows, shown_title};
 use crate::daemon::cluster::status::{NodeWord, of_all};
 use crate::daemon::status_format::{LogLine, Status};
 use crate::daemon::{IssueRef, shown_line};
 use crate::domain::cluster::names::token;
 use crate::domain::cluster::run_row::RunRow;
+use crate::domain::ledger_entry::CostSum;
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::run_output::rfc3339_of_ms;
@@ -246,7 +248,8 @@ pub fn word(known: &KnownStatus) -> NodeWord {
 
 /// A run's row with the members that one of this state directory has.
 fn told(row: &RunRow, as_of: DateTime<Utc>) -> Option<Row> {
-    let began = json!({ "issue": row.issue, "instance": row.instance, "title": row.title });
+    let title = shown_title(&row.title);
+    let began = json!({ "issue": row.issue, "instance": row.instance, "title": title });
     let ended = row.stop_detail.zip(row.stop_reason).filter(|_| row.sealed).map(|(detail, reason)| {
         let mut ended = began.clone();
         ended["started_at"] = json!(rfc3339_of_ms(row.started_at));
@@ -255,9 +258,11 @@ fn told(row: &RunRow, as_of: DateTime<Utc>) -> Option<Row> {
         ended["stop_reason"] = json!(reason);
         ended["stop_detail"] = json!(detail);
         ended["steps"] = json!(row.visits);
-        ended["cost_usd"] = json!(row.cost_usd);
+        let is_known = !row.cost_unknown || row.cost_usd > Money::ZERO;
+        ended["cost_usd"] = json!(is_known.then_some(row.cost_usd));
         ended["pr_url"] = json!(row.pull_request);
-        Arc::new(Ended::on_one_day(ended, Some(row.cost_usd)))
+        let cost = CostSum { known: row.cost_usd, of_unknown_cost: row.cost_unknown.into() };
+        Arc::new(Ended::on_one_day(ended, cost))
     });
     let begun = ended.is_none().then(|| Arc::new(began));
     let repo = RepoName::parse(&row.repo).ok()?;

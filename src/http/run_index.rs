@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::{Value, json};
 
-use crate::domain::ledger_entry::{AccountingEntry, LedgerTotals};
+use crate::domain::ledger_entry::{AccountingEntry, CostSum, LedgerTotals};
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
+use crate::domain::outgoing::plain_line;
 use crate::domain::run::RunId;
 use crate::domain::run_output::{RunOutput, rfc3339};
 use crate::engine::journal::JournalError;
@@ -18,8 +19,8 @@ use crate::store::run_dir::{RunDir, StateDir};
 
 /// Sums over runs are of so long ago at most.
 const FRESH: Duration = Duration::from_secs(1);
-/// Days of the cost's list.
-const DAYS: usize = 31;
+/// Characters of an issue's title.
+const LONGEST_TITLE: usize = 300;
 
 /// One run, in a line.
 #[derive(Debug, Clone)]
@@ -42,14 +43,19 @@ pub(super) struct Ended {
     /// Members of the run output that a list shows.
     pub told: Value,
     /// What it cost, by the day (UTC) on which each request began.
-    pub costs: BTreeMap<NaiveDate, Money>,
+    pub costs: BTreeMap<NaiveDate, CostSum>,
 }
 
 impl Ended {
     /// One whose cost counts on the day on which it began.
-    pub fn on_one_day(told: Value, cost: Option<Money>) -> Self {
+    pub fn on_one_day(told: Value, cost: CostSum) -> Self {
         let day = told["started_at"].as_str().and_then(|at| at.get(..10)?.parse().ok());
-        let costs = day.map(|day: NaiveDate| (day, cost.unwrap_or_default())).into_iter().collect();
+        let costs = day.map(|day: NaiveDate| (day, cost)).into_iter().collect();
+        Self::new(told, costs)
+    }
+
+    fn new(mut told: Value, costs: BTreeMap<NaiveDate, CostSum>) -> Self {
+        told["cost_unknown"] = json!(costs.values().any(|day| day.of_unknown_cost > 0));
         Self { told, costs }
     }
 
@@ -57,26 +63,42 @@ impl Ended {
         let mapping = output.mapping.as_ref();
         let told = json!({
             "issue": mapping.map(|mapping| &mapping.issue), "instance": mapping.map(|mapping| &mapping.instance),
-            "title": output.objective.title, "started_at": output.started_at, "completed_at": output.completed_at,
+            "title": shown_title(&output.objective.title), "started_at": output.started_at, "completed_at": output.completed_at,
             "success": output.success, "stop_reason": output.stop_reason, "stop_detail": output.stop_detail,
             "steps": output.iterations, "cost_usd": output.totals.cost_usd, "pr_url": output.artifacts.pr_url,
         });
-        // Its ledger is read only where it may have requests of several days.
+        // Its ledger is read only where it may have requests of several days, or some whose cost nobody knows.
         let several = output.started_at.get(..10) != output.completed_at.get(..10);
-        match several.then(|| run_facts::read(dir).ok()).flatten() {
-            Some(facts) => Self { told, costs: by_day(&facts.ledger) },
-            None => Self::on_one_day(told, output.totals.cost_usd),
+        let known = output.totals.cost_usd;
+        let reads = several || known.is_none() || may_have_unknown_cost(dir);
+        match reads.then(|| run_facts::read(dir).ok()).flatten() {
+            Some(facts) => Self::new(told, by_day(&facts.ledger)),
+            None => {
+                let of_unknown_cost = known.is_none().into();
+                Self::on_one_day(told, CostSum { known: known.unwrap_or_default(), of_unknown_cost })
+            }
         }
     }
 }
 
-fn by_day(ledger: &[AccountingEntry]) -> BTreeMap<NaiveDate, Money> {
+/// Whether a line of a run's ledger has no cost. That of a request that reached nobody has none, too, and nothing is missing there.
+fn may_have_unknown_cost(dir: &RunDir) -> bool {
+    let ledger = std::fs::read_to_string(dir.accounting());
+    ledger.is_ok_and(|ledger| ledger.contains("\"costSource\":\"unknown\""))
+}
+
+/// An issue's title: people wrote it, and it is shown in one line, without characters that hide or turn what is beside it.
+pub(super) fn shown_title(title: &str) -> String {
+    plain_line(title, LONGEST_TITLE)
+}
+
+fn by_day(ledger: &[AccountingEntry]) -> BTreeMap<NaiveDate, CostSum> {
     let mut days: BTreeMap<NaiveDate, Vec<AccountingEntry>> = BTreeMap::new();
     for entry in ledger {
         let at = DateTime::from_timestamp_millis(entry.timestamp).unwrap_or_default();
         days.entry(at.date_naive()).or_default().push(entry.clone());
     }
-    days.into_iter().map(|(day, entries)| (day, LedgerTotals::of(&entries).cost)).collect()
+    days.into_iter().map(|(day, entries)| (day, (&LedgerTotals::of(&entries)).into())).collect()
 }
 
 /// Runs, newest first.
@@ -109,9 +131,14 @@ impl Row {
         line
     }
 
-    /// What it cost; nothing where that is not known.
+    /// What it is known to have cost.
     pub fn cost(&self) -> Money {
-        self.ended.iter().flat_map(|ended| ended.costs.values().copied()).sum()
+        self.ended.iter().flat_map(|ended| ended.costs.values()).map(|day| day.known).sum()
+    }
+
+    /// Whether it cost more than is known.
+    pub fn is_of_unknown_cost(&self) -> bool {
+        self.ended.iter().flat_map(|ended| ended.costs.values()).any(|day| day.of_unknown_cost > 0)
     }
 
     /// The stop reason; empty while it is under way.
@@ -154,8 +181,8 @@ impl Known {
             return Ok(Some(Arc::clone(known)));
         }
         let Some(lease) = run_facts::read(dir)?.lease else { return Ok(None) };
-        let read =
-            json!({ "issue": lease.issue.key, "instance": lease.instance, "title": lease.issue.title });
+        let title = shown_title(&lease.issue.title);
+        let read = json!({ "issue": lease.issue.key, "instance": lease.instance, "title": title });
         let read = Arc::new(read);
         self.begun.insert(dir.run_id, Arc::clone(&read));
         Ok(Some(read))
@@ -233,33 +260,16 @@ pub(super) fn chosen<'r>(rows: &'r [Row], asked: &str) -> Option<&'r Row> {
     (asked == "latest" || named.next().is_none()).then_some(first)
 }
 
-/// Sums over runs and conversations; `live` is what the runs under way have cost.
-pub(super) fn cost(rows: &[Row], live: Money, conversations: &BTreeMap<NaiveDate, Money>) -> Value {
-    let mut days = conversations.clone();
-    let mut repositories: BTreeMap<String, Money> = BTreeMap::new();
-    for row in rows {
-        let Some(ended) = &row.ended else { continue };
-        for (day, cost) in &ended.costs {
-            *days.entry(*day).or_default() += *cost;
-        }
-        *repositories.entry(row.repo.to_string()).or_default() += row.cost();
-    }
-    let total: Money = days.values().copied().sum();
-    let by_day: BTreeMap<&NaiveDate, &Money> = days.iter().rev().take(DAYS).collect();
-    json!({
-        "total_usd": total + live, "under_way_usd": live, "conversations_usd": conversations.values().copied().sum::<Money>(),
-        "by_day": by_day, "by_repository": repositories,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::costs;
 
-    fn request(at: &str, cost: f64) -> AccountingEntry {
+    fn request(at: &str, cost: Option<f64>) -> AccountingEntry {
+        let source = if cost.is_some() { "table" } else { "unknown" };
         let at: DateTime<Utc> = at.parse().unwrap();
         serde_json::from_value(json!({
-            "type": "llm", "provider": "p", "model": "m", "tokens": null, "costUsd": cost, "costSource": "table",
+            "type": "llm", "provider": "p", "model": "m", "tokens": null, "costUsd": cost, "costSource": source,
             "fingerprint": "f", "timestamp": at.timestamp_millis(), "status": "ok", "latency": 1, "agentId": "a",
             "callPath": "c", "txnId": "t", "originTxnId": "o", "runId": "r", "stepId": "s", "stepVisit": 1, "turn": 1,
         }))
@@ -269,13 +279,14 @@ mod tests {
     #[test]
     fn the_money_of_a_run_over_midnight_is_in_the_days_of_its_requests_and_sums_have_no_dust() {
         let ledger = [
-            request("2026-12-01T23:59:58Z", 0.036),
-            request("2026-12-02T00:00:03Z", 0.036),
-            request("2026-12-02T00:00:09Z", 0.072),
+            request("2026-12-01T23:59:58Z", Some(0.036)),
+            request("2026-12-02T00:00:03Z", Some(0.036)),
+            request("2026-12-02T00:00:09Z", Some(0.072)),
+            request("2026-12-02T00:00:12Z", None),
         ];
         let costs = by_day(&ledger);
         let told = json!({ "started_at": "2026-12-01T23:59:53.000Z" });
-        let ended = Some(Arc::new(Ended { told, costs }));
+        let ended = Some(Arc::new(Ended::new(told, costs)));
         let row = Row {
             run_id: RunId(uuid::Uuid::nil()),
             repo: RepoName::parse("demo/shop").unwrap(),
@@ -284,8 +295,13 @@ mod tests {
             is_unreadable: false,
             seen: None,
         };
-        let sums = cost(&[row], Money::ZERO, &BTreeMap::new());
+        assert_eq!(row.document(DateTime::UNIX_EPOCH)["cost_unknown"], true);
+        let sums = costs::sums(&[row], Money::ZERO, &BTreeMap::new());
         assert_eq!(sums["by_day"], json!({ "2026-12-01": 0.036, "2026-12-02": 0.108 }));
         assert_eq!((&sums["total_usd"], &sums["by_repository"]["demo/shop"]), (&json!(0.144), &json!(0.144)));
+        assert_eq!(
+            (&sums["runs_of_unknown_cost"], &sums["unknown_by_day"]),
+            (&json!(1), &json!({ "2026-12-02": 1 }))
+        );
     }
 }

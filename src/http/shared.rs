@@ -15,6 +15,7 @@ use super::other_nodes::OtherNodes;
 use super::run_index::{Row, Rows, RunIndex, chosen};
 use crate::daemon::status_format::{LogLine, Status};
 use crate::daemon::{Hints, IssueRef, Progress};
+use crate::domain::ledger_entry::CostSum;
 use crate::domain::money::Money;
 #[cfg(feature = "nats")]
 use crate::record::mirror::NotShown;
@@ -41,6 +42,8 @@ pub struct Front {
     pub hosts: Vec<String>,
     /// The chat endpoint of the moment; `None` = there is none.
     pub chat: watch::Receiver<Option<Arc<Chat>>>,
+    /// What all runs and conversations of a day may cost, as the configuration in force says; `None` = there is no cap.
+    pub day_cap: watch::Receiver<Option<Money>>,
     /// In a cluster: the other nodes.
     #[cfg(feature = "nats")]
     pub others: Option<Arc<OtherNodes>>,
@@ -78,8 +81,7 @@ impl Shared {
     }
 
     /// Whether the cluster's store answers, as far as the daemon knows.
-    #[cfg(feature = "nats")]
-    fn store_answers(&self) -> bool {
+    pub fn store_answers(&self) -> bool {
         self.front.status.borrow().as_ref().is_none_or(|status| status.store_unavailable.is_none())
     }
 
@@ -119,7 +121,7 @@ impl Shared {
     }
 
     /// What conversations on this node cost, by day.
-    pub async fn conversations(&self) -> BTreeMap<NaiveDate, Money> {
+    pub async fn conversations(&self) -> BTreeMap<NaiveDate, CostSum> {
         let costs = Arc::clone(&self.turn_costs);
         tokio::task::spawn_blocking(move || costs.by_day()).await.unwrap_or_default()
     }
@@ -144,11 +146,4 @@ impl Shared {
         }
         None
     }
-}
-
-/// What the runs under way have cost. What earlier runs of theirs did is in their records.
-pub(super) fn live_cost(status: Option<&Status>) -> Money {
-    let running = status.map(|status| status.running.as_slice()).unwrap_or_default();
-    let costs = running.iter().filter_map(|run| run.progress.as_ref());
-    costs.map(|run| run.cost_usd.saturating_sub(run.inherited_usd)).sum()
 }

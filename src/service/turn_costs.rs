@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use chrono::{DateTime, NaiveDate};
 use uuid::Uuid;
 
-use crate::domain::money::Money;
+use crate::domain::ledger_entry::CostSum;
 use crate::domain::run::RunId;
 use crate::store::journal_file;
 use crate::store::run_dir::{RunDir, StateDir};
@@ -16,7 +16,7 @@ use crate::store::run_dir::{RunDir, StateDir};
 #[derive(Debug)]
 pub struct TurnCosts {
     state: StateDir,
-    ended: Mutex<BTreeMap<RunId, (NaiveDate, Money)>>,
+    ended: Mutex<BTreeMap<RunId, (NaiveDate, CostSum)>>,
 }
 
 impl TurnCosts {
@@ -26,9 +26,9 @@ impl TurnCosts {
     }
 
     /// The cost by UTC day, of all users; of a turn under way what it has cost so far. What cannot be read counts nothing. Blocks.
-    pub fn by_day(&self) -> BTreeMap<NaiveDate, Money> {
+    pub fn by_day(&self) -> BTreeMap<NaiveDate, CostSum> {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut days: BTreeMap<NaiveDate, Money> = BTreeMap::new();
+        let mut days: BTreeMap<NaiveDate, CostSum> = BTreeMap::new();
         for user in ids(&self.state.users()) {
             for run in ids(&self.state.user_runs(user)).map(RunId) {
                 let Ok(dir) = self.state.user_run(user, run) else { continue };
@@ -47,10 +47,10 @@ impl TurnCosts {
 }
 
 /// When a turn began and what it has cost.
-fn cost_of(turn: &RunDir) -> Option<(NaiveDate, Money)> {
+fn cost_of(turn: &RunDir) -> Option<(NaiveDate, CostSum)> {
     let facts = journal_file::facts_of(&journal_file::read(turn).ok()?.lines);
     let began = DateTime::from_timestamp_millis(facts.started_at)?;
-    Some((began.date_naive(), facts.totals().cost))
+    Some((began.date_naive(), (&facts.totals()).into()))
 }
 
 /// The entries of a folder that are named by an id.
