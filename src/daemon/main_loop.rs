@@ -292,6 +292,7 @@ impl Daemon {
                 };
                 let issue = ended.0.clone();
                 self.take_end(ended);
+                self.tell();
                 self.look_for_rest_of(&issue);
                 self.unless_stopped(Self::after_end).await;
             }
@@ -576,6 +577,11 @@ impl Daemon {
         if self.lease.is_some() {
             self.save_state();
         }
+        self.tell();
+    }
+
+    /// Says what stands now. A run that begins or ends is told of at once: what a tick does behind it may take minutes.
+    pub(super) fn tell(&mut self) {
         let written = self.published.publish(self.status());
         self.wrote("the daemon's status", written);
     }

@@ -108,8 +108,10 @@ impl Daemon {
         let run = giving_back(cell, self.placed_run(request, unlabelled).await);
         tracing::info!(%issue, source = ?source, "starting a run");
         self.supervisor.spawn(issue.clone(), control, self.deps.clock.now(), begun, run);
+        self.tell();
         true
     }
+
     /// The labelling that a follow-up run answers as well: the trigger is on when it begins, so nobody wants another run for it.
     async fn labelled_follow_up(
         &mut self,
