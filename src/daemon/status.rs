@@ -14,9 +14,13 @@ use super::status_format::{
     SCHEMA, Status,
 };
 use super::supervise::RunHandle;
-use crate::domain::issue::IssueKey;
+use crate::domain::issue::{Issue, IssueKey};
 use crate::domain::name::RepoName;
+use crate::domain::outgoing::plain_line;
 use crate::github::BreakerState;
+
+/// Characters of an issue's title.
+const LONGEST_TITLE: usize = 300;
 
 fn limits_status(limits: BreakerState) -> LimitsStatus {
     LimitsStatus {
@@ -80,6 +84,21 @@ impl Daemon {
                 [quiet, checks].into_iter().flatten()
             })
         })
+    }
+
+    /// Puts titles and pages to issues, as the last lists had them.
+    fn add_titles<'a>(&self, rows: impl Iterator<Item = &'a mut IssueStatus>) {
+        let mut listed: BTreeMap<(&RepoName, &IssueKey), &Issue> = BTreeMap::new();
+        for watch in &self.watches {
+            for (snapshot, _) in watch.candidates() {
+                listed.insert((&watch.watched.name, &snapshot.issue.key), &snapshot.issue);
+            }
+        }
+        for row in rows {
+            let Some(issue) = listed.get(&(&row.repo, &row.issue)) else { continue };
+            row.title = Some(plain_line(&issue.title, LONGEST_TITLE));
+            row.url.clone_from(&issue.url);
+        }
     }
 
     /// What runs, waits and is parked, with the reason code of each; polling and limits.
@@ -157,6 +176,10 @@ impl Daemon {
                 Some(row(&issue, &parked.code, parked.text.clone()))
             })
         });
+        let mut waiting: Vec<IssueStatus> =
+            waiting.filter(|row| told.insert((row.repo.clone(), row.issue.clone()))).collect();
+        let mut parked: Vec<IssueStatus> = unheard.chain(parked).collect();
+        self.add_titles(waiting.iter_mut().chain(&mut parked));
         Status {
             schema_version: SCHEMA.to_owned(),
             pid: self.deps.host.pid,
@@ -174,8 +197,8 @@ impl Daemon {
             schema_unknown: self.cluster.store_health.schema.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),
-            waiting: waiting.filter(|row| told.insert((row.repo.clone(), row.issue.clone()))).collect(),
-            parked: unheard.chain(parked).collect(),
+            waiting,
+            parked,
             limits: limits_status(self.deps.client.limits()),
             nodes: Vec::new(),
             stale_since: None,

@@ -260,6 +260,12 @@ pub struct IssueStatus {
     pub repo: RepoName,
     /// Issue; one from a file by its word.
     pub issue: IssueKey,
+    /// The issue's title, where a list of the daemon has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Its page, where a list of the daemon has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// Reason code.
     pub code: String,
     /// In words.
@@ -306,7 +312,7 @@ impl IssueStatus {
     /// One of which nothing is asked.
     pub fn new(repo: &RepoName, issue: &IssueKey, code: &str, text: String) -> Self {
         let (repo, issue) = (repo.clone(), issue.clone());
-        Self { repo, issue, code: code.to_owned(), text, asked: None, node: None }
+        Self { repo, issue, title: None, url: None, code: code.to_owned(), text, asked: None, node: None }
     }
 
     /// One for which a person has decided what its run waited for.

@@ -29,18 +29,27 @@ function fill(place, rows, columns, nothing) {
   place.replaceChildren(...rows);
 }
 
-const dollars = (value) => (value === null || value === undefined ? "unknown" : "$" + Number(value).toFixed(value < 1 ? 4 : 2));
+// As everywhere: cents, and more digits where a small sum needs them.
+function dollars(value) {
+  if (value === null || value === undefined) return "unknown";
+  const cents = value >= 10 || Math.round(value * 1e6) % 1e4 === 0;
+  return "$" + Number(value).toFixed(cents ? 2 : 4);
+}
 const count = (value) => Number(value).toLocaleString("en");
 
+const amount = (known, unknown) => (unknown ? (known ? `at least ${dollars(known)}` : "unknown") : dollars(known));
+
+// In UTC everywhere: reasons, the log's texts and the days of costs are.
 function time(value) {
   if (!value) return "never";
-  const then = new Date(value);
-  const text = then.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  return text;
+  return new Date(value).toISOString().slice(0, 19).replace("T", " ") + " UTC";
 }
 
+// When the connection was lost: nothing newer is known. null = it is there.
+let lost = null;
+
 function span(since) {
-  const seconds = Math.max(0, Math.round((Date.now() - new Date(since)) / 1000));
+  const seconds = Math.max(0, Math.round(((lost || Date.now()) - new Date(since)) / 1000));
   const [h, m, s] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
   return h ? `${h}h ${m}m` : m ? `${m}m ${s}s` : `${s}s`;
 }
@@ -80,7 +89,10 @@ function issueRow(issue, state, style) {
   const row = make("tr");
   const code = make("td", state, "tight");
   code.append(make("small", issue.code, style));
-  const place = make("td", `${issue.repo}#${issue.issue}`);
+  const place = make("td");
+  const name = `${issue.repo}#${issue.issue}`;
+  place.append(issue.url ? link(issue.url, name) : name);
+  if (issue.title) place.append(make("small", issue.title));
   if (issue.node) place.append(make("small", `polled by ${issue.node}`));
   row.append(place, code, make("td", issue.text));
   return row;
@@ -125,8 +137,20 @@ function draw() {
 async function drawRuns() {
   const [runs, cost] = await Promise.all(["/api/v1/runs?limit=25", "/api/v1/cost"].map((url) => fetch(url).then((answer) => answer.json())));
   const today = new Date().toISOString().slice(0, 10);
-  at("n-today").textContent = dollars((cost.by_day[today] || 0) + cost.under_way_usd);
-  at("n-total").textContent = dollars(cost.total_usd);
+  const spent = (place, value, unknown, when) => {
+    at(`n-${place}`).textContent = amount(value, unknown);
+    const more = unknown ? `, ${unknown} of unknown cost` : "";
+    at(`${place}-name`).textContent = `spent ${when}${more}`;
+  };
+  spent("today", (cost.by_day[today] || 0) + cost.under_way_usd, cost.unknown_by_day[today] || 0, "today (UTC)");
+  spent("total", cost.total_usd, cost.runs_of_unknown_cost + cost.turns_of_unknown_cost, "in all");
+  at("cap").hidden = !cost.day_cap;
+  if (cost.day_cap) {
+    const known = cost.day_cap.spent_usd !== null;
+    at("n-cap").textContent = known ? dollars(cost.day_cap.spent_usd + cost.day_cap.set_aside_usd) : "unknown";
+    const aside = known && cost.day_cap.set_aside_usd ? `, ${dollars(cost.day_cap.set_aside_usd)} of it set aside` : "";
+    at("cap-name").textContent = `counts against the day's cap of ${dollars(cost.day_cap.cap_usd)}${aside}`;
+  }
   fill(at("runs"), runs.runs.filter((run) => run.state === "ended").map((run) => {
     const row = make("tr");
     const issue = make("td", run.issue === null || run.issue === undefined ? run.repo : `${run.repo}#${run.issue}`);
@@ -136,7 +160,7 @@ async function drawRuns() {
     const links = make("td", null, "tight");
     if (run.pr_url) links.append(link(run.pr_url, "pull request"), " · ");
     links.append(link(`/api/v1/runs/${run.run_id}/report`, "report"));
-    row.append(issue, make("td", time(run.completed_at), "tight"), outcome, make("td", dollars(run.cost_usd), "num"), links);
+    row.append(issue, make("td", time(run.completed_at), "tight"), outcome, make("td", amount(run.cost_usd, run.cost_unknown), "num"), links);
     return row;
   }), 5, "No run has ended yet.");
 }
@@ -152,7 +176,7 @@ function say(line) {
   const follows = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
   const item = make("li");
   const style = /failed|rejected|denied|: exit code [1-9]|^(SYSTEM_ERROR|BUDGET_EXCEEDED|NO_EVIDENCE|HUMAN_REQUESTED)/.test(line.text) ? "bad" : line.text.startsWith("OBJECTIVE_ACHIEVED") ? "good" : "";
-  item.append(make("time", new Date(line.at).toLocaleTimeString()), make("b", `${line.repo}#${line.issue}`), make("span", line.text, style));
+  item.append(make("time", new Date(line.at).toISOString().slice(11, 19)), make("b", `${line.repo}#${line.issue}`), make("span", line.text, style));
   log.append(item);
   while (log.children.length > LONGEST_LOG) log.firstChild.remove();
   if (follows) log.scrollTop = log.scrollHeight;
@@ -161,14 +185,20 @@ function say(line) {
 const stream = new EventSource("/api/v1/events");
 stream.addEventListener("open", () => at("log").replaceChildren());
 stream.addEventListener("status", (event) => {
+  lost = null;
+  document.body.classList.remove("stale");
   status = JSON.parse(event.data);
   draw();
   soon();
 });
 stream.addEventListener("log", (event) => say(JSON.parse(event.data)));
 stream.addEventListener("error", () => {
-  at("state").textContent = "no connection";
+  // Each attempt to reach the daemon again ends here, too.
+  lost = lost || Date.now();
+  document.body.classList.add("stale");
+  at("state").textContent = status ? `no connection; all below is as of ${time(lost)}` : "no connection";
   at("state").className = "pill bad";
+  if (status) drawRunning();
 });
 drawRuns().catch(() => {});
-setInterval(() => { if (status) drawRunning(); }, 1000);
+setInterval(() => { if (status && !lost) drawRunning(); }, 1000);

@@ -28,6 +28,7 @@ pub mod daemons;
 mod first_hour;
 pub mod follow_ups;
 pub mod front;
+mod front_costs;
 mod gate_cases;
 mod habits;
 pub mod handoffs;

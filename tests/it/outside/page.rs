@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::daemons::{slow_model, until};
 use super::front::Front;
+use super::front_costs::{SHOWN_TITLE, of_unknown_cost};
 use super::world::World;
 
 /// The first browser of this family that is there.
@@ -167,4 +168,62 @@ async fn the_page_shows_a_run_from_its_start_to_its_end_without_a_reload() {
     .await
     .unwrap();
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_says_what_is_unknown_and_what_is_old_and_breaks_no_word_where_it_is_narrow() {
+    let Some(program) = program() else {
+        println!("skipped: there is no Chromium here");
+        return;
+    };
+    let world = of_unknown_cost().await;
+    let front = Front::start(&world, "1s", "max_runs_per_repository = 1");
+    let (dir, url) = (tempfile::tempdir().unwrap(), front.base.clone());
+    let folder = dir.path().to_owned();
+    tokio::task::spawn_blocking(move || {
+        let mut browser = Browser::open(program, &folder, &url);
+        let wanted = [
+            "unknown\nspent today (UTC), 1 of unknown cost",
+            "counts against the day's cap of $50.00",
+            "repository_slots_full",
+            "asking anthropic",
+        ];
+        browser.shows(&wanted);
+        let times = "[...document.querySelectorAll('#runs td:nth-child(2), #repositories td:nth-child(2)')]\
+                     .every((cell) => / UTC$/.test(cell.textContent))";
+        assert_eq!(browser.evaluate(times), true, "times have their zone");
+        let row = browser.evaluate("document.querySelector('#queue td').textContent");
+        assert!(row.as_str().unwrap().contains(SHOWN_TITLE), "{row}");
+        let link = browser.evaluate("document.querySelector('#queue a').href");
+        assert!(link.as_str().unwrap().contains("/demo/shop/issues/"), "{link}");
+        for width in [360, 700, 900, 1280] {
+            browser.ask(
+                "Emulation.setDeviceMetricsOverride",
+                &json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false }),
+            );
+            let hidden = browser.evaluate(
+                "document.documentElement.scrollWidth - innerWidth \
+                 + [...document.querySelectorAll('.scroll')].reduce((sum, one) => sum + one.scrollWidth - one.clientWidth, 0)",
+            );
+            assert_eq!(hidden, 0, "nothing is out of sight at {width}");
+            // In one line each: a word that is broken takes several.
+            let lines = browser.evaluate(
+                "Math.max(...[...document.querySelectorAll('#queue a, #queue .warn')].map((one) => one.getClientRects().length))",
+            );
+            assert_eq!(lines, 1, "no word is broken at {width}");
+            browser.picture(&format!("status-page-{width}.png"));
+        }
+        drop(front);
+        browser.shows(&["no connection; all below is as of 20", " UTC"]);
+        let beats = "getComputedStyle(document.querySelector('.cards .title'), '::before').animationName";
+        assert_eq!(browser.evaluate(beats), "none");
+        let clock = "document.querySelector('.cards .facts span:last-child').textContent";
+        let stood = browser.evaluate(clock);
+        std::thread::sleep(Duration::from_millis(2_500));
+        assert_eq!(browser.evaluate(clock), stood, "its clock stands");
+        browser.picture("status-page-stale.png");
+    })
+    .await
+    .unwrap();
+    world.sim.shutdown().await;
 }
