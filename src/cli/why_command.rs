@@ -1,5 +1,7 @@
 //! `agentd why`: what becomes of an issue, then every rule with its answer.
 
+use std::sync::Arc;
+
 use super::approvals_text;
 use super::context::Context;
 use super::daemon_command::{goes_on_when_approved, open_options, watched};
@@ -20,6 +22,7 @@ use crate::domain::money::Money;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SuspendedProposal;
 use crate::engine::shared_cap;
+use crate::engine::shortage;
 use crate::issue::approval::{self, Decision};
 use crate::issue::shown_lease::{self, Tracked};
 use crate::issue::spending;
@@ -37,8 +40,10 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let shutdown = Shutdown::new();
         let needs_github = key.number().is_some();
         let options = OpenOptions { fresh: false, needs_github, ..open_options(&shutdown) };
-        let site = repositories::one(context, &options).await?;
+        let mut site = repositories::one(context, &options).await?;
         repositories::check_host(issue, &site)?;
+        // A person waits: where GitHub does not answer for some seconds, that is the answer.
+        site.github = site.github.map(|client| client.in_passing());
         let lease = site.state.store().look(&site.lease(key));
         let mapping = lease.as_ref().and_then(|lease| mapping_of(lease.record.as_ref()?));
         let pinned = mapping
@@ -115,11 +120,18 @@ async fn explained(
 ) -> Result<(Explanation, Vec<NodeAnswer>), CommandError> {
     let (config, key) = (&site.config, IssueKey::Number(number));
     let client =
-        site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
+        site.github.as_ref().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
     let (asks, of) = (context.clone(), site.clone());
     let known = tokio::task::spawn_blocking(move || KnownDaemon::of(&asks, &of, number)).await;
     let known = known.map_err(|panic| CommandError::failed(panic.to_string()))??;
     let status = &known.status;
+    let failing = status.iter().flat_map(|status| &status.repositories).find(|of| of.repo == site.repo);
+    if let Some(since) = failing.and_then(|of| of.failing_since) {
+        let since = since.format("%Y-%m-%dT%H:%M:%SZ");
+        context
+            .output
+            .note(format!("the daemon has not heard of {} since {since}; asking GitHub now", site.repo));
+    }
     let here = |pid| {
         status.as_ref().is_some_and(|status| {
             let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;
@@ -142,10 +154,11 @@ async fn explained(
         holder,
         waits_for: parked.as_ref().and_then(|parked| waits_for(parked, &key)),
         money_used_up: money_used_up(site, number).await,
+        day_money: day_money(site).await,
         state_dir: site.state.path().to_owned(),
         now: site.clock.now(),
     };
-    let facts = gather(&client, (&known.state, status.as_ref()), number, around).await;
+    let facts = gather(client, (&known.state, status.as_ref()), number, around).await;
     let decided = parked.as_ref().and_then(|parked| decided(parked, &key));
     // What a run asked is gone on with whoever made it; work that somebody took, where the daemon parked it.
     let asked = parked.as_ref().is_some_and(|parked| !matches!(parked.waits_for, WaitsFor::GiveBack(_)));
@@ -237,6 +250,14 @@ fn decided(parked: &Parked, key: &IssueKey) -> Option<Outlook> {
 async fn money_used_up(site: &RepositoryContext, number: u64) -> Option<(Money, Money)> {
     let spending = spending::of(site, &IssueKey::Number(number)).await.ok()?;
     shared_cap::used_up(&spending, site.config.budgets.max_cost_per_issue?)
+}
+
+/// How the money of the day stands, where some of it is set aside.
+async fn day_money(site: &RepositoryContext) -> Option<String> {
+    let (cap, now) = (site.config.budgets.max_cost_per_day?, site.clock.now());
+    let store = Arc::clone(site.state.store());
+    let read = tokio::task::spawn_blocking(move || shared_cap::day_spending(&store, now));
+    shortage::set_aside_in_words(&read.await.ok()?.ok()?, cap)
 }
 
 /// An issue's last run, which was no success.

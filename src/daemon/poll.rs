@@ -372,6 +372,7 @@ impl Watch {
                 waits_for: self.parked.get(&number).map(|parked| WaitsForPerson::of(parked, &number.into())),
                 is_round: self.pulls.wanted.contains_key(&number),
                 money_used_up: self.money_used_up.get(&number).copied(),
+                day_money: None,
                 pause,
                 disk,
                 now: frame.now,

@@ -135,6 +135,7 @@ mod tests {
             waits_for: None,
             is_round: false,
             money_used_up: None,
+            day_money: None,
             pause: None,
             disk: None,
             now: now(),

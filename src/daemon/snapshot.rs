@@ -227,6 +227,8 @@ pub struct Facts {
     pub is_round: bool,
     /// What is spent of the budget and how much that is, where it is used up.
     pub money_used_up: Option<(Money, Money)>,
+    /// How the money of the day stands, in words; `None` = not looked at, or without a cap.
+    pub day_money: Option<String>,
     /// Why no run of its repository begins now.
     pub pause: Option<Pause>,
     /// The room for another run; `None` = not looked at.

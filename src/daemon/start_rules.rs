@@ -385,7 +385,10 @@ const RULES: &[Rule] = &[
     ("definition_is_there", has_definition),
     ("is_answered", answered),
     ("issue_has_money", has_money),
-    ("day_has_money", |facts, _| not_paused(facts, PauseCause::Day, "no run met the end of the day's money")),
+    ("day_has_money", |facts, _| {
+        let otherwise = facts.day_money.as_deref().unwrap_or("no run met the end of the day's money");
+        not_paused(facts, PauseCause::Day, otherwise)
+    }),
     ("model_answers", |facts, _| not_paused(facts, PauseCause::Model, "as far as the last run knows")),
     ("remote_answers", |facts, _| not_paused(facts, PauseCause::Remote, "as far as the last run knows")),
     ("state_is_usable", |facts, _| not_paused(facts, PauseCause::State, "as far as the last run knows")),
@@ -406,11 +409,29 @@ pub fn explain(
     daemon: Presence,
 ) -> Vec<Verdict> {
     let slots = Slots { all, repository, daemon };
-    let ask = |(rule, judge): &Rule| match judge(facts, slots) {
-        Ok(answer) => Verdict { rule, code: "ok".into(), answer },
-        Err(reason) => Verdict { rule, code: reason.code().to_owned().into(), answer: reason.to_string() },
-    };
-    RULES.iter().map(ask).collect()
+    let mut verdicts: Vec<Verdict> = Vec::new();
+    for (rule, judge) in RULES {
+        let (code, answer): (Cow<'static, str>, String) = match judge(facts, slots) {
+            Ok(answer) => ("ok".into(), answer),
+            Err(reason) => (reason.code().to_owned().into(), told(&reason, facts)),
+        };
+        let before = verdicts.iter().find(|before| before.code != "ok" && before.answer == answer);
+        let answer = before.map_or(answer, |before| format!("not known, as said under {}", before.rule));
+        verdicts.push(Verdict { rule, code, answer });
+    }
+    verdicts
+}
+
+/// A reason in words. Where its last run is gone on with by itself, nobody has to put a label on.
+fn told(reason: &Reason, facts: &Facts) -> String {
+    match reason {
+        Reason::NoTrigger { label, .. } if facts.goes_on.is_some() => {
+            format!(
+                "the label \"{label}\" is not on it, and need not be: its last run is gone on with by itself"
+            )
+        }
+        reason => reason.to_string(),
+    }
 }
 
 /// The first no, if there is one.

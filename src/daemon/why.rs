@@ -38,6 +38,8 @@ pub struct Surroundings {
     pub waits_for: Option<WaitsForPerson>,
     /// What is spent of the budget and how much that is, where it is used up.
     pub money_used_up: Option<(Money, Money)>,
+    /// How the money of the day stands, in words; `None` = nothing of it is set aside, or there is no cap.
+    pub day_money: Option<String>,
     /// Where records of runs are written.
     pub state_dir: PathBuf,
     /// The time.
@@ -81,6 +83,7 @@ pub async fn gather(
         waits_for: around.waits_for,
         is_round: false,
         money_used_up: around.money_used_up,
+        day_money: around.day_money,
         pause,
         disk: DiskRoom::look(around.watched.place.as_ref(), &around.state_dir),
         now: around.now,

@@ -194,6 +194,7 @@ impl Yard {
             holder: None,
             waits_for: None,
             money_used_up: None,
+            day_money: None,
             state_dir: self.home.path().to_owned(),
             now: self.clock.now(),
         };

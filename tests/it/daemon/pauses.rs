@@ -33,6 +33,9 @@ async fn held_back_and_gone_on_with(yard: &Yard, end: RunSummary, code: &str, pa
     assert_eq!(yard.started(), [1], "the pause holds");
     let status = std::fs::read_to_string(yard.home.path().join("daemon/status.json")).unwrap_or_default();
     assert!(status.contains("is gone on with by itself at"), "{status}");
+    let why = yard.why(1).await;
+    let asked_for = why.iter().find(|verdict| verdict.rule == "is_asked_for").unwrap();
+    assert!(asked_for.code == "no_trigger" && asked_for.answer.contains("need not be"), "{asked_for:?}");
     yard.clock.advance(Duration::from_secs(10));
     for _ in 0..4 {
         yard.once(ended(StopDetail::Completed)).await;

@@ -13,6 +13,25 @@ fn status(world: &World) -> Value {
     serde_json::from_slice(&file).unwrap_or_default()
 }
 
+/// A person waits for the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_github_does_not_answer_why_says_so_soon_and_once() {
+    let world = World::new(0).await;
+    let daemon = Running::start(&world, &[]);
+    until("a first poll", || status(&world)["repositories"][0]["polled_at"].is_string()).await;
+    trouble(&world, "/repos/**", json!({ "kind": "hang", "times": 0 }));
+    until("it is noticed", || status(&world)["repositories"][0]["failing_since"].is_string()).await;
+    let begun = std::time::Instant::now();
+    let why = world.agentd(&["why", "7"]).await;
+    assert!(begun.elapsed().as_secs() < 60, "it took {:?}", begun.elapsed());
+    let told = crate::outside::world::text(&why.stdout);
+    assert_eq!(told.matches("not known, as said under repository_polled").count(), 2, "{told}");
+    let noted = crate::outside::world::text(&why.stderr);
+    assert!(noted.contains("has not heard of demo/shop since"), "{noted}");
+    drop(daemon);
+    world.sim.shutdown().await;
+}
+
 /// The next requests to these places of the API go wrong.
 fn trouble(world: &World, path: &str, mut fault: Value) {
     fault["path"] = json!(path);
