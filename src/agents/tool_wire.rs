@@ -80,7 +80,8 @@ where
                 sent.ok()?;
             }
             let read = match self.lines.next().await? {
-                JsonLine::Whole(line) => read(&line),
+                JsonLine::Whole(line) if self.begun => read(&line),
+                JsonLine::Whole(line) => read(&line).and_then(|message| beginning(message, &line)),
                 JsonLine::TooLong(id) => {
                     let why = format!("a message may have {} MiB", LONGEST >> 20);
                     Err(refusal(id.into(), ErrorCode::INVALID_REQUEST, &why))
@@ -117,6 +118,25 @@ fn read(line: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Vec<u8>> {
         answers(line, &error)
     })
 }
+
+/// The first request, if a conversation may begin with it: a protocol's version is in it.
+fn beginning(
+    message: RxJsonRpcMessage<RoleServer>,
+    line: &[u8],
+) -> Result<RxJsonRpcMessage<RoleServer>, Vec<u8>> {
+    if !matches!(message, JsonRpcMessage::Request(_)) {
+        return Ok(message);
+    }
+    let Ok(said) = serde_json::from_slice::<Value>(line) else { return Ok(message) };
+    let is_beginning = ["initialize", "ping"].iter().any(|method| said["method"] == *method);
+    if is_beginning || !said["params"]["_meta"][VERSION].is_null() {
+        return Ok(message);
+    }
+    Err(refusal(said["id"].clone(), ErrorCode::INVALID_REQUEST, "send initialize first"))
+}
+
+/// Where a request names the protocol's version itself.
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
 fn answers(line: &[u8], error: &serde_json::Error) -> Vec<u8> {
     match line[0] {
@@ -202,6 +222,27 @@ mod tests {
         let answers = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let answers = answers.map(|line| serde_json::from_slice::<Value>(line).unwrap());
         answers.map(|answer| (answer["id"].clone(), answer["error"]["code"].clone())).collect()
+    }
+
+    #[test]
+    fn who_asks_before_it_begins_is_told_how_to_begin() {
+        let begins = |line: &str| {
+            read(line.as_bytes()).and_then(|message| beginning(message, line.as_bytes())).map(drop)
+        };
+        let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+        let answer: Value = serde_json::from_slice(&begins(list).unwrap_err()).unwrap();
+        assert_eq!(
+            (&answer["id"], &answer["error"]["message"]),
+            (&json!(1), &json!("send initialize first"))
+        );
+        for line in [
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/list",
+                "params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-06-30"}}}"#,
+        ] {
+            assert_eq!(begins(line), Ok(()), "{line}");
+        }
     }
 
     #[test]
