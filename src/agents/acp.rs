@@ -16,7 +16,7 @@ use super::events::{count, dollars, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words, read_whole};
 use super::lines::{Line, Lines};
 use super::permission_request;
-use super::program::{CommandLine, LaunchContext, OutputFormat, Program};
+use super::program::{Before, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::call_text::one_line;
 use crate::domain::message::TokenUsage;
@@ -53,7 +53,7 @@ impl Program for Acp {
     /// A session learns of the tools when it is made.
     fn command_line(&self, _line: &mut CommandLine, _context: &LaunchContext<'_>) {}
 
-    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+    fn output_format(&self, _before: Before) -> OutputFormat {
         OutputFormat::Protocol
     }
 }

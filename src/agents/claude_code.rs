@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::events::{Signal, count, dollars, kind, text};
 use super::permission_request::{self, PERMISSION, SERVER};
-use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
+use super::program::{self, Before, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::agent_program::Permissions;
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
@@ -50,7 +50,7 @@ impl Program for ClaudeCode {
         }
     }
 
-    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+    fn output_format(&self, _before: Before) -> OutputFormat {
         OutputFormat::Events(Box::new(Reader::default()))
     }
 }
@@ -104,9 +104,7 @@ impl Reader {
         progress.tell(|output| {
             output.conversation = text(event, "/session_id").or(output.conversation.take());
             // The last figure may leave out what its helpers used.
-            if reported.total_tokens > 0 {
-                output.has_used(reported);
-            }
+            output.has_used(reported);
             if let Some(cost) = dollars(event, "/total_cost_usd") {
                 output.has_cost(cost);
             }

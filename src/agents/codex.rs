@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::events::{Signal, count, kind, text};
 use super::permission_request::SERVER;
-use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
+use super::program::{self, Before, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
 
@@ -50,7 +50,7 @@ impl Program for Codex {
         line.add(&["-"]);
     }
 
-    fn output_format(&self, before: TokenUsage) -> OutputFormat {
+    fn output_format(&self, before: Before) -> OutputFormat {
         OutputFormat::Events(Box::new(Reader::after(before)))
     }
 
@@ -62,12 +62,12 @@ impl Program for Codex {
 /// Reads its events. Its counts are those of the whole thread, also of what went before in it.
 #[derive(Debug, Default)]
 struct Reader {
-    before: TokenUsage,
+    before: Before,
 }
 
 impl Reader {
     /// A reader for a thread that used `before` already.
-    fn after(before: TokenUsage) -> Self {
+    fn after(before: Before) -> Self {
         Self { before }
     }
 }
@@ -75,7 +75,14 @@ impl Reader {
 impl program::Reader for Reader {
     fn event(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         match kind(event) {
-            "thread.started" => progress.tell(|output| output.conversation = text(event, "/thread_id")),
+            "thread.started" => {
+                let thread = text(event, "/thread_id");
+                // It could not go on where it was to: its counts are those of a new thread.
+                if thread != self.before.conversation {
+                    self.before = Before::default();
+                }
+                progress.tell(|output| output.conversation = thread);
+            }
             "turn.started" => progress.tell(|output| output.turns = output.turns.saturating_add(1)),
             "item.completed" if text(event, "/item/type").as_deref() == Some("agent_message") => {
                 if let Some(words) = text(event, "/item/text") {
@@ -86,7 +93,7 @@ impl program::Reader for Reader {
                 let (input, cached) =
                     (count(event, "/usage/input_tokens"), count(event, "/usage/cached_input_tokens"));
                 let written = count(event, "/usage/cache_write_input_tokens");
-                let before = self.before;
+                let before = self.before.usage;
                 let now = TokenUsage::new(
                     input.saturating_sub(cached).saturating_sub(written).saturating_sub(before.input_tokens),
                     count(event, "/usage/output_tokens").saturating_sub(before.output_tokens),
@@ -117,10 +124,31 @@ mod tests {
     #[test]
     fn counts_of_a_thread_that_goes_on_are_those_of_this_launch() {
         let progress = AgentProgress::default();
-        let mut reader = Reader::after(TokenUsage::new(100, 10, 50, 0));
+        let usage = TokenUsage::new(100, 10, 50, 0);
+        let before = Before { conversation: Some("one".into()), usage };
+        let mut reader = Reader::after(before.clone());
+        let started = |id: &str| json!({"type": "thread.started", "thread_id": id});
         let event = json!({"type": "turn.completed",
             "usage": {"input_tokens": 300, "cached_input_tokens": 80, "output_tokens": 15}});
+        reader.event(&started("one"), &progress);
         assert_eq!(reader.event(&event, &progress), Signal::Done);
         assert_eq!(progress.so_far().usage, Some(TokenUsage::new(120, 5, 30, 0)));
+        // Another thread has none of that.
+        let (mut reader, progress) = (Reader::after(before), AgentProgress::default());
+        reader.event(&started("two"), &progress);
+        reader.event(&event, &progress);
+        assert_eq!(progress.so_far().usage, Some(TokenUsage::new(220, 15, 80, 0)));
+    }
+
+    #[test]
+    fn a_turn_that_tells_no_tokens_says_nothing_of_what_it_used() {
+        for event in [
+            json!({"type": "turn.completed"}),
+            json!({"type": "turn.completed", "usage": {"input_tokens": 0}}),
+        ] {
+            let progress = AgentProgress::default();
+            assert_eq!(Reader::default().event(&event, &progress), Signal::Done);
+            assert_eq!(progress.so_far().usage, None);
+        }
     }
 }

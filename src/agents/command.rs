@@ -1,7 +1,6 @@
 //! A program that reads the prompt and answers with its standard output.
 
-use super::program::{CommandLine, LaunchContext, OutputFormat, Program};
-use crate::domain::message::TokenUsage;
+use super::program::{Before, CommandLine, LaunchContext, OutputFormat, Program};
 
 /// Any such program.
 pub(super) struct Command;
@@ -13,7 +12,7 @@ impl Program for Command {
         }
     }
 
-    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+    fn output_format(&self, _before: Before) -> OutputFormat {
         OutputFormat::Answer
     }
 }

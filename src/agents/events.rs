@@ -9,18 +9,21 @@ use crate::domain::money::Money;
 pub(super) enum Signal {
     /// It goes on.
     More,
-    /// The program is done; nothing that comes after counts.
+    /// The program says that it is done. It may go on all the same, and what it says then counts as well.
     Done,
-    /// It gave up, and why.
+    /// It met an error, and which. Some go on after it.
     Failed(String),
 }
 
-/// More tokens than any launch uses. Larger figures of a program would overflow sums.
+/// More tokens than any launch uses. A larger figure counts as so many: it is over every cap, and sums of it do not overflow.
 const MOST_TOKENS: u64 = 1 << 40;
 
-/// A count at `at`; 0 where it is none.
+/// A count at `at`, also one that is written with a fraction or an exponent; 0 where it is none.
 pub(super) fn count(event: &Value, at: &str) -> u64 {
-    event.pointer(at).and_then(Value::as_u64).unwrap_or(0).min(MOST_TOKENS)
+    let Some(told) = event.pointer(at) else { return 0 };
+    // A figure that no integer holds is read as a fraction. The cast keeps to the bounds of the type.
+    let told = told.as_u64().or_else(|| told.as_f64().map(|figure| figure.ceil() as u64));
+    told.unwrap_or(0).min(MOST_TOKENS)
 }
 
 /// More dollars than any cap. A larger figure counts as so many: it is over every cap, and sums of it are still written and read.
@@ -48,6 +51,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_count_that_is_too_large_is_over_every_cap_and_not_left_out() {
+        let of = |told: Value| count(&json!({ "tokens": told }), "/tokens");
+        assert_eq!((of(json!(7)), of(json!(1e9)), of(json!(6.5))), (7, 1_000_000_000, 7));
+        let read = serde_json::from_str::<Value>("10000000000000000000000").unwrap();
+        for large in [json!(u64::MAX), json!(1e22), read] {
+            assert_eq!(of(large), MOST_TOKENS);
+        }
+        for none in [json!(-3), json!(-1e22), json!("much"), Value::Null] {
+            assert_eq!(of(none.clone()), 0, "{none}");
+        }
+    }
 
     #[test]
     fn an_amount_that_is_too_large_is_over_every_cap_and_not_left_out() {

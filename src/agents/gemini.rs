@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::events::{Signal, count, kind, text};
 use super::permission_request::SERVER;
-use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
+use super::program::{self, Before, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
 
@@ -37,7 +37,7 @@ impl Program for Gemini {
         line.add(&["-p", "The task is above."]);
     }
 
-    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+    fn output_format(&self, _before: Before) -> OutputFormat {
         OutputFormat::Events(Box::new(Reader::default()))
     }
 }
@@ -75,9 +75,7 @@ impl program::Reader for Reader {
                     0,
                 );
                 progress.tell(|output| {
-                    if used.total_tokens > 0 {
-                        output.has_used(used);
-                    }
+                    output.has_used(used);
                     output.turns = output.turns.max(1);
                 });
                 if text(event, "/status").as_deref() == Some("error") {

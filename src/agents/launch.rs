@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::entry::Entry;
 use super::events::Signal;
 use super::lines::{Line, Lines};
-use super::program::{CommandLine, LaunchContext, OutputFormat, Program, Reader, read_line};
+use super::program::{Before, CommandLine, LaunchContext, OutputFormat, Program, Reader, read_line};
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::failures::ENDED_BY_AGENTD;
 use crate::domain::message::TokenUsage;
@@ -28,7 +28,7 @@ use crate::sys::sandbox::{self, ProcessSandbox};
 const LONGEST_ANSWER: usize = 4 << 20;
 /// Bytes of standard error that are kept: its end tells why something failed.
 const LAST_ERRORS: usize = 8 * 1024;
-/// How long a program that said it is done may take to end.
+/// How long a program that said how it ended may be silent until it ends, and one that closed its output may take to end.
 pub(super) const LAST_MOMENT: Duration = Duration::from_secs(10);
 
 /// How one program is started, the same for every visit of a run.
@@ -57,7 +57,7 @@ pub enum AgentError {
     #[error("{0}")]
     NotStarted(String),
     /// It said nothing for too long.
-    #[error("it said nothing for {} s and was ended", .0.as_secs())]
+    #[error("it said nothing for {} s (program.stallLimit) and was ended", .0.as_secs())]
     Stalled(Duration),
     /// It wrote more than anyone reads.
     #[error("it wrote more than agentd reads and was ended")]
@@ -79,6 +79,14 @@ pub enum AgentError {
     /// agentd ended it.
     #[error("{}", ENDED_BY_AGENTD)]
     Cancelled,
+}
+
+/// Why the output of a program is read no further.
+enum Over {
+    /// It is closed.
+    Closed,
+    /// Nothing came any more of one that had said how it ended, or that had ended.
+    Silent,
 }
 
 impl Launch {
@@ -109,7 +117,7 @@ impl Launch {
             .env("PWD", &self.cwd)
             .stdin(line.stdin);
         let spec = sandbox::wrap(self.sandbox.as_ref(), spec);
-        let before = self.counted_before(task.resume.as_deref());
+        let before = self.counted_before(task.resume.clone());
         // Whoever drops the future knows that it was started.
         task.progress.tell(|output| output.was_started = true);
         let ended = match self.known().output_format(before) {
@@ -151,9 +159,10 @@ impl Launch {
         written.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))
     }
 
-    fn counted_before(&self, conversation: Option<&str>) -> TokenUsage {
+    fn counted_before(&self, conversation: Option<String>) -> Before {
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        conversation.and_then(|id| counted.get(id).copied()).unwrap_or_default()
+        let usage = conversation.as_ref().and_then(|id| counted.get(id).copied()).unwrap_or_default();
+        Before { conversation, usage }
     }
 
     fn remember(&self, progress: &AgentProgress) {
@@ -198,7 +207,7 @@ impl Launch {
                 }
                 () = tokio::time::sleep_until(silence_ends) => {
                     if outcome.is_some() || has_ended {
-                        break Ok(());
+                        break Ok(Over::Silent);
                     }
                     break Err(AgentError::Stalled(self.program.stall_limit));
                 }
@@ -206,49 +215,51 @@ impl Launch {
             match line {
                 // Some go on with what they had left running, and say once more what all of it has cost.
                 Ok(Line::Text(line)) => {
-                    if !has_ended && outcome.is_none() {
-                        silence_ends = Instant::now() + self.program.stall_limit;
-                    }
                     match read_line(reader.as_mut(), &line, &task.progress) {
                         Signal::More => {}
-                        done => {
-                            outcome = Some(done);
-                            silence_ends = Instant::now() + LAST_MOMENT;
-                        }
+                        done => outcome = Some(done),
+                    }
+                    if !has_ended {
+                        // Whoever goes on is read to its end: nothing works, and spends, where nobody looks.
+                        let silence = if outcome.is_some() { LAST_MOMENT } else { self.program.stall_limit };
+                        silence_ends = Instant::now() + silence;
                     }
                     if let Err(error) = read_whole(&task.progress) {
                         break Err(error);
                     }
                 }
                 Ok(Line::Flood) => break Err(AgentError::Flood),
-                Ok(Line::End) | Err(_) => break Ok(()),
+                Ok(Line::End) | Err(_) => break Ok(Over::Closed),
             }
         };
         self.remember(&task.progress);
         let status = match &ended {
-            // Its output is closed: it has a moment to end.
-            Ok(()) => match tokio::time::timeout(LAST_MOMENT, guard.wait()).await {
+            // It has a moment to end.
+            Ok(Over::Closed) => match tokio::time::timeout(LAST_MOMENT, guard.wait()).await {
                 Ok(status) => status,
                 Err(_) => guard.stop().await,
             },
-            Err(_) => guard.stop().await,
+            Ok(Over::Silent) | Err(_) => guard.stop().await,
         };
         feed.abort();
         let errors = tokio::time::timeout(Duration::from_secs(1), errors).await;
         ended?;
         let code = status.and_then(|status| status.code());
+        let has_words = !task.progress.so_far().text.trim().is_empty();
+        let has_succeeded = self.known().ends_without_a_word() && code == Some(0) && has_words;
         match outcome {
+            _ if has_succeeded => Ok(code),
             Some(Signal::Failed(why)) => Err(AgentError::Itself(why)),
             Some(_) => Ok(code),
-            None if self.known().ends_without_a_word()
-                && code == Some(0)
-                && !task.progress.so_far().text.trim().is_empty() =>
-            {
-                Ok(code)
-            }
             None => {
+                let missing = match code {
+                    Some(0) if self.known().ends_without_a_word() => ", without a report",
+                    Some(0) => ", without the event that tells its end",
+                    _ => "",
+                };
                 let last = errors.ok().and_then(Result::ok).unwrap_or_default();
-                Err(AgentError::Ended { how: how(code), last: last_line(&last) })
+                let last = format!("{missing}{}", last_line(&last));
+                Err(AgentError::Ended { how: how(code), last })
             }
         }
     }

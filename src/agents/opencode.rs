@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::events::{Signal, count, dollars, kind, text};
 use super::permission_request::SERVER;
-use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
+use super::program::{self, Before, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_output::AgentProgress;
@@ -58,7 +58,7 @@ impl Program for OpenCode {
         }
     }
 
-    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+    fn output_format(&self, _before: Before) -> OutputFormat {
         OutputFormat::Events(Box::new(Reader::default()))
     }
 }
@@ -103,6 +103,8 @@ impl program::Reader for Reader {
                 });
             }
             "error" => {
+                // It may try again. Its report is what it says after that.
+                progress.tell(|output| output.text.clear());
                 let why = ["/error/data/message", "/error/message", "/error/name"];
                 let why = why.into_iter().find_map(|at| text(event, at));
                 return Signal::Failed(why.unwrap_or_else(|| "it ended with an error".to_owned()));

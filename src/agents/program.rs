@@ -20,8 +20,8 @@ pub(super) trait Program: Sync {
     /// arguments are short, and every process of the machine can read them.
     fn command_line(&self, line: &mut CommandLine, context: &LaunchContext<'_>);
 
-    /// What its output is; `before` is what its conversation has counted already.
-    fn output_format(&self, before: TokenUsage) -> OutputFormat;
+    /// What its output is, after what its conversation has counted already.
+    fn output_format(&self, before: Before) -> OutputFormat;
 
     /// Whether it ends without an event that says so: its exit code does.
     fn ends_without_a_word(&self) -> bool {
@@ -32,6 +32,15 @@ pub(super) trait Program: Sync {
     fn counts_conversation(&self) -> bool {
         false
     }
+}
+
+/// What went before a launch in the conversation that it goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Before {
+    /// Its id; `None` = the launch begins a new one.
+    pub(super) conversation: Option<String>,
+    /// What it has counted.
+    pub(super) usage: TokenUsage,
 }
 
 /// What the output of a program is.

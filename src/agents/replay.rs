@@ -6,9 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::events::Signal;
 use super::lines::{Line, Lines};
-use super::program::{OutputFormat, read_line};
+use super::program::{Before, OutputFormat, read_line};
 use crate::domain::agent_program::Backend;
-use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::{AgentOutput, AgentProgress};
 use crate::engine::agent_task::AgentTask;
 use crate::engine::agent_tools::AgentTools;
@@ -17,8 +16,7 @@ use crate::engine::agent_tools::AgentTools;
 #[doc(hidden)]
 pub async fn read_output(backend: Backend, output: &[u8]) -> AgentOutput {
     let progress = AgentProgress::default();
-    let OutputFormat::Events(mut reader) = super::program(backend).output_format(TokenUsage::default())
-    else {
+    let OutputFormat::Events(mut reader) = super::program(backend).output_format(Before::default()) else {
         // Nobody answers: what the program asks for is not allowed.
         let (tools, _) = AgentTools::new(Arc::from([]));
         let (prompt, cancel) = ("Work.".to_owned(), CancellationToken::new());

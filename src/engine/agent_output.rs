@@ -36,9 +36,12 @@ pub struct AgentOutput {
 }
 
 impl AgentOutput {
-    /// Hears what the program says that all of the launch has used. It may say so again with less; a sum does not shrink.
+    /// Hears what the program says that all of the launch has used. It may say so again with less; a sum does not shrink. No tokens at
+    /// all say nothing: whoever worked has used some, and a figure that is missing is read as none.
     pub fn has_used(&mut self, tokens: TokenUsage) {
-        self.usage = Some(self.usage.unwrap_or_default().max_of(tokens));
+        if tokens.total_tokens > 0 {
+            self.usage = Some(self.usage.unwrap_or_default().max_of(tokens));
+        }
     }
 
     /// Hears what it says that all of the launch has cost, in the same way.
