@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::egress::Egress;
 
-/// How names of tools that start an agent program begin.
-const TOOL_PREFIX: &str = "exec_agent__";
+/// How names of tools that start an agent program begin; its own word follows.
+pub const TOOL_PREFIX: &str = "exec_agent__";
 
 /// The longest time without output of a program that reports while it works.
 pub const STALL_LIMIT: Duration = Duration::from_secs(300);

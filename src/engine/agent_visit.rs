@@ -20,7 +20,7 @@ use super::not_done::NotDone;
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
 use super::session::PromptIdentity;
 use super::session_outcome::SessionOutcome;
-use super::session_trace::{LedgerLine, SessionTrace, prompt_mark};
+use super::session_trace::{SessionTrace, prompt_mark};
 use super::shared_caps::Reservations;
 use super::single_call::{SingleCall, call_tool};
 use super::tool::CallLimits;
@@ -31,7 +31,6 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::HashedTools;
 use crate::domain::flow::{PermissionMode, StepId};
-use crate::domain::ledger_entry::{AccountingEntry, AccountingKind};
 use crate::domain::message::{Message, Messages, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
 use crate::domain::policy::EnvelopeStatus;
@@ -57,20 +56,20 @@ const MOST_LAUNCHES: u32 = 10;
 pub const POLICY_DENIED: &str = "ToolCallPolicyDenied";
 
 /// One agent visit under way.
-struct AgentVisit<'a> {
-    world: &'a FlowWorld,
-    plan: &'a FlowPlan,
+pub(super) struct AgentVisit<'a> {
+    pub(super) world: &'a FlowWorld,
+    pub(super) plan: &'a FlowPlan,
     work: StepWork<'a>,
-    agent: &'a AgentBackend,
-    record: SessionTrace,
+    pub(super) agent: &'a AgentBackend,
+    pub(super) record: SessionTrace,
     shape: ReportShape,
     /// Launches so far, and what all of them used.
-    launches: u32,
+    pub(super) launches: u32,
     earlier: EarlierLaunches,
-    usage: TokenUsage,
-    cost: Money,
-    cost_unknown: bool,
-    turns: u32,
+    pub(super) usage: TokenUsage,
+    pub(super) cost: Money,
+    pub(super) cost_unknown: bool,
+    pub(super) turns: u32,
     said: Vec<Message>,
     /// What the launch under way asks for.
     requests: Option<mpsc::Receiver<Request>>,
@@ -258,11 +257,14 @@ impl AgentVisit<'_> {
                 }
                 Err(problem) => problem,
             };
+            if let Some(stop) = self.world.asked_to_stop() {
+                return Err(stop.into());
+            }
             if self.launches >= most {
                 let message = format!(
                     "What {} reported does not fit the step: {}.",
                     self.agent.name,
-                    problem.message.trim_end_matches('.')
+                    problem.for_people().trim_end_matches('.')
                 );
                 let (detail, name) = if problem.schema {
                     (StopDetail::SchemaInvalid, "OutputSchemaInvalid")
@@ -321,7 +323,7 @@ impl AgentVisit<'_> {
             Arc::clone(&self.outputs),
             launched,
         )?;
-        let (mut over, mut served, mut noted) = (None, None, (None, None, TokenUsage::default()));
+        let (mut over, mut served, mut noted) = (None, None, None);
         let fingerprint = sha256_hex(task.prompt.as_bytes());
         let shared = Arc::new(self.open_share().await?);
         let called = {
@@ -377,7 +379,8 @@ impl AgentVisit<'_> {
         let said = task.progress.so_far();
         let failed = failure_of(&called);
         self.earlier.add(started.elapsed(), &said);
-        let cost = self.account(&said, &fingerprint, (started, timestamp), failed.as_deref())?;
+        let cost =
+            self.account(&said, noted.is_some(), (&fingerprint, started, timestamp), failed.as_deref())?;
         if let Some(held) = Arc::into_inner(shared) {
             let news = world.caps.confirm(held, cost).await?;
             world.heed(news)?;
@@ -390,10 +393,11 @@ impl AgentVisit<'_> {
         }
         let called = called?;
         world.meter.check()?;
-        if let Some(stop) = self.world.asked_to_stop() {
-            return Err(stop.into());
+        match (self.came_to(&called, &tools[0].spec().name, failed), self.world.asked_to_stop()) {
+            (Err(_), Some(stop)) => Err(stop.into()),
+            // A report that is there already counts, whoever asked to stop meanwhile: the run ends behind the visit.
+            (came_to, _) => came_to.map(|()| said),
         }
-        self.came_to(&called, &tools[0].spec().name, failed).map(|()| said)
     }
 
     /// The result of a launch that nobody stopped. `failed` has the failure that its answer reports.
@@ -436,111 +440,6 @@ impl AgentVisit<'_> {
                 }
             },
         }
-    }
-
-    /// What a launch used, as far as anybody says.
-    fn used(&self, said: &AgentOutput) -> Vec<Used> {
-        said.used(&self.plan.settings.targets, self.agent.model.as_deref())
-    }
-
-    /// The ledger lines of what a launch has used.
-    fn lines(
-        &self,
-        used: Vec<Used>,
-        fingerprint: &str,
-        (started, timestamp): (Instant, i64),
-        error: Option<&str>,
-    ) -> Vec<(Used, Box<AccountingEntry>)> {
-        let line = |used: Used| {
-            let entry = self.record.ledger_entry(LedgerLine {
-                what: AccountingKind::Llm {
-                    provider: self.agent.name.clone(),
-                    model: used.model.clone().unwrap_or_else(|| "unknown".to_owned()),
-                    actual_provider: None,
-                    actual_model: None,
-                    tokens: used.tokens,
-                    estimated: used.estimated,
-                    cost_usd: used.cost,
-                    estimated_cost_usd: Some(used.estimate()).filter(|estimate| *estimate > Money::ZERO),
-                    cost_source: used.source,
-                    stop_reason: None,
-                    http_status: None,
-                    broke_off: error.is_some() && (used.estimated.is_some() || used.tokens.is_none()),
-                    fingerprint: fingerprint.to_owned(),
-                },
-                turn: TURN,
-                attempt: Some(self.launches),
-                timestamp,
-                latency: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-                error: error.map(str::to_owned),
-            });
-            (used, entry)
-        };
-        used.into_iter().map(line).collect()
-    }
-
-    /// Keeps what a launch has used so far, if that is new: a killed process cannot say it any more. Gives what of it
-    /// counts against caps.
-    fn note_so_far(
-        &self,
-        so_far: &AgentOutput,
-        noted: &mut (Option<TokenUsage>, Option<Money>, TokenUsage),
-        (fingerprint, started, timestamp): (&str, Instant, i64),
-    ) -> Result<Money, Abort> {
-        let used = self.lines(self.used(so_far), fingerprint, (started, timestamp), None);
-        let counts = used.iter().map(|(used, _)| used.counts()).sum();
-        let told = (so_far.tokens(), so_far.cost, so_far.seen.estimated());
-        if told != *noted {
-            *noted = told;
-            let entries = used.into_iter().map(|(_, entry)| *entry).collect();
-            self.record.note(Event::AgentSpent { entries })?;
-        }
-        Ok(counts)
-    }
-
-    /// Charges what the program's own models used, and keeps it in the ledger. Gives what of it counts against caps.
-    fn account(
-        &mut self,
-        said: &AgentOutput,
-        fingerprint: &str,
-        (started, timestamp): (Instant, i64),
-        error: Option<&str>,
-    ) -> Result<Money, Abort> {
-        self.turns += said.turns;
-        let mut counts = Money::ZERO;
-        let mut used = self.used(said);
-        // One that failed or was ended before it told anything has paid as well.
-        if used.is_empty() && said.was_started && !self.agent.seen_whole {
-            used.push(Used::untold(self.agent.model.clone()));
-        }
-        let lines = self.lines(used, fingerprint, (started, timestamp), error);
-        if !lines.is_empty() {
-            // Whoever finds some of the lines then knows which ones they all are.
-            let entries = lines.iter().map(|(_, entry)| (**entry).clone()).collect();
-            self.record.note(Event::AgentSpent { entries })?;
-        }
-        for (used, entry) in lines {
-            let estimate = used.estimate();
-            self.record.note(Event::LlmAttempted { entry })?;
-            self.usage = self.usage.plus(used.tokens.unwrap_or_default());
-            self.cost += used.cost.unwrap_or_default();
-            self.cost_unknown |= used.cost.is_none();
-            counts += used.counts();
-            let meter = &self.world.0.meter;
-            meter.charge_estimate(estimate);
-            if meter.charge(used.cost) {
-                let counted = match estimate {
-                    Money::ZERO => "; no budget counts it",
-                    _ => "; the dearest price of a target counts against the budgets",
-                };
-                let text = format!(
-                    "What {} costs is unknown: it does not say so, and no target has a price for its model{counted}.",
-                    self.agent.name
-                );
-                self.record.warn("cost_unknown", &text)?;
-            }
-        }
-        Ok(counts)
     }
 
     /// A place in what is spent of the caps that the run shares with others (D87). Nobody knows beforehand what a launch

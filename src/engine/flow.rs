@@ -142,9 +142,16 @@ impl<'a> FlowRun<'a> {
         let record = self.close_visit(step, visit, started_at, result, &decided)?;
         self.position = match plan_gate::pending(self.plan, &record) {
             Some(pending) => Position::Ended(FlowEnd::failed(pending)),
-            None => decided.position,
+            None => self.stopped_behind(step, &decided).unwrap_or(decided.position),
         };
         Ok(FlowMove::Visited(Box::new(record)))
+    }
+
+    /// Where a flow goes that would be complete, and whose agent program gave its report after somebody had asked to stop: the visit
+    /// is done, and whoever goes on with the run goes on behind it (C-26).
+    fn stopped_behind(&self, step: &Step, decided: &Decided) -> Option<Position> {
+        let asked = self.world.asked_to_stop().filter(|_| self.plan.agents.contains_key(&step.id));
+        asked.filter(|_| decided.completes()).map(|stop| Position::Ended(FlowEnd::failed(stop)))
     }
 
     fn end(&mut self, end: FlowEnd) -> FlowMove {

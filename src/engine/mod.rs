@@ -62,6 +62,7 @@ mod visits_made;
 mod reader;
 pub mod outcomes;
 pub mod agent_visit;
+mod agent_spending;
 mod checks;
 mod subprocess;
 pub mod flow;

@@ -85,6 +85,11 @@ pub struct ReportProblem {
 }
 
 impl ReportProblem {
+    /// The same without the words that only a model does something with.
+    pub(super) fn for_people(&self) -> String {
+        self.message.replace("ExtractionFailed: ", "").replace(&call_instead(), "")
+    }
+
     fn shape(message: impl Into<String>) -> Self {
         Self { schema: true, message: message.into() }
     }
@@ -218,7 +223,7 @@ impl ReportShape {
     /// Finds the object in a text (D5).
     fn extract(&self, report: &mut ModelReport, text: &str, at: &str) -> Result<(), ReportProblem> {
         let found = extract(text, &self.schema)
-            .map_err(|error| ReportProblem::shape(located(at, &format!("{error}; call {FINAL_REPORT}"))))?;
+            .map_err(|error| ReportProblem::shape(located(at, &format!("{error}{}", call_instead()))))?;
         self.check(&found.data, at)?;
         report.content_json = Some(found.data);
         report.extraction = Some(found.strategy);
@@ -244,6 +249,11 @@ impl ReportShape {
 }
 
 /// What is wrong, and where; a text as a whole has no place.
+/// What a model can do in place of a report in words.
+fn call_instead() -> String {
+    format!("; call {FINAL_REPORT}")
+}
+
 fn located(at: &str, message: &str) -> String {
     if at.is_empty() { message.to_owned() } else { format!("{at}: {message}") }
 }

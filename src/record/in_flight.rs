@@ -1,6 +1,7 @@
 //! The running requests and calls of a killed run. Each one that began and has no ledger line gets one, so that the
 //! ledger has a line for everything that was sent.
 
+use crate::domain::agent_program::TOOL_PREFIX;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::fingerprint::Fingerprint;
@@ -27,8 +28,9 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
     for entry in last.into_iter().flatten() {
         if !ended(&|known| is_of_launch(known, entry)) {
             let failed = AccountingStatus::Failed;
-            let mut entry =
-                AccountingEntry { status: failed, error: Some(INTERRUPTED.to_owned()), ..entry.clone() };
+            let lived = u64::try_from(facts.last_at - entry.timestamp).unwrap_or_default();
+            let (latency, error) = (entry.latency.max(lived), Some(INTERRUPTED.to_owned()));
+            let mut entry = AccountingEntry { status: failed, error, latency, ..entry.clone() };
             if let AccountingKind::Llm { estimated, tokens, broke_off, .. } = &mut entry.what
                 && (estimated.is_some() || tokens.is_none())
             {
@@ -71,7 +73,10 @@ pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
             Event::ToolStarted { turn, call_id, tool, proposal_hash }
                 if !ended(&|entry| finishes(entry, *turn, call_id, proposal_hash)) =>
             {
-                let server = tool.split_once("__").map_or("agentd", |(server, _)| server);
+                let server = match tool.strip_prefix(TOOL_PREFIX) {
+                    Some(program) => program,
+                    None => tool.split_once("__").map_or("agentd", |(server, _)| server),
+                };
                 let what = AccountingKind::Tool {
                     mcp_server: server.to_owned(),
                     command: tool.clone(),
