@@ -104,7 +104,7 @@ pub enum Command {
         #[arg(hide = true)]
         more: Vec<String>,
     },
-    /// Take the work on an issue over: the run that works hands it over at the end of its turn; prints the worktree's path.
+    /// Take the work on an issue over: the run that works hands it over at the end of its turn, where an agent program works within ten seconds; prints the worktree's path.
     Take {
         /// The issue: 42, '#42', OWNER/NAME#42 or its address; of an issue file, FILE.md or the word that its run printed.
         #[arg(value_name = "ISSUE", value_parser = issue)]
@@ -324,7 +324,7 @@ pub enum RunsCommand {
     Events(RunRef),
     /// Print what the run changed.
     Diff(RunRef),
-    /// Stop a run after one last report.
+    /// Stop a run after one last report; an agent program has ten seconds to end with its own.
     Stop {
         /// Run id, a unique prefix of it, an instance, or `latest`.
         run: String,

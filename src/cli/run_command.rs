@@ -160,7 +160,9 @@ pub(super) async fn walked(
     let listening = async {
         shutdown.stopped().await;
         watch.stop().ask(Stop::new(StopDetail::Shutdown, "The program was told to stop."));
-        view.say("stopping after one last report; once more ends everything at once");
+        view.say(
+            "stopping after one last report (an agent program has ten seconds to end with its own); once more ends everything at once",
+        );
         shutdown.aborted().await;
         watch.stop().abort(Stop::new(StopDetail::UserAbort, "The program was told to stop at once."));
         std::future::pending::<Infallible>().await
@@ -246,12 +248,12 @@ fn ending(
     let totals = &output.totals;
     let cost = rendering::cost_line(
         totals.cost_usd.unwrap_or_default(),
-        totals.cost_usd.is_none(),
+        facts.totals().cost_unknown,
         totals.tokens_in + totals.cache_read + totals.cache_write,
         totals.tokens_out,
     );
     fact("Cost", cost);
-    fact("Time", rendering::duration(output.budgets.wall_time_used_ms));
+    fact("Time", rendering::duration(rendering::own_time(output, facts)));
     fact("Stop reason", format!("{} / {}", output.stop_reason, output.stop_detail));
     if let Some(mapping) = &output.mapping {
         fact("Worktree", mapping.worktree.clone());

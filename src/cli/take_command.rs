@@ -51,7 +51,8 @@ pub fn take(context: &Context, issue: &IssueArg) -> Result<(), CommandError> {
                 Took::Busy => tokio::time::sleep(PAUSE).await,
                 Took::Asked(run_id) => {
                     context.output.note(format!(
-                        "run {run_id} hands the work over at the end of its turn; Ctrl-C does not take that back"
+                        "run {run_id} hands the work over at the end of its turn (an agent program has ten seconds to end); Ctrl-C \
+                         does not take that back"
                     ));
                     while holds(&site, &key, run_id).await? {
                         tokio::time::sleep(PAUSE).await;

@@ -49,16 +49,17 @@ impl Daemon {
                 }
             }
             return Some(format!(
-                "{login} asked the run to stop: an agent at work gives one last report and the run ends; a run whose agent is done \
-                 finishes what is left (verify commands, push, pull request)."
+                "{login} asked the run to stop: an agent at work gives one last report (an agent program has ten seconds to end with \
+                 its own) and the run ends; a run whose agent is done finishes what is left (verify commands, push, pull request)."
             ));
         }
         // Whoever runs it by hand does not read comments: the daemon does it for them.
         match (self.deps.beside)(issue.clone(), BesideRequest::Stop).await {
             Ok(None) => None,
-            Ok(Some(run)) => {
-                Some(format!("{login} asked run {run} to stop: it gives one last report and ends."))
-            }
+            Ok(Some(run)) => Some(format!(
+                "{login} asked run {run} to stop: it gives one last report (an agent program has ten seconds to end with its own) \
+                     and ends."
+            )),
             Err(refusal) => Some(told(&refusal)),
         }
     }

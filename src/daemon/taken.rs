@@ -47,8 +47,8 @@ impl Daemon {
                 return "Something else uses the issue at this moment. Write it again, please.".to_owned();
             }
             Ok(Took::Asked(run)) => format!(
-                "{login} takes the work over: run {run} ends with its present turn, and its work goes to the branch `{branch}` \
-                 on GitHub, as far as it may leave agentd's machine. The status comment says when; {back}."
+                "{login} takes the work over: run {run} ends with its present turn (an agent program has ten seconds to end), and \
+                 its work goes to the branch `{branch}` on GitHub, as far as it may leave agentd's machine. The status comment says when; {back}."
             ),
             Ok(Took::Has(has)) => {
                 let place = match has.is_pushed {

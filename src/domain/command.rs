@@ -40,7 +40,7 @@ pub enum Extension {
 
 /// The commands, for people who wrote another one: a Markdown list.
 pub const KNOWN: &str = "- `/agentd run` or `/agentd retry`: a run on the issue's branch\n\
-                         - `/agentd stop`: the run that works gives one last report and ends; an issue that waits is not begun\n\
+                         - `/agentd stop`: the run that works gives one last report (an agent program has ten seconds) and ends; an issue that waits is not begun\n\
                          - `/agentd extend`: as much again of each budget for the run that works, else another run\n\
                          - `/agentd extend 5`: 5 USD more for the issue\n\
                          - `/agentd answer TEXT`: the answer to the agent's question\n\

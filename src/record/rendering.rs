@@ -143,7 +143,7 @@ fn render(
         cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),
         cost_used => amount(inherited.cost + totals.cost, inherited.cost_unknown || totals.cost_unknown),
         cost_cap => facts.started.as_ref().map_or(Money::ZERO, |started| started.budgets.max_cost).to_string(),
-        time_line => duration(run.budgets.wall_time_used_ms),
+        time_line => duration(own_time(run, facts)),
         wall_used => duration(run.budgets.wall_time_used_ms),
         wall_cap => duration(run.budgets.max_wall_time_ms),
         on_final_tree => facts.committed.as_ref().is_some_and(|committed| facts.verification.iter()
@@ -352,6 +352,16 @@ pub fn cost_line(cost: Money, unknown: bool, tokens_in: u64, tokens_out: u64) ->
     format!("{amount} ({} tokens in, {} out)", thousands(tokens_in), thousands(tokens_out))
 }
 
+/// How long the run itself worked, in milliseconds, without those before it that it goes on with: its cost is its own, too.
+pub fn own_time(run: &RunOutput, facts: &RunFacts) -> u64 {
+    let before = facts.started.as_ref().map(|started| started.inherited.wall_time);
+    time_beyond(run.budgets.wall_time_used_ms, before.unwrap_or_default())
+}
+
+fn time_beyond(used_ms: u64, before: std::time::Duration) -> u64 {
+    used_ms.saturating_sub(u64::try_from(before.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// An amount of which some may not be known.
 pub fn amount(cost: Money, unknown: bool) -> String {
     match (cost, unknown) {
@@ -433,6 +443,11 @@ mod tests {
     #[test]
     fn amounts_are_short_and_true() {
         assert_eq!(duration(850), "850 ms");
+        assert_eq!(
+            time_beyond(9_000, std::time::Duration::from_secs(4)),
+            5_000,
+            "an earlier run has its own time"
+        );
         assert_eq!(duration(12_440), "12.4 s");
         assert_eq!(duration(200_000), "3 min 20 s");
         assert_eq!(duration(7_500_000), "2 h 5 min");
