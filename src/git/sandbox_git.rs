@@ -81,6 +81,11 @@ impl SandboxGit {
         &self.dir
     }
 
+    /// The commit of its HEAD, from plain files only.
+    pub fn head(&self) -> Option<CommitId> {
+        plain_head(&self.dir)
+    }
+
     /// The file that stands in the place of the worktree's `.git`.
     pub fn link(&self) -> &AbsPath {
         &self.link

@@ -19,6 +19,11 @@ use std::collections::BTreeMap;
 const BY_ITSELF: &str = "A daemon that made this run goes on with it by itself after a pause.";
 /// Lines of a red verify command's output that people are shown at once.
 const RED_LINES: usize = 10;
+/// What is said of a file that a step changed which only plans.
+pub const ONLY_PLANS: &str = "(the step only plans)";
+/// The limits of an agent program of its own, as the sentence names them that says that it was ended at one.
+const OWN_LIMITS: [&str; 4] =
+    ["program.timeLimit", "program.stallLimit", "program.maxTokens", "program.maxRequests"];
 /// Most characters of a command that stand in a sentence.
 const LONGEST_COMMAND: usize = 160;
 
@@ -262,6 +267,14 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::UserStop | StopDetail::UserAbort | StopDetail::Shutdown | StopDetail::Interrupted => {
             format!("Go on where it stopped: {resume}; or begin another run on the branch: {again}.")
         }
+        StopDetail::Taken => {
+            let key =
+                facts.lease.as_ref().map_or_else(|| "N".to_owned(), |lease| lease.issue.key.to_string());
+            format!(
+                "Give the work back when it is agentd's turn again: `agentd give-back {key} -m TEXT` on agentd's machine, or the comment \
+                 `/agentd give-back TEXT`. Nothing starts on it meanwhile."
+            )
+        }
         StopDetail::Overtaken => {
             "Another node has the issue and goes on with it: `agentd runs list` shows its run.".to_owned()
         }
@@ -282,6 +295,16 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     };
     steps.push(step);
     steps
+}
+
+/// What people are told of why the run ended.
+fn said(run: &RunOutput) -> &str {
+    run.error.as_ref().map_or("", |error| &error.message)
+}
+
+/// The limit of its own at which an agent program was ended.
+fn own_limit(said: &str) -> Option<&'static str> {
+    OWN_LIMITS.into_iter().find(|limit| said.contains(limit)).filter(|_| said.contains("was ended"))
 }
 
 /// The same where something failed.
@@ -308,6 +331,10 @@ fn after_fault(run: &RunOutput, facts: &RunFacts) -> String {
              again: {again}. The agent works on it anew, from what is there."
             )
         }
+        StopDetail::PolicyDenied if said(run).contains(ONLY_PLANS) => format!(
+            "No rule of the policy lets a step that only plans change files: say in its prompt that it is to change none, or give it \
+             another `permissionMode` in the agent's definition, then run again: {again}."
+        ),
         StopDetail::PolicyDenied => format!(
             "See the refused call in `agentd runs events {}`; allow it in the policy if it should be, then go on: {resume}.",
             run.run_id
@@ -336,6 +363,10 @@ fn after_fault(run: &RunOutput, facts: &RunFacts) -> String {
                 "Mend what is named above (`agentd doctor` tries it, `worktree.setup` too), then run again: {again}."
             )
         }
+        StopDetail::AgentCliFailed if let Some(limit) = own_limit(said(run)) => format!(
+            "Raise `{limit}` of the program in the agent's definition, or give the step less to do, then run again: {again}. The branch \
+             is continued."
+        ),
         StopDetail::AgentCliFailed => {
             format!(
                 "Mend the agent program (`agentd doctor` says whether it is found), then run again: {again}."

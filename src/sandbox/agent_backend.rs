@@ -34,6 +34,7 @@ use crate::git::sandbox_git::Taken;
 use crate::git::worktree::Worktree;
 use crate::proxy::meter::{Meter, Purse, SetAside};
 use crate::record::run_journal::RunJournal;
+use crate::record::summary_text::ONLY_PLANS;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
 use crate::sys::files;
@@ -307,6 +308,10 @@ impl ExecAgent {
         if !refused.is_empty() {
             return Err(self.put_aside(&base, number, &refused).await);
         }
+        if shared.launch.sandbox.is_none() {
+            // It committed on the branch itself, and what other programs see of the branch follows it.
+            shared.sandbox.follow_branch_from(&before.head).await.map_err(|error| git_failed(&error))?;
+        }
         let taken = shared.sandbox.take_commits().await.map_err(|error| git_failed(&error))?;
         let after = self.state().await.map_err(|error| git_failed(&error))?;
         let changed = after != before;
@@ -385,7 +390,7 @@ impl ExecAgent {
             tokio::select! {
                 () = &mut over => {
                     let limit = program.time_limit.unwrap_or_default().as_secs();
-                    return format!("it took longer than its {limit} s and was ended");
+                    return format!("it took longer than its {limit} s (program.timeLimit) and was ended");
                 }
                 true = asked => {}
                 Ok(()) = said.changed() => {}
@@ -421,7 +426,7 @@ impl ExecAgent {
         let mut refused = Vec::new();
         for change in changes {
             if self.task.read_only {
-                refused.push(format!("{} (the step only plans)", change.path));
+                refused.push(format!("{} {ONLY_PLANS}", change.path));
                 continue;
             }
             for path in [Some(change.path), change.from].into_iter().flatten() {

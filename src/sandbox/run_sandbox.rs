@@ -513,6 +513,17 @@ impl RunSandbox {
         }
     }
 
+    /// The same where something else committed on the branch, unless a program committed in its own git directory meanwhile. `from` =
+    /// where the branch was before.
+    pub async fn follow_branch_from(&self, from: &str) -> Result<(), GitError> {
+        match &self.git {
+            Some(own) if own.head().is_some_and(|head| head.as_str() == from) => {
+                self.worktree.show_branch(own).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// If programs could change the worktree's `.git`, it is restored, because people's git follows it.
     fn restore_link(&self) {
         let place = self.worktree.path().join(".git");
