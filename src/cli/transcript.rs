@@ -267,7 +267,7 @@ impl Transcript {
             Event::Resumed { run_id, by } => self.said(format!("goes on with {run_id}, by {by}")),
             Event::IssueBudget(news) => self.once(format!("  ! {}", summary_text::issue_budget(news))),
             Event::RemarkTold { id, text: Some(text), .. } => {
-                let mut told = format!("  > {id} is told");
+                let mut told = format!("  > {} is told", id.shown());
                 if self.detail == Detail::Dialogue {
                     for line in text.lines() {
                         told.push_str(&format!("\n    {line}"));

@@ -214,7 +214,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::Taken(over) => format!("{} takes the work over", over.by),
         Event::Parked { code, .. } => format!("parked: {code}"),
         Event::IssueBudget(news) => summary_text::issue_budget(news),
-        Event::RemarkTold { id, text: Some(_), .. } => format!("{id} is told"),
+        Event::RemarkTold { id, text: Some(_), .. } => format!("{} is told", id.shown()),
         Event::Committed { head, made, change, .. } => rendering::commit_line(head, *made, change),
         Event::Verified(command) => {
             format!("verify {}: {}", command.argv.join(" "), command.outcome())

@@ -87,6 +87,14 @@ impl RemarkId {
         }
     }
 
+    /// As people are told of it: where it stands on GitHub by its number, else in words.
+    pub fn shown(self) -> String {
+        match self {
+            Self::Said(_) => "what was said on agentd's machine".to_owned(),
+            id => id.to_string(),
+        }
+    }
+
     /// Reads what `Display` writes; `None` = it is no remark's name.
     pub fn parse(name: &str) -> Option<Self> {
         let (kind, id) = name.rsplit_once('-')?;
@@ -240,7 +248,10 @@ mod tests {
             let id = RemarkId::new(kind, 123);
             assert_eq!((id.to_string().as_str(), RemarkId::parse(name)), (name, Some(id)));
             assert_eq!(serde_json::to_value(id).unwrap(), name);
+            assert_eq!(id.shown(), name);
         }
+        // Its number is agentd's own.
+        assert_eq!(RemarkId::Said(897).shown(), "what was said on agentd's machine");
         for wrong in ["comment", "comment-", "comment-x", "thread-1", "-1", "review comment-1"] {
             assert_eq!(RemarkId::parse(wrong), None, "{wrong}");
         }
