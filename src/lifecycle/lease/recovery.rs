@@ -276,10 +276,14 @@ fn is_approved(state: &StateDir, dir: &RunDir, facts: &RunFacts, now: DateTime<U
 fn reopened(mut facts: RunFacts) -> RunFacts {
     let ended = facts.flow_end.take();
     // One whose plan waits for people may have ended the flow itself.
-    let is_gated = ended.is_some_and(|end| end.stop.detail == StopDetail::PlanPending);
+    let is_gated = ended.as_ref().is_some_and(|end| end.stop.detail == StopDetail::PlanPending);
+    // The last report of an agent program may have come after somebody asked to stop.
+    let is_stopped =
+        ended.is_some_and(|end| matches!(end.stop.detail, StopDetail::UserStop | StopDetail::Shutdown));
     let last = facts.visits.len();
     let goes_on = |(place, visit): &(usize, &VisitRecord)| {
-        visit.next.is_some() || visit.carried.handoff.is_some() || (is_gated && place + 1 == last)
+        let is_done = is_gated || (is_stopped && visit.failed.is_none());
+        visit.next.is_some() || visit.carried.handoff.is_some() || (is_done && place + 1 == last)
     };
     let going = facts.visits.iter().enumerate().take_while(goes_on).count();
     facts.visits.truncate(going);

@@ -371,11 +371,24 @@ async fn a_program_works_on_every_step_of_the_scaffolded_agent_and_only_reads_wh
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_a_report_that_does_not_fit_people_are_told_nothing_that_only_a_model_can_do() {
+    let world = scaffolded("off", "echo nothing; exit 0").await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(5), Some("schema_invalid")), "{output:#}");
+    let told = output["error"]["message"].as_str().unwrap();
+    assert!(told.starts_with("What command reported does not fit the step: "), "{told}");
+    assert!(!told.contains("agent__final_report") && !told.contains("ExtractionFailed"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn outside_of_a_sandbox_what_a_planning_step_changed_ends_the_run_and_is_taken_back() {
     let world = scaffolded("off", "echo x > sneaked.txt").await;
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("policy_denied")), "{output:#}");
     assert!(output.to_string().contains("sneaked.txt (the step only plans)"), "{output:#}");
+    let report = super::bench::file_of(&world, &output, "report.md");
+    assert!(report.contains("No rule of the policy lets a step that only plans change files"), "{report}");
     assert!(!world.shop().join(".worktrees/issue-7/sneaked.txt").exists());
     assert!(world.sim.pulls("demo/shop").is_empty());
     world.finish().await;

@@ -108,8 +108,13 @@ pub async fn managed(world: &World, table: &str) -> std::process::Command {
 
 /// The journal of the last run, as text.
 pub fn journal(world: &World, output: &Value) -> String {
+    file_of(world, output, "events.jsonl")
+}
+
+/// A file of the last run's directory.
+pub fn file_of(world: &World, output: &Value, name: &str) -> String {
     let run = output["run_id"].as_str().unwrap();
-    let path = world.dir.path().join("state/repos/demo/shop/runs").join(run).join("events.jsonl");
+    let path = world.dir.path().join("state/repos/demo/shop/runs").join(run).join(name);
     std::fs::read_to_string(path).unwrap()
 }
 

@@ -152,6 +152,8 @@ async fn a_program_that_never_ends_is_ended_with_all_it_started() {
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("agent_cli_failed")), "{output:#}");
     assert!(output.to_string().contains("it took longer than its 2 s"), "{output:#}");
+    let report = super::bench::file_of(&world, &output, "report.md");
+    assert!(report.contains("Raise `program.timeLimit` of the program"), "{report}");
     let left = std::process::Command::new("pgrep").args(["-f", "sleep 31.7"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&left.stdout), "");
     world.finish().await;

@@ -11,6 +11,7 @@ pub mod bench;
 pub mod sandbox;
 mod command;
 mod egress;
+mod ends;
 mod left;
 mod limits;
 pub mod metering;

@@ -29,7 +29,10 @@ async fn an_agent_program_is_ended_and_the_next_one_is_told_what_a_person_made_o
     until("work", || begun.exists()).await;
     let (code, taken) = world.json(&["take", "7"]).await;
     assert_eq!(code, Some(0), "{taken:#}");
-    assert_eq!(works.await.unwrap().status.code(), Some(1));
+    let works = works.await.unwrap();
+    assert_eq!(works.status.code(), Some(1));
+    let told = format!("{}{}", text(&works.stdout), text(&works.stderr));
+    assert!(told.contains("give-back 7 -m TEXT") && !told.contains("Run again"), "{told}");
     let worktree = world.shop().join(".worktrees/issue-7");
     assert_eq!(world.git(&worktree, &["show", "HEAD:half.txt"]).await, "half\n", "its edits are kept");
     std::fs::write(worktree.join("half.txt"), "whole\n").unwrap();
