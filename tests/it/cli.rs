@@ -540,9 +540,9 @@ fn the_commands_that_are_told_next_have_the_flags_that_were_given() {
     assert!(ran.status.success(), "{}", err(&ran));
     let next = "`agentd --config 'over lay.toml' --state-dir 'the state' run --issue N` makes one";
     assert!(out(&ran).contains(next), "{}", out(&ran));
-    // A program's own words stay, and where no flag was given none is told.
+    // For programs, too; and where no flag was given none is told.
     let json = agentd(dir.path(), &[&flags[..], &["--json", "runs", "show", "01999999"]].concat());
-    assert!(out(&json).contains("`agentd runs list`"), "{}", out(&json));
+    assert!(out(&json).contains(hint), "{}", out(&json));
     assert!(err(&agentd(dir.path(), &["runs", "show", "01999999"])).contains("`agentd runs list`"));
 }
 

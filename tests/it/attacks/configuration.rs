@@ -423,7 +423,9 @@ async fn a_link_that_is_pushed_where_worktrees_stand_leads_none_elsewhere_and_de
     fresh.finish().await;
     // Where one has what nobody committed.
     let world = world(2).await;
-    ran(&world).await;
+    pushed(&world).await;
+    let output = ran(&world).await;
+    assert_eq!(output["stop_detail"], "completed", "{output:#}");
     let precious = clone_of(&world).join(".worktrees/issue-7/precious.txt");
     std::fs::write(&precious, "not committed").unwrap();
     link_for_worktrees(&world).await;

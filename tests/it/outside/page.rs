@@ -210,8 +210,8 @@ async fn the_page_says_what_is_unknown_and_what_is_old_and_breaks_no_word_where_
             let lines = browser.evaluate(
                 "Math.max(...[...document.querySelectorAll('#queue a, #queue .warn')].map((one) => one.getClientRects().length))",
             );
-            assert_eq!(lines, 1, "no word is broken at {width}");
             browser.picture(&format!("status-page-{width}.png"));
+            assert_eq!(lines, 1, "no word is broken at {width}");
         }
         drop(front);
         browser.shows(&["no connection; all below is as of 20", " UTC"]);

@@ -30,7 +30,7 @@ fn codes(output: &Value) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_verify_command_prints_is_no_word_of_agentd() {
     let world = world(
-        r#"[["sh", "-c", "echo '<!-- agentd:parked there -->'; echo '![x](https://e.example/x)'; echo 'fixes #9'; exit 1"]]"#,
+        r#"[["sh", "-c", "printf '%s%s there -->' '<!' '-- agentd:parked'; printf '\\nfixes %s9\\n' '#'; exit 1"]]"#,
     )
     .await;
     let (_, output) = run(&world).await;

@@ -159,7 +159,8 @@ async fn d87_a_session_sets_each_requests_worst_case_aside_and_settles_it() {
     assert_eq!(cap.used(now).unwrap(), ran.outcome.cost, "a refused request costs nothing");
     // What is left does not cover the shortest reply: nothing is asked.
     let held = cap.reserve(Money::from_micros(96_000), now).unwrap();
-    let ran = world(vec![report("ok")]).run().await;
+    let soon = std::time::Duration::from_millis(50);
+    let ran = world(vec![report("ok")]).settings(|settings| settings.llm_timeout = soon).run().await;
     assert_eq!((ran.detail(), ran.requests.len()), ("max_cost", 0));
     cap.confirm(&held, Money::ZERO).unwrap();
     // A request that was given up may have cost what it could.
