@@ -80,14 +80,6 @@ async fn what_is_forged_in_agentds_form_blocks_nothing_and_is_not_taken_for_its_
 pub type Storm = (&'static str, fn(&mut Sim));
 
 pub const STORMS: &[Storm] = &[
-    ("a command on an issue with thousands of comments", |sim| {
-        let before = sim.now() - chrono::TimeDelta::hours(2);
-        (0..8_000).for_each(|_| says(sim, FIRST + 1, "mallory", "me too"));
-        for comment in &mut of(sim, FIRST + 1).comments {
-            (comment.created_at, comment.updated_at) = (before, before);
-        }
-        says(sim, FIRST + 1, "mallory", "/agentd run");
-    }),
     // Before those by many accounts, which wait their turn for longer than this looks.
     ("a command on each of many issues", |sim| {
         (0..40).for_each(|round| says(sim, FIRST + round, "mallory", "/agentd run"));
