@@ -208,9 +208,11 @@ impl Look<'_> {
             return Ok(());
         }
         let mut changed = self.changed(end, &bases)?;
+        let seen: HashSet<(&str, &str)> =
+            self.all.changes.iter().map(|seen| (seen.path.as_str(), seen.blob.as_str())).collect();
         changed.retain(|path, (_, now)| {
             let blob = now.map(|now| now.id.to_string()).unwrap_or_default();
-            let is_seen = self.all.changes.iter().any(|seen| seen.path == *path && seen.blob == blob);
+            let is_seen = seen.contains(&(path.as_str(), blob.as_str()));
             !is_seen && !newest.iter().any(|known| entry(known, path) == *now)
         });
         self.bring(end, changed, Some(head).filter(|_| is_committed))

@@ -146,6 +146,33 @@ async fn what_strangers_write_costs_a_few_requests_a_tick_and_then_none() {
     world.finish().await;
 }
 
+/// The whole repository waits while one command is answered, and a stranger chooses the issue.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strangers_command_on_a_long_issue_is_answered_without_reading_all_of_it() {
+    let world = world().await;
+    {
+        let mut sim = world.sim.world();
+        issue(&mut sim, FIRST, "nina");
+        (0..3_000).for_each(|_| says(&mut sim, FIRST, "nina", "me too"));
+        let long_ago = chrono::Utc::now() - chrono::TimeDelta::days(30);
+        for comment in &mut of(&mut sim, FIRST).comments {
+            (comment.created_at, comment.updated_at) = (long_ago, long_ago);
+        }
+    }
+    let daemon = daemon(&world).await;
+    let read = || {
+        let of_it = format!("/issues/{FIRST}/comments?");
+        let requests = world.sim.requests();
+        requests.iter().filter(|asked| asked.method == "GET" && asked.target.contains(&of_it)).count()
+    };
+    let (before, refused) = (read(), refusals(&world));
+    says(&mut world.sim.world(), FIRST, "mallory", "/agentd run");
+    until("a refusal", || refusals(&world) > refused).await;
+    assert!(read() - before <= 2, "{} pages of 31 were read", read() - before);
+    daemon.stop().await;
+    world.finish().await;
+}
+
 /// Issues that are done, so that each round has another one.
 fn labels_done(world: &World) -> u64 {
     (90..100)
