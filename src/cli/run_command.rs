@@ -161,7 +161,8 @@ pub(super) async fn walked(
         shutdown.stopped().await;
         watch.stop().ask(Stop::new(StopDetail::Shutdown, "The program was told to stop."));
         view.say(
-            "stopping after one last report (an agent program has ten seconds to end with its own); once more ends everything at once",
+            "stopping: an agent at work gives one last report (an agent program has ten seconds to end with its own), and work that is \
+             done is verified and published first; once more ends everything at once",
         );
         shutdown.aborted().await;
         watch.stop().abort(Stop::new(StopDetail::UserAbort, "The program was told to stop at once."));

@@ -12,6 +12,10 @@ use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::unwanted;
 use crate::lifecycle::beside::BesideRequest;
 
+/// What comes of a run that is told to stop, for people.
+const FINISHES: &str = "an agent at work gives one last report (an agent program has ten seconds to end with its own) and the run ends; a \
+                        run whose agent is done finishes what is left (verify commands, push, pull request).";
+
 impl Daemon {
     /// Gives what people are told.
     pub(super) async fn stop_for(&mut self, issue: &IssueRef, by: &AskedBy) -> String {
@@ -48,17 +52,13 @@ impl Daemon {
                     tracing::warn!(%issue, %refusal, "a stop could not be kept: it is forgotten if this process dies before the run ends");
                 }
             }
-            return Some(format!(
-                "{login} asked the run to stop: an agent at work gives one last report (an agent program has ten seconds to end with \
-                 its own) and the run ends; a run whose agent is done finishes what is left (verify commands, push, pull request)."
-            ));
+            return Some(format!("{login} asked the run to stop: {FINISHES}"));
         }
         // Whoever runs it by hand does not read comments: the daemon does it for them.
         match (self.deps.beside)(issue.clone(), BesideRequest::Stop).await {
             Ok(None) => None,
             Ok(Some(run)) => Some(format!(
-                "{login} asked run {run} to stop: it gives one last report (an agent program has ten seconds to end with its own) \
-                     and ends."
+                "{login} asked run {run} to stop: {FINISHES}"
             )),
             Err(refusal) => Some(told(&refusal)),
         }

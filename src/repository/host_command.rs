@@ -1,4 +1,4 @@
-//! A command of the operator (set-up, verify). It ends when the run is aborted.
+//! A command of the operator (set-up, verify). It ends when the run is aborted, a set-up when the run is asked to stop.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -15,14 +15,26 @@ const OUTPUT_CAP: usize = 256 * 1024;
 
 /// Runs it to its end. An abort waits until the command has ended too.
 pub async fn run(spec: ProcessSpec, stop: &StopSignal) -> Result<Exit, ProcessError> {
+    run_until(spec, async {
+        stop.wait_aborted().await;
+    })
+    .await
+}
+
+/// The same of one that a later run does again: whoever asks the run to stop does not wait for it.
+pub async fn run_unless_asked(spec: ProcessSpec, stop: &StopSignal) -> Result<Exit, ProcessError> {
+    run_until(spec, stop.wait_asked()).await
+}
+
+async fn run_until(spec: ProcessSpec, over: impl Future<Output = ()>) -> Result<Exit, ProcessError> {
     let cancel = CancellationToken::new();
-    let aborted = cancel.clone();
+    let ends = cancel.clone();
     let running = process::run(spec, &cancel);
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => ended,
-        _ = stop.wait_aborted() => {
-            aborted.cancel();
+        () = over => {
+            ends.cancel();
             running.await
         }
     }

@@ -9,7 +9,7 @@ use super::kept_setup::KeptSetup;
 use super::resources::blocking;
 use crate::domain::name::CommitId;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::engine::stop::{StopSignal, StopState};
+use crate::engine::stop::StopSignal;
 use crate::git::ShownForSetUp;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, ChangedFile, Worktree};
@@ -231,8 +231,8 @@ async fn run_setup_command(
         .envs(context.child_environment())
         .timeout(left)
         .output_cap(OUTPUT_CAP);
-    let ended = host_command::run(spec, stop).await;
-    if let StopState::Abort(stop) = stop.state() {
+    let ended = host_command::run_unless_asked(spec, stop).await;
+    if let Some(stop) = stop.asked() {
         return Err(stop);
     }
     let why = match ended {

@@ -35,6 +35,38 @@ fn interrupt(child: &Child) {
     assert!(sent.success());
 }
 
+/// Nothing is lost of what is done before an agent works: whoever stops a run does not wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn d69_a_run_that_is_stopped_before_its_agent_works_ends_soon_and_is_gone_on_with() {
+    for waits in [
+        "[worktree]\nsetup = [[\"sh\", \"-c\", \"touch $BEGUN; [ -e $GO ] || exec sleep 600\"]]\n",
+        "[mcp.servers.mute]\ncommand = \"sh\"\nargs = [\"-c\", \"touch $BEGUN; [ -e $GO ] || exec sleep 600\"]\nrequired = false\n",
+    ] {
+        let world = World::new(1).await;
+        let at = |name: &str| world.dir.path().join(name).display().to_string();
+        let overlay = std::fs::read_to_string(at("overlay.toml")).unwrap();
+        let waits = waits.replace("$BEGUN", &at("begun")).replace("$GO", &at("go"));
+        world.write("overlay.toml", &format!("{overlay}\n{waits}"));
+        let mut run = start(&world);
+        until(&mut run, || world.dir.path().join("begun").exists()).await;
+        let asked = std::time::Instant::now();
+        interrupt(&run);
+        let (code, output) = ended(run).await;
+        assert!(asked.elapsed().as_secs() < 60, "{waits}: {:?}", asked.elapsed());
+        assert_eq!(
+            (code, output["stop_reason"].as_str(), output["stop_detail"].as_str()),
+            (Some(1), Some("HUMAN_REQUESTED"), Some("shutdown")),
+            "{waits}: {output:#}"
+        );
+        assert_eq!(world.sim.model_requests().len(), 0, "nothing was paid for");
+        world.write("go", "");
+        let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+        assert_eq!(code, Some(0), "{waits}: {output:#}");
+        world.assert_one_of_each();
+        world.finish().await;
+    }
+}
+
 /// Lines of the newest run's journal.
 fn entries(world: &World) -> usize {
     let runs = world.dir.path().join("state/repos/demo/shop/runs");
