@@ -21,6 +21,9 @@ use super::output::{Output, escaped, harmless};
 /// What runs note for people; where their progress is on the screen, that tells it.
 const NOTES: &str = "agentd::note";
 
+/// What this library says of a server agentd says itself, in the server's name.
+const TOLD: &str = "rmcp=off";
+
 /// Starts the log. `default` is the level without flags; `progress`: whether the command shows what its run notes.
 pub fn start(global: &Global, output: Output, default: &str, progress: bool) -> Result<(), CommandError> {
     let wanted = match (&global.log_level, global.quiet, global.verbose) {
@@ -28,9 +31,9 @@ pub fn start(global: &Global, output: Output, default: &str, progress: bool) -> 
         (None, true, _) => "error".to_owned(),
         // Progress is part of a log for programs.
         (None, false, 0) if global.log_format == LogFormat::Json && default == "warn" => {
-            "agentd=info,warn".to_owned()
+            format!("agentd=info,warn,{TOLD}")
         }
-        (None, false, 0) => default.to_owned(),
+        (None, false, 0) => format!("{default},{TOLD}"),
         // The libraries below stay quiet until everything is asked for.
         (None, false, 1) => "agentd=debug,info".to_owned(),
         (None, false, _) => "trace".to_owned(),

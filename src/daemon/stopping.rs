@@ -57,9 +57,7 @@ impl Daemon {
         // Whoever runs it by hand does not read comments: the daemon does it for them.
         match (self.deps.beside)(issue.clone(), BesideRequest::Stop).await {
             Ok(None) => None,
-            Ok(Some(run)) => Some(format!(
-                "{login} asked run {run} to stop: {FINISHES}"
-            )),
+            Ok(Some(run)) => Some(format!("{login} asked run {run} to stop: {FINISHES}")),
             Err(refusal) => Some(told(&refusal)),
         }
     }

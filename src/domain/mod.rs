@@ -7,6 +7,7 @@ pub mod canonical;
 pub mod image;
 pub mod issue;
 pub mod issue_state;
+pub mod judged_paths;
 pub mod mapping;
 pub mod message;
 pub mod model_traffic;

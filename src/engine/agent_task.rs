@@ -32,6 +32,8 @@ pub struct AgentBackend {
     pub seen_whole: bool,
     /// Where the last visit of a step ended, for a visit that continues it (D4).
     pub conversations: Conversations,
+    /// Tools of the run's that are others while the program works.
+    pub stand_ins: Vec<Arc<dyn Tool>>,
     /// Makes the tool of one launch.
     pub launch: Arc<dyn Fn(AgentTask) -> Arc<dyn Tool> + Send + Sync>,
 }

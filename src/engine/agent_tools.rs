@@ -134,6 +134,12 @@ pub(super) fn catalog(
     all.chain([reader.spec().clone()]).chain(ask).chain([ToolSpec::clone(shape.tool())]).collect()
 }
 
+/// The tools of a run while a program works: those that are others then stand in the places of their names.
+pub(super) fn while_at_work(tools: &ToolList, stand_ins: &[Arc<dyn Tool>]) -> Vec<Arc<dyn Tool>> {
+    let stands_in = |tool: &Arc<dyn Tool>| stand_ins.iter().find(|one| one.spec().name == tool.spec().name);
+    tools.all().map(|tool| Arc::clone(stands_in(tool).unwrap_or(tool))).collect()
+}
+
 /// The run's side during one launch.
 pub(super) struct ToolHandler<'a> {
     world: &'a SessionWorld,
@@ -168,11 +174,10 @@ impl<'a> ToolHandler<'a> {
         world: &'a SessionWorld,
         (settings, shape): (&'a SessionSettings, &'a ReportShape),
         (record, scope): (SessionTrace, Scope),
-        tools: &ToolList,
+        mut behind: Vec<Arc<dyn Tool>>,
         outputs: Arc<StoredOutputs>,
         launched: Launched,
     ) -> Result<Self, Abort> {
-        let mut behind: Vec<Arc<dyn Tool>> = tools.all().cloned().collect();
         behind.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
         let gate =
             world.gate(record.clone(), scope, &behind)?.with_loop_limits(settings.loop_guard).with_protocol();

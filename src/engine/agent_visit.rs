@@ -315,11 +315,12 @@ impl AgentVisit<'_> {
         let ids = self.record.ids().clone();
         let launched =
             Launched { visit: self.work.visit, call_id: call.id.clone(), progress: task.progress.clone() };
+        let behind = agent_tools::while_at_work(&self.tools, &self.agent.stand_ins);
         let mut handler = ToolHandler::open(
             world,
             (&self.plan.settings, &self.shape),
             (self.record.clone(), self.plan.scope.clone()),
-            &self.tools,
+            behind,
             Arc::clone(&self.outputs),
             launched,
         )?;

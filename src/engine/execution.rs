@@ -493,7 +493,7 @@ async fn run_one(
         proposal_hash: seat.ready.proposal_hash.clone(),
     })?;
     let _ = seat.started.set((Instant::now(), record.clock().now_ms()));
-    let permit = Permit::for_a_call(seat.ready.denied_files.clone());
+    let permit = Permit::for_a_call(seat.ready.denied_files.clone(), seat.ready.judged_paths.clone());
     let work = async { seat.tool.call(permit, &seat.ready.arguments, limits).await };
     let ended = match tokio::time::timeout(limits.timeout, AssertUnwindSafe(work).catch_unwind()).await {
         Err(_) => Err(ToolError::Timeout),

@@ -29,6 +29,7 @@ use super::tool_schema::ArgumentSchemas;
 use crate::domain::approval::{Approval, NamedFile};
 use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
+use crate::domain::judged_paths::JudgedPaths;
 use crate::domain::message::ToolCall;
 use crate::domain::model_target::LoopLimits;
 use crate::domain::policy::{
@@ -377,7 +378,7 @@ impl Gate {
             return self.refuse(turn, proposal, CallRefusal::InvalidArguments(problem));
         }
         let kind = (door.tool.risk(), door.tool.only_reads());
-        let (verdict, input) = self.decide(turn, call, arguments, kind).await?;
+        let (verdict, input, judged_paths) = self.decide(turn, call, arguments, kind).await?;
         let denied_files = self.policy.denied_files(&input);
         let arguments = input.arguments.unwrap_or_default();
         let action = action_of(&call.name, &arguments);
@@ -405,6 +406,7 @@ impl Gate {
             action,
             proposal_hash: input.proposal_hash,
             denied_files,
+            judged_paths,
             approved: verdict.reason == APPROVED,
             approved_files: self.approved_files(&call.id),
         })))
@@ -457,11 +459,11 @@ impl Gate {
         call: &ToolCall,
         arguments: Value,
         (risk, only_reads): (Risk, bool),
-    ) -> Result<(PolicyResult, PolicyInput), Denied> {
+    ) -> Result<(PolicyResult, PolicyInput, JudgedPaths), Denied> {
         let (name, raw_arguments) = (call.name.clone(), call.arguments.clone());
         let input = self.input(turn, Proposed::Tool { name, raw_arguments, arguments, risk })?;
-        let result = self.ask(&call.id, &input, only_reads, "ToolCallPolicyDenied").await?;
-        Ok((result, input))
+        let (result, paths) = self.ask(&call.id, &input, only_reads, "ToolCallPolicyDenied").await?;
+        Ok((result, input, paths))
     }
 
     /// Asks the policy whether an agent program may do what it asks for. The decision is recorded, and nothing runs
@@ -487,11 +489,11 @@ impl Gate {
         }
         let decided = self.decide(turn, &call, arguments.clone(), kind).await;
         self.give_back_unless(
-            |_| matches!(&decided, Ok((verdict, _)) if verdict.decision == Decision::Allow),
+            |_| matches!(&decided, Ok((verdict, ..)) if verdict.decision == Decision::Allow),
         )
         .await;
         match decided {
-            Ok((verdict, _)) if verdict.decision == Decision::Allow => {
+            Ok((verdict, ..)) if verdict.decision == Decision::Allow => {
                 let path = arguments["path"].as_str().filter(|_| kind.0 != Risk::Read);
                 if let Some(path) = path.filter(|_| verdict.reason == APPROVED) {
                     self.note_approved(arguments);
@@ -505,7 +507,7 @@ impl Gate {
                 }
                 Ok(Permission::Allowed)
             }
-            Ok((verdict, _)) => Ok(Permission::Denied(verdict.public_text().to_owned())),
+            Ok((verdict, ..)) => Ok(Permission::Denied(verdict.public_text().to_owned())),
             Err(Denied::ByPolicy(answer, _)) if answer.is_default_denial() => Ok(Permission::NotMentioned),
             Err(Denied::ByPolicy(answer, abort))
                 if abort.failure().stop.detail != StopDetail::ApprovalPending =>
@@ -523,7 +525,7 @@ impl Gate {
         let proposed =
             Proposed::Handoff { from: from.to_owned(), to: to.to_owned(), payload: payload.clone() };
         let input = self.input(0, proposed).map_err(Denied::into_abort)?;
-        let verdict = self.ask(&call_id, &input, true, "HandoffPolicyDenied").await;
+        let verdict = self.ask(&call_id, &input, true, "HandoffPolicyDenied").await.map(|(result, _)| result);
         self.give_back_unless(|_| matches!(&verdict, Ok(result) if result.decision == Decision::Allow)).await;
         let ruling = match verdict.map_err(Denied::into_abort)? {
             result if result.decision == Decision::Allow => {
@@ -568,8 +570,8 @@ impl Gate {
         input: &PolicyInput,
         only_reads: bool,
         error_name: &str,
-    ) -> Result<PolicyResult, Denied> {
-        let PolicyVerdict { result, rule_id, approval, files, duration } =
+    ) -> Result<(PolicyResult, JudgedPaths), Denied> {
+        let PolicyVerdict { result, rule_id, approval, files, paths, duration } =
             self.policy.decide_on(input, only_reads).await;
         if let Some(approval) = approval {
             self.taken.lock().unwrap_or_else(PoisonError::into_inner).push((call_id.to_owned(), *approval));
@@ -605,7 +607,7 @@ impl Gate {
             self.record.note_with_next(decided)?;
         }
         if result.decision == Decision::Allow {
-            return Ok(result);
+            return Ok((result, paths));
         }
         let suspended = result.asks_for_approval();
         let mut message = result.public_text().to_owned();
@@ -629,7 +631,7 @@ impl Gate {
             self.record.note(Event::ProposalSuspended(Box::new(proposal)))?;
         }
         if result.deny_mode == Some(DenyMode::ToolResult) {
-            return Ok(result);
+            return Ok((result, paths));
         }
         let answer = CallAnswer::denied(&result);
         match (&input.from, &input.to) {

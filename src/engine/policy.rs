@@ -16,6 +16,7 @@ use crate::domain::call_scope::{CallScope, Program, ScopePath, program_of};
 use crate::domain::canonical::{canonical_sha256, sha256_hex};
 use crate::domain::denied_files::{DeniedFiles, READ_FILE, leaves_out, takes_folders_whole};
 use crate::domain::executed::named;
+use crate::domain::judged_paths::JudgedPaths;
 use crate::domain::policy::{
     Decision, DenyMode, FILE_TOOLS, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalContext, ProposalKind,
     Proposed, Risk,
@@ -41,6 +42,8 @@ pub struct PolicyVerdict {
     pub approval: Option<Box<Approval>>,
     /// The files that the command of a call names which waits for a person; `None` = it waits for nobody, or has no command.
     pub files: Option<Vec<NamedFile>>,
+    /// The paths of the call, as they were when it was judged.
+    pub paths: JudgedPaths,
     /// Time it took.
     pub duration: Duration,
 }
@@ -156,7 +159,9 @@ impl Policy {
     /// The same, for a call of a tool of which it is known whether it only reads.
     pub async fn decide_on(&self, input: &PolicyInput, only_reads: bool) -> PolicyVerdict {
         let watch = Stopwatch::start();
-        let RuleVerdict { mut result, rule_id } = self.judge(input, only_reads).await;
+        let scope = self.scope(input).await;
+        let RuleVerdict { mut result, rule_id } = self.judge(input, &scope, only_reads).await;
+        let paths = self.judged(scope);
         let (mut used, mut files) = (None, None);
         if result.asks_for_approval() {
             files = self.named_files(input.arguments.as_ref()).await;
@@ -186,7 +191,19 @@ impl Policy {
             Decision::Allow => None,
             Decision::Deny => Some(result.deny_mode.unwrap_or(DenyMode::Throw)),
         };
-        PolicyVerdict { result, rule_id, approval: used, files, duration: watch.elapsed() }
+        PolicyVerdict { result, rule_id, approval: used, files, paths, duration: watch.elapsed() }
+    }
+
+    /// Without a worktree nobody sees where links lead.
+    fn judged(&self, scope: CallScope) -> JudgedPaths {
+        let inside = |path| match path {
+            ScopePath::Inside(path) => Some(path),
+            ScopePath::Unclear => None,
+        };
+        match &self.worktree {
+            Some(_) => JudgedPaths::of(scope.paths.into_iter().filter_map(inside)),
+            None => JudgedPaths::default(),
+        }
     }
 
     /// The files of the worktree that the command of a call names, and what they hold now. `None` = the call has no command.
@@ -203,18 +220,17 @@ impl Policy {
         }
     }
 
-    async fn judge(&self, input: &PolicyInput, only_reads: bool) -> RuleVerdict {
+    async fn judge(&self, input: &PolicyInput, scope: &CallScope, only_reads: bool) -> RuleVerdict {
         if is_protocol_tool(input) {
             return builtin(PolicyResult::allow("protocol_tool"));
         }
-        let scope = self.scope(input).await;
-        if let Some(denial) = self.plan_denial(input, &scope, only_reads) {
+        if let Some(denial) = self.plan_denial(input, scope, only_reads) {
             return builtin(denial);
         }
-        if let Some(denial) = self.rules.deny(input, &scope) {
-            return self.explained(denial, input, &scope);
+        if let Some(denial) = self.rules.deny(input, scope) {
+            return self.explained(denial, input, scope);
         }
-        let decide = || self.explained(self.rules.decide(input, &scope), input, &scope);
+        let decide = || self.explained(self.rules.decide(input, scope), input, scope);
         let by_rule = self.rules.covers(input.kind).then(decide);
         match (by_rule, &self.program) {
             // Admission is decided before; rules and program may only narrow it (D71).

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::envelope::CallAnswer;
 use crate::domain::approval::NamedFile;
 use crate::domain::denied_files::DeniedFiles;
+use crate::domain::judged_paths::JudgedPaths;
 use crate::domain::message::ToolCall;
 
 /// Which proposals a reply may make.
@@ -90,6 +91,8 @@ pub struct ReadyCall {
     pub characters_in: u64,
     /// The files that it must not show.
     pub denied_files: DeniedFiles,
+    /// The paths that it was allowed for.
+    pub judged_paths: JudgedPaths,
     /// Whether a person approved it.
     pub approved: bool,
     /// The files that its command named then; `None` = nothing was looked at.

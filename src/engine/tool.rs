@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::domain::denied_files::DeniedFiles;
+use crate::domain::judged_paths::JudgedPaths;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 
@@ -81,17 +82,18 @@ impl BoundParameter {
 #[derive(Debug)]
 pub struct Permit {
     denied: DeniedFiles,
+    judged: JudgedPaths,
 }
 
 impl Permit {
     /// Made in one place only.
-    pub(in crate::engine) fn for_a_call(denied: DeniedFiles) -> Self {
-        Self { denied }
+    pub(in crate::engine) fn for_a_call(denied: DeniedFiles, judged: JudgedPaths) -> Self {
+        Self { denied, judged }
     }
 
-    /// The files that the call must not show, whatever folder it names.
-    pub fn denied_files(self) -> DeniedFiles {
-        self.denied
+    /// The files that the call must not show, whatever folder it names, and the paths that it is allowed for.
+    pub fn into_files(self) -> (DeniedFiles, JudgedPaths) {
+        (self.denied, self.judged)
     }
 }
 

@@ -47,6 +47,7 @@ pub mod outgoing;
 pub mod sandbox_git;
 pub mod sandbox_left;
 pub mod prune;
+pub mod inside_git;
 pub mod tools;
 
 pub use checkout::{Checkout, RefConflict};

@@ -297,7 +297,8 @@ impl Checkout {
             .map(|(place, of)| place.as_path().strip_prefix(of.as_path()).ok().map(Path::to_owned));
         for inside in inside.into_iter().flatten().collect::<BTreeSet<_>>() {
             if self.tracks_at(&inside).await? {
-                return refused("which holds files of the repository");
+                let (root, what) = (named.to_string(), "which holds files of the repository");
+                return Err(WorktreeError::RootInUse { root, what });
             }
         }
         // The nearest thing that is there, whatever it is.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::error::GitError;
-use super::worktree::{ChangedFile, Worktree};
+use super::inside_git::InsideGit;
+use super::worktree::{ChangedFile, PatchText, Worktree};
 use crate::domain::denied_files::{DENIED_COUNT, DeniedFiles};
+use crate::domain::judged_paths::JudgedPaths;
 use crate::domain::message::ToolSpec;
 use crate::domain::name::CommitId;
 use crate::domain::policy::Risk;
@@ -21,10 +23,27 @@ const HEADER_BYTES: usize = 600;
 /// The two tools for a worktree. `origin` is the commit that the work started from. `page_lines` is the most lines of a
 /// page of a diff (D77).
 pub fn worktree_tools(worktree: &Worktree, origin: &CommitId, page_lines: u32) -> Vec<Arc<dyn Tool>> {
+    tools((worktree, None), origin, page_lines)
+}
+
+/// The same for a program at work, which could mislead a git that looks from outside of its sandbox.
+pub fn tools_inside(
+    (worktree, inside): (&Worktree, InsideGit),
+    origin: &CommitId,
+    page_lines: u32,
+) -> Vec<Arc<dyn Tool>> {
+    tools((worktree, Some(inside)), origin, page_lines)
+}
+
+fn tools(
+    (worktree, inside): (&Worktree, Option<InsideGit>),
+    origin: &CommitId,
+    page_lines: u32,
+) -> Vec<Arc<dyn Tool>> {
     let tool = |kind, name: &str, description: String, parameters| {
         let spec = ToolSpec { name: name.to_owned(), description, parameters };
-        let (worktree, origin) = (worktree.clone(), origin.clone());
-        Arc::new(GitTool { kind, spec, worktree, origin, page_lines }) as Arc<dyn Tool>
+        let (worktree, inside, origin) = (worktree.clone(), inside.clone(), origin.clone());
+        Arc::new(GitTool { kind, spec, worktree, inside, origin, page_lines }) as Arc<dyn Tool>
     };
     let since = json!({
         "type": "string",
@@ -71,6 +90,8 @@ struct GitTool {
     kind: Kind,
     spec: ToolSpec,
     worktree: Worktree,
+    /// Where git looks; `None` = from outside of every sandbox.
+    inside: Option<InsideGit>,
     origin: CommitId,
     page_lines: u32,
 }
@@ -85,31 +106,84 @@ impl Tool for GitTool {
     }
 
     fn call<'a>(&'a self, permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
-        let denied = permit.denied_files();
+        let (denied, judged) = permit.into_files();
         Box::pin(async move {
-            let base = base(&self.worktree, &self.origin, arguments).await?;
             match self.kind {
-                Kind::Status => status(&self.worktree, &base, &denied).await,
+                Kind::Status => status(self.changes(arguments, limits).await?, &denied),
                 Kind::Diff => {
-                    diff(&self.worktree, &base, arguments, (self.page_lines as usize, denied), limits).await
+                    let path = match arguments.get("path").and_then(Value::as_str) {
+                        Some(named) => {
+                            Some(inside(&self.worktree, named, &judged)?).filter(|path| path != ".")
+                        }
+                        None => None,
+                    };
+                    let patch = self.patch(arguments, path.as_deref(), denied, limits).await?;
+                    diff(patch, arguments, path, (self.page_lines as usize, limits))
                 }
             }
         })
     }
 }
 
-async fn base(worktree: &Worktree, origin: &CommitId, arguments: &Value) -> Result<CommitId, ToolError> {
-    match arguments.get("since").and_then(Value::as_str) {
-        Some("last_commit") => {
-            let head = worktree.head().await.map_err(for_model)?;
-            head.ok_or_else(|| ToolError::for_model("there is no commit yet"))
+impl GitTool {
+    /// What is compared with.
+    async fn base(&self, arguments: &Value) -> Result<String, ToolError> {
+        let last = arguments.get("since").and_then(Value::as_str) == Some("last_commit");
+        match (last, &self.inside) {
+            (false, _) => Ok(self.origin.to_string()),
+            (true, Some(_)) => Ok("HEAD".to_owned()),
+            (true, None) => match self.worktree.head().await.map_err(for_model)? {
+                Some(head) => Ok(head.to_string()),
+                None => Err(ToolError::for_model("there is no commit yet")),
+            },
         }
-        _ => Ok(origin.clone()),
+    }
+
+    async fn changes(&self, arguments: &Value, limits: CallLimits) -> Result<Vec<ChangedFile>, ToolError> {
+        let base = self.base(arguments).await?;
+        let changes = match &self.inside {
+            Some(inside) => inside.look(&base, limits.timeout).await.map_err(for_model)?.into_changes().await,
+            None => self.worktree.changes(&commit(&base)?).await,
+        };
+        changes.map_err(for_model)
+    }
+
+    /// The patch, and how many files are left out of it.
+    async fn patch(
+        &self,
+        arguments: &Value,
+        path: Option<&str>,
+        denied: DeniedFiles,
+        limits: CallLimits,
+    ) -> Result<(PatchText, u64), ToolError> {
+        let base = self.base(arguments).await?;
+        let Some(inside) = &self.inside else {
+            let patch = self.worktree.diff_without(&commit(&base)?, path, DIFF_CAP, denied).await;
+            return patch.map_err(for_model);
+        };
+        let look = inside.look(&base, limits.timeout).await.map_err(for_model)?;
+        let is_below = |file: &ChangedFile| {
+            path.is_none_or(|path| file.path == path || file.path.starts_with(&format!("{path}/")))
+        };
+        let of_denied = look.changes.iter().filter(|file| is_below(file) && !denied.is_empty());
+        let left_out: Vec<String> =
+            of_denied.filter(|file| denied.contains(&file.path)).map(|file| file.path.clone()).collect();
+        // The name that a denied file had before is not shown either.
+        let before = look
+            .changes
+            .iter()
+            .filter_map(|file| file.from.clone().filter(|_| left_out.contains(&file.path)));
+        let names: Vec<String> = left_out.iter().cloned().chain(before).collect();
+        let patch = look.into_patch(path, &names, DIFF_CAP).await.map_err(for_model)?;
+        Ok((patch, left_out.len() as u64))
     }
 }
 
-async fn status(worktree: &Worktree, base: &CommitId, denied: &DeniedFiles) -> Result<ToolOutput, ToolError> {
-    let mut changes = worktree.changes(base).await.map_err(for_model)?;
+fn commit(text: &str) -> Result<CommitId, ToolError> {
+    CommitId::parse(text).map_err(|error| ToolError::Fatal(error.to_string()))
+}
+
+fn status(mut changes: Vec<ChangedFile>, denied: &DeniedFiles) -> Result<ToolOutput, ToolError> {
     let all = changes.len();
     let is_denied = |path: &String| !denied.is_empty() && denied.contains(path);
     changes.retain(|change| !is_denied(&change.path));
@@ -136,24 +210,17 @@ async fn status(worktree: &Worktree, base: &CommitId, denied: &DeniedFiles) -> R
     Ok(ToolOutput::text(text))
 }
 
-async fn diff(
-    worktree: &Worktree,
-    base: &CommitId,
+fn diff(
+    (patch, left_out): (PatchText, u64),
     arguments: &Value,
-    (page_lines, denied): (usize, DeniedFiles),
-    limits: CallLimits,
+    path: Option<String>,
+    (page_lines, limits): (usize, CallLimits),
 ) -> Result<ToolOutput, ToolError> {
-    let path = match arguments.get("path").and_then(Value::as_str) {
-        Some(named) => Some(inside(worktree, named)?).filter(|path| path != "."),
-        None => None,
-    };
     let count = |name: &str| {
         arguments.get(name).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok())
     };
     let from = count("from_line").unwrap_or(1).max(1);
     let most = count("max_lines").unwrap_or(page_lines).clamp(1, page_lines);
-    let (patch, left_out) =
-        worktree.diff_without(base, path.as_deref(), DIFF_CAP, denied).await.map_err(for_model)?;
     let room =
         usize::try_from(limits.max_inline_bytes).unwrap_or(usize::MAX).saturating_sub(HEADER_BYTES).max(1024);
     let total = patch.text.lines().count();
@@ -184,10 +251,14 @@ async fn diff(
 }
 
 /// The path as git knows it; `.` for the whole worktree.
-fn inside(worktree: &Worktree, named: &str) -> Result<String, ToolError> {
+fn inside(worktree: &Worktree, named: &str, judged: &JudgedPaths) -> Result<String, ToolError> {
     let root = WorktreeRoot::open(worktree.path())
         .map_err(|error| ToolError::Fatal(format!("the worktree: {error}")))?;
-    match root.resolve(named) {
+    let resolved = root.resolve(named).and_then(|path| match judged.has(&path.relative()) {
+        true => Ok(path),
+        false => Err(path.changed()),
+    });
+    match resolved {
         Ok(path) => Ok(path.relative()),
         Err(error) => Err(ToolError::Refused {
             code: error.code().unwrap_or("path_outside_worktree").to_owned(),

@@ -29,9 +29,10 @@ use crate::engine::agent_visit::POLICY_DENIED;
 use crate::engine::queue::AGENT_QUEUE;
 use crate::engine::ruling::Permission;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
-use crate::git::GitError;
+use crate::git::inside_git::InsideGit;
 use crate::git::sandbox_git::Taken;
 use crate::git::worktree::Worktree;
+use crate::git::{self, GitError};
 use crate::proxy::meter::{Meter, Purse, SetAside};
 use crate::record::run_journal::RunJournal;
 use crate::record::summary_text::ONLY_PLANS;
@@ -60,6 +61,8 @@ pub struct Workplace<'a> {
     pub context: &'a RepositoryContext,
     /// Its worktree.
     pub worktree: &'a Worktree,
+    /// The commit that its work started from.
+    pub origin: &'a CommitId,
     /// What holds the programs.
     pub sandbox: &'a Arc<RunSandbox>,
 }
@@ -93,6 +96,7 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
         paid: Arc::default(),
         program: program.clone(),
     };
+    let stand_ins = stand_ins(at, &launch);
     let seen_whole = launch.sandbox.is_some() && program.network == Egress::Nothing;
     let shared = Arc::new(Shared {
         spec: spec(program),
@@ -113,8 +117,17 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
         model: program.model.clone(),
         seen_whole,
         conversations: Arc::default(),
+        stand_ins,
         launch: Arc::new(move |task| Arc::new(ExecAgent { shared: Arc::clone(&shared), task })),
     })
+}
+
+/// A program in a sandbox has git look from there.
+fn stand_ins(at: Workplace<'_>, launch: &Launch) -> Vec<Arc<dyn Tool>> {
+    let Some(sandbox) = launch.sandbox.clone() else { return Vec::new() };
+    let (root, environment) = (launch.cwd.clone(), launch.environment.clone());
+    let inside = InsideGit { root, sandbox, environment };
+    git::tools::tools_inside((at.worktree, inside), at.origin, at.context.config.page_lines())
 }
 
 /// Where agentd's own tools are served to the program, and its sandbox with a way there. A note says if a program works

@@ -40,6 +40,9 @@ use crate::sys::sandbox::{Choice, Mechanism, Network, ProcessSandbox, Walls};
 const LARGEST_COPY: u64 = 64 << 20;
 /// Cargo's files, which programs look for in each parent folder. They stop when one is refused.
 const LOOKED_FOR_ABOVE: [&str; 3] = ["Cargo.toml", ".cargo/config.toml", ".cargo/config"];
+/// What a definition of a managed clone asks for, the operator has to allow.
+const OPERATORS_TOO: &str =
+    ", and to sandbox.hosts in the operator's own agentd.toml, because agentd manages this clone";
 /// Most hosts that people are told of in a run.
 const MOST_TOLD: usize = 20;
 
@@ -364,7 +367,10 @@ impl RunSandbox {
                 journal.warn("no_host_lists", format!("Commands have no network: {why}."));
             }
             _ => {
-                let list = list("boundaries.sandbox.network.trustedDomains");
+                let mut list = list("boundaries.sandbox.network.trustedDomains");
+                if context.managed {
+                    list.push_str(OPERATORS_TOO);
+                }
                 self.commands =
                     EgressProxy::open(&self.folder, "out", NetworkReach::of(egress, &servers), list)
                         .map_err(failed)?;
@@ -394,7 +400,11 @@ impl RunSandbox {
     /// Records in the journal what programs asked for on the network since the last time. People are told of each
     /// refused host once.
     pub fn record_asked(&self, journal: &RunJournal, redactor: &Redactor) -> Result<(), JournalError> {
-        let commands = ("commands", &self.commands, "runner.boundaries.sandbox.network.trustedDomains");
+        let commands = (
+            "commands",
+            &self.commands,
+            "runner.boundaries.sandbox.network.trustedDomains (in a clone that agentd manages, also in sandbox.hosts)",
+        );
         let agents = self.agents.iter().map(|way| ("agent", way, "program.network"));
         for (programs, way, key) in [commands].into_iter().chain(agents) {
             let Some(proxy) = &way.proxy else { continue };

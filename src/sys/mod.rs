@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod file_watch;
 pub mod files;
+pub mod folder;
 pub mod process_tree;
 mod process_spec;
 mod child;

@@ -261,10 +261,15 @@ impl WorktreePath {
         }
     }
 
+    /// The refusal of a path that leads somewhere else than before.
+    pub fn changed(&self) -> PathError {
+        PathError::Outside { named: self.relative(), why: "a symbolic link appeared in it" }
+    }
+
     fn failed(&self, source: io::Error) -> PathError {
         #[cfg(unix)]
         if source.raw_os_error() == Some(nix::errno::Errno::ELOOP as i32) {
-            return PathError::Outside { named: self.relative(), why: "a symbolic link appeared in it" };
+            return self.changed();
         }
         PathError::Io { named: self.relative(), source }
     }

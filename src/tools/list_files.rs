@@ -9,6 +9,7 @@ use super::arguments::{Arguments, invalid};
 use super::files_below::visit;
 use super::page::Page;
 use super::{Allowed, BuiltIn, ToolWorld, blocking, path_error};
+use crate::domain::judged_paths::JudgedPaths;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{ToolError, ToolOutput};
 use crate::sys::worktree_path::{PathError, WorktreePath};
@@ -40,7 +41,7 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
 
 async fn list(world: Arc<ToolWorld>, arguments: Value, allowed: Allowed) -> Result<ToolOutput, ToolError> {
     let given = Arguments(&arguments);
-    let start = existing(&world, given)?;
+    let start = existing(&world, given, &allowed.judged)?;
     let glob = glob(given)?;
     let mut page = Page::new(given, world.page_lines, allowed.limits)?;
     blocking(move || {
@@ -57,9 +58,13 @@ async fn list(world: Arc<ToolWorld>, arguments: Value, allowed: Allowed) -> Resu
 }
 
 /// The place that `path` names, which must exist; the worktree's root where it is absent.
-pub(super) fn existing(world: &ToolWorld, given: Arguments<'_>) -> Result<WorktreePath, ToolError> {
+pub(super) fn existing(
+    world: &ToolWorld,
+    given: Arguments<'_>,
+    judged: &JudgedPaths,
+) -> Result<WorktreePath, ToolError> {
     let named = given.optional_text("path")?.unwrap_or(".");
-    let start = world.resolve(named)?;
+    let start = world.resolve(named, judged)?;
     match start.absolute().as_path().symlink_metadata() {
         Ok(_) => Ok(start),
         Err(source) => Err(path_error(PathError::Io { named: start.relative(), source })),

@@ -19,6 +19,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::denied_files::DeniedFiles;
+use crate::domain::judged_paths::JudgedPaths;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
@@ -67,6 +68,8 @@ struct Allowed {
     limits: CallLimits,
     /// Files that it must not show, whatever folder it names.
     denied: DeniedFiles,
+    /// The paths that it is allowed for.
+    judged: JudgedPaths,
 }
 
 /// A built-in: what it looks like, and what it does.
@@ -102,19 +105,24 @@ impl Tool for BuiltIn {
 
     fn only_file(&self, arguments: &Value) -> Option<String> {
         let named = arguments.get("path").filter(|_| self.risk == Risk::Write)?.as_str()?;
-        Some(self.world.resolve(named).ok()?.relative())
+        Some(self.world.root.resolve(named).ok()?.relative())
     }
 
     fn call<'a>(&'a self, permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
-        let allowed = Allowed { limits, denied: permit.denied_files() };
+        let (denied, judged) = permit.into_files();
+        let allowed = Allowed { limits, denied, judged };
         (self.action)(Arc::clone(&self.world), arguments.clone(), allowed)
     }
 }
 
 impl ToolWorld {
-    /// The place a model names, or the refusal.
-    fn resolve(&self, named: &str) -> Result<WorktreePath, ToolError> {
-        self.root.resolve(named).map_err(path_error)
+    /// The place a model names, or the refusal: also of a link that was put there since the policy allowed the call.
+    fn resolve(&self, named: &str, judged: &JudgedPaths) -> Result<WorktreePath, ToolError> {
+        let place = self.root.resolve(named).map_err(path_error)?;
+        match judged.has(&place.relative()) {
+            true => Ok(place),
+            false => Err(path_error(place.changed())),
+        }
     }
 }
 
@@ -207,7 +215,8 @@ mod world_for_tests {
             let schema = jsonschema::validator_for(&tool.spec.parameters).unwrap();
             assert!(schema.is_valid(&arguments), "{name} {arguments}");
             let limits = CallLimits { timeout, max_inline_bytes: 12_288 };
-            let allowed = Allowed { limits, denied: DeniedFiles::default() };
+            let (denied, judged) = (DeniedFiles::default(), JudgedPaths::default());
+            let allowed = Allowed { limits, denied, judged };
             (tool.action)(Arc::clone(&self.world), arguments, allowed).await
         }
     }

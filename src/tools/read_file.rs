@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::arguments::Arguments;
 use super::page::Page;
-use super::{BuiltIn, ToolWorld, blocking, path_error};
+use super::{Allowed, BuiltIn, ToolWorld, blocking, path_error};
 use crate::domain::policy::Risk;
-use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
+use crate::engine::tool::{ToolError, ToolOutput};
 
 /// How far lines are counted beyond the page.
 const COUNTED_BYTES: u64 = 64 * 1024 * 1024;
@@ -22,7 +22,7 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
         world,
         Risk::Read,
-        |world, arguments, allowed| Box::pin(read(world, arguments, allowed.limits)),
+        |world, arguments, allowed| Box::pin(read(world, arguments, allowed)),
         "read_file",
         format!(
             "Reads a text file of the worktree, at most {most} lines at a time. The first line of the result is JSON with \
@@ -42,10 +42,10 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
     )
 }
 
-async fn read(world: Arc<ToolWorld>, arguments: Value, limits: CallLimits) -> Result<ToolOutput, ToolError> {
+async fn read(world: Arc<ToolWorld>, arguments: Value, allowed: Allowed) -> Result<ToolOutput, ToolError> {
     let arguments_of = Arguments(&arguments);
-    let path = world.resolve(arguments_of.text("path")?)?;
-    let mut page = Page::new(arguments_of, world.page_lines, limits)?;
+    let path = world.resolve(arguments_of.text("path")?, &allowed.judged)?;
+    let mut page = Page::new(arguments_of, world.page_lines, allowed.limits)?;
     blocking(move || {
         let name = path.relative();
         let file = path.open().map_err(path_error)?;

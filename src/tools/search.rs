@@ -67,7 +67,7 @@ async fn search(world: Arc<ToolWorld>, arguments: Value, allowed: Allowed) -> Re
         .case_insensitive(given.flag("ignore_case")?)
         .build()
         .map_err(|error| invalid(format!("\"pattern\" is not a regular expression: {error}")))?;
-    let start = existing(&world, given)?;
+    let start = existing(&world, given, &allowed.judged)?;
     let glob = glob(given)?;
     let mut page = Page::new(given, world.page_lines, allowed.limits)?;
     let abandoned = Arc::new(AtomicBool::new(false));
@@ -92,8 +92,12 @@ async fn search(world: Arc<ToolWorld>, arguments: Value, allowed: Allowed) -> Re
 }
 
 fn search_file(world: &ToolWorld, path: &str, pattern: &regex::Regex, page: &mut Page) {
-    // A file that cannot be read, or vanished, is passed over: the search is of what is there.
-    let Ok(file) = world.root.resolve(path).and_then(|place| place.open()) else { return };
+    // A file that cannot be read, or vanished, is passed over: the search is of what is there. So is one that a link leads to meanwhile.
+    let Ok(place) = world.root.resolve(path) else { return };
+    let Some(file) = Some(place).filter(|place| place.relative() == path).and_then(|place| place.open().ok())
+    else {
+        return;
+    };
     if file.metadata().is_ok_and(|meta| meta.len() > MAX_FILE_BYTES) {
         return;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::arguments::{Arguments, invalid};
-use super::{BuiltIn, ToolWorld, blocking, path_error};
+use super::{Allowed, BuiltIn, ToolWorld, blocking, path_error};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{ToolError, ToolOutput};
@@ -21,7 +21,7 @@ pub(super) fn write_tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
         world,
         Risk::Write,
-        |world, arguments, _| Box::pin(write(world, arguments)),
+        |world, arguments, allowed| Box::pin(write(world, arguments, allowed)),
         "write_file",
         "Writes a whole file of the worktree, new or over an old one; missing directories are made. To change part of \
          a file, use edit_file.",
@@ -41,7 +41,7 @@ pub(super) fn edit_tool(world: &Arc<ToolWorld>) -> BuiltIn {
     BuiltIn::new(
         world,
         Risk::Write,
-        |world, arguments, _| Box::pin(edit(world, arguments)),
+        |world, arguments, allowed| Box::pin(edit(world, arguments, allowed)),
         "edit_file",
         "Replaces one piece of text in a file of the worktree. \"old\" must stand in the file exactly once, character \
          by character (without the line numbers that read_file shows); give enough lines around it to make it unique.",
@@ -58,9 +58,9 @@ pub(super) fn edit_tool(world: &Arc<ToolWorld>) -> BuiltIn {
     )
 }
 
-async fn write(world: Arc<ToolWorld>, arguments: Value) -> Result<ToolOutput, ToolError> {
+async fn write(world: Arc<ToolWorld>, arguments: Value, allowed: Allowed) -> Result<ToolOutput, ToolError> {
     let given = Arguments(&arguments);
-    let path = world.resolve(given.text("path")?)?;
+    let path = world.resolve(given.text("path")?, &allowed.judged)?;
     let content = given.text("content")?.to_owned();
     blocking(move || {
         let before = if path.absolute().as_path().is_file() { content_of(&path)? } else { Vec::new() };
@@ -79,9 +79,9 @@ async fn write(world: Arc<ToolWorld>, arguments: Value) -> Result<ToolOutput, To
     .await
 }
 
-async fn edit(world: Arc<ToolWorld>, arguments: Value) -> Result<ToolOutput, ToolError> {
+async fn edit(world: Arc<ToolWorld>, arguments: Value, allowed: Allowed) -> Result<ToolOutput, ToolError> {
     let given = Arguments(&arguments);
-    let path = world.resolve(given.text("path")?)?;
+    let path = world.resolve(given.text("path")?, &allowed.judged)?;
     let (old, new) = (given.text("old")?.to_owned(), given.text("new")?.to_owned());
     if old.is_empty() {
         return Err(invalid("\"old\" is empty; to write a whole file, use write_file"));

@@ -126,6 +126,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         journal: &run.journal,
         context: run.context,
         worktree,
+        origin: &run.lease.mapping.origin.commit,
         sandbox: &sandbox,
     })?;
     let toolbox = Toolbox::open(run, workspace, &root).await?;

@@ -54,9 +54,12 @@ impl Toolbox {
         for server in configs.values_mut() {
             server.start_timeout = server.start_timeout.min(run.wall_time_left());
         }
-        let servers = McpServers::connect(configs, worktree.path(), &run.child_environment())
-            .await
-            .map_err(|error| run.out_of_time().unwrap_or_else(|| stop_of(&error)))?;
+        let connecting = async {
+            let connected = McpServers::connect(configs, worktree.path(), &run.child_environment()).await;
+            connected.map_err(|error| run.out_of_time().unwrap_or_else(|| stop_of(&error)))
+        };
+        // Nothing is lost of servers that start.
+        let servers = run.stop().unless_asked(connecting).await?;
         for warning in servers.warnings() {
             run.journal.warn("mcp_server_missing", warning.message.clone());
         }

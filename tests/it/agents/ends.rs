@@ -149,8 +149,7 @@ async fn c_26_the_report_that_a_program_gave_counts_though_somebody_asked_to_sto
     let pid = works.id().to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let mut told = BufReader::new(works.stderr.take().unwrap()).lines();
-    let heard =
-        told.find(|line| line.as_ref().is_ok_and(|line| line.contains("gives one last report")));
+    let heard = told.find(|line| line.as_ref().is_ok_and(|line| line.contains("gives one last report")));
     assert!(heard.unwrap().unwrap().contains("an agent program has ten seconds"), "it is told what is true");
     std::fs::write(go, "").unwrap();
     // Its standard error is read to the end, so that it does not wait for a reader.

@@ -14,6 +14,7 @@ mod egress;
 mod ends;
 mod left;
 mod limits;
+mod meddling;
 pub mod metering;
 mod programs;
 mod tool_talk;
