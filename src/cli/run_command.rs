@@ -246,14 +246,7 @@ fn ending(
     for command in &facts.verification {
         fact("Verify", format!("{}: {}", command.argv.join(" "), command.outcome()));
     }
-    let totals = &output.totals;
-    let cost = rendering::cost_line(
-        totals.cost_usd.unwrap_or_default(),
-        facts.totals().cost_unknown,
-        totals.tokens_in + totals.cache_read + totals.cache_write,
-        totals.tokens_out,
-    );
-    fact("Cost", cost);
+    fact("Cost", rendering::cost_of_work(facts));
     fact("Time", rendering::duration(rendering::own_time(output, facts)));
     fact("Stop reason", format!("{} / {}", output.stop_reason, output.stop_detail));
     if let Some(mapping) = &output.mapping {

@@ -140,7 +140,7 @@ fn render(
         merged_meanwhile => run.warnings.iter().filter(|warning| warning.code == "merged_meanwhile")
             .map(|warning| said(&sentence_of(&warning.text))).next_back(),
         pinned => run.warnings.iter().filter(|warning| warning.code == "pinned_commits").map(|warning| said(&warning.text)).next_back(),
-        cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),
+        cost_line => cost_of_work(facts),
         cost_used => amount(inherited.cost + totals.cost, inherited.cost_unknown || totals.cost_unknown),
         cost_cap => facts.started.as_ref().map_or(Money::ZERO, |started| started.budgets.max_cost).to_string(),
         time_line => duration(own_time(run, facts)),
@@ -350,6 +350,19 @@ pub fn cost_line(cost: Money, unknown: bool, tokens_in: u64, tokens_out: u64) ->
         return amount;
     }
     format!("{amount} ({} tokens in, {} out)", thousands(tokens_in), thousands(tokens_out))
+}
+
+/// What a run cost. Where it goes on with another one, what their work cost together comes first: that is what people ask for.
+pub fn cost_of_work(facts: &RunFacts) -> String {
+    let totals = facts.totals();
+    let tokens_in = totals.tokens_in + totals.cache_read + totals.cache_write;
+    let own = cost_line(totals.cost, totals.cost_unknown, tokens_in, totals.tokens_out);
+    let before = facts.started.as_ref().map(|started| started.inherited).unwrap_or_default();
+    if before.cost.is_zero() && !before.cost_unknown {
+        return own;
+    }
+    let all = amount(before.cost + totals.cost, before.cost_unknown || totals.cost_unknown);
+    format!("{all} with the run that it goes on with; this run {own}")
 }
 
 /// How long the run itself worked, in milliseconds, without those before it that it goes on with: its cost is its own, too.

@@ -233,12 +233,7 @@ fn worked(rows: &mut Vec<(&'static str, String)>, facts: &RunFacts, standing: Ru
         "cost",
         format!(
             "{}, {}",
-            rendering::cost_line(
-                totals.cost,
-                totals.cost_unknown,
-                totals.tokens_in + totals.cache_read + totals.cache_write,
-                totals.tokens_out,
-            ),
+            rendering::cost_of_work(facts),
             counted(usize::try_from(totals.llm_requests).unwrap_or(usize::MAX), "request"),
         ),
     ));

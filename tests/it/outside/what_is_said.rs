@@ -374,3 +374,35 @@ async fn status_does_not_give_a_dead_daemons_words_as_those_of_one_that_has_not_
     daemon.stop().await;
     world.finish().await;
 }
+
+/// Who reads a pull request asks what its work cost, however many runs it took.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_work_cost_is_said_wherever_a_run_that_goes_on_with_another_is_told() {
+    let world = World::new(1).await;
+    let refused = json!({ "path": "/git/demo/shop.git/git-receive-pack", "method": "POST", "kind": "status", "status": 403, "times": 0 });
+    world.sim.inject(&serde_json::from_value(refused).unwrap()).unwrap();
+    let (code, out, _) = said(&world, &["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(1), "{out}");
+    let own = out.lines().find_map(|line| line.trim().strip_prefix("Cost")).unwrap().trim();
+    let spent = own.split(' ').next().unwrap();
+    assert!(spent.starts_with("$0.0") && spent != "$0.00" && !own.contains("goes on with"), "{out}");
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    let (code, out, told) = said(&world, &["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(0), "{out}{told}");
+    let told = format!("{spent} with the run that it goes on with; this run $0.00 (0 tokens in, 0 out)");
+    let comment = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+    let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap_or_default();
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    let (_, shown, _) = said(&world, &["runs", "show", "latest"]).await;
+    for (place, text) in [
+        ("output", &out),
+        ("comment", &comment),
+        ("pull request", &body),
+        ("report", &report),
+        ("show", &shown),
+    ] {
+        assert!(text.contains(&told), "the {place} does not say {told}: {text}");
+    }
+    world.finish().await;
+}
