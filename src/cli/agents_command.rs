@@ -15,6 +15,7 @@ use crate::definition::migration;
 use crate::definition::scaffold::{ScaffoldError, new_agent};
 use crate::definition::variables::{HOST_VARIABLES, Supply, host_variable};
 use crate::definition::{self, Diagnostic, Loaded, Refused, Severity};
+use crate::domain::step_executors::StepExecutors;
 use crate::lifecycle::plan::handoffs::{self, DeniedHandoff};
 use crate::prompt::address::PromptAddress;
 use crate::record::summary_text::counted;
@@ -180,8 +181,9 @@ fn check(context: &Context, name: Option<&str>) -> Result<u8, CommandError> {
     for name in names {
         let findings = match load(context, &name, &BTreeSet::new()) {
             Ok(loaded) => {
-                let denied = denied_handoffs(context, &name, &loaded);
-                loaded.diagnostics.into_iter().chain(denied).collect()
+                let mut here = denied_handoffs(context, &name, &loaded);
+                here.extend(programs_gone(context, &name, &loaded));
+                loaded.diagnostics.into_iter().chain(here).collect()
             }
             Err(Refused(findings)) => findings,
         };
@@ -235,6 +237,30 @@ fn denied_handoffs(context: &Context, name: &str, loaded: &Loaded) -> Vec<Diagno
         schema: false,
     };
     denied.map(finding).collect()
+}
+
+/// The programs of its steps that are not on this machine. Who the steps are left to by a configuration that cannot be read is told by
+/// other commands.
+fn programs_gone(context: &Context, name: &str, loaded: &Loaded) -> Vec<Diagnostic> {
+    let (Ok(config), Ok(base)) = (context.config_for(Some(name), &[]), context.base_path()) else {
+        return Vec::new();
+    };
+    let Ok(executors) = StepExecutors::of(&loaded.definition, config.program.as_ref()) else {
+        return Vec::new();
+    };
+    let gone = resources::agent_programs_gone(executors.programs(), &base, &context.env).into_iter();
+    let finding = |gone: resources::ProgramGone| Diagnostic {
+        code: "SR-PROGRAM-001",
+        // The definition itself is sound, and another machine may have it.
+        severity: Severity::Warning,
+        file: shown(context, &folder(context, name).join("agent.json")),
+        pointer: String::new(),
+        place: None,
+        message: gone.to_string(),
+        fix: "install it, or name it in argv of its `program`".to_owned(),
+        schema: false,
+    };
+    gone.map(finding).collect()
 }
 
 fn document(finding: &Diagnostic) -> Value {

@@ -88,10 +88,12 @@ fn explain(context: &Context, key: Option<&str>) -> Result<(), CommandError> {
 
 fn check(context: &Context) -> Result<(), CommandError> {
     let config = context.config()?;
-    let checked = context.block_on(check_for_use(context, &config))??;
+    let (checked, warnings) = context.block_on(check_for_use(context, &config))??;
     if context.output.json() {
         let layers: Vec<_> = config.layers().collect();
-        return context.output.document(&json!({ "ok": true, "layers": layers, "checked": checked }));
+        return context
+            .output
+            .document(&json!({ "ok": true, "layers": layers, "checked": checked, "warnings": warnings }));
     }
     for layer in config.layers() {
         context.output.line(format!("read     {}", layer.display()))?;
@@ -99,12 +101,19 @@ fn check(context: &Context) -> Result<(), CommandError> {
     for what in checked {
         context.output.line(format!("checked  {what}"))?;
     }
+    for told in warnings {
+        context.output.entry(&format!("{} ", context.output.toned("warning", Tone::Warn)), &told)?;
+    }
     context.output.line("The configuration can be used.")
 }
 
 /// Checks what loading does not check: targets, their providers, GitHub's credentials, origin branches, and in a
-/// repository its policy and its agent. All errors are reported together.
-async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>, CommandError> {
+/// repository its policy and its agent. All errors are reported together. What is there beside it is about this machine: it can be used
+/// elsewhere.
+async fn check_for_use(
+    context: &Context,
+    config: &Config,
+) -> Result<(Vec<String>, Vec<String>), CommandError> {
     let mut checked = Vec::new();
     let mut wrong: Vec<CommandError> = Vec::new();
     let mut note = |what: String, result: Result<(), CommandError>| match result {
@@ -157,7 +166,25 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
         }
     }
     CommandError::all(wrong)?;
-    Ok(checked)
+    let mut warnings: Vec<String> = Vec::new();
+    for standing in &standings {
+        warnings.extend(programs_gone(standing).await);
+    }
+    warnings.dedup();
+    Ok((checked, warnings))
+}
+
+/// The programs of the work and of the agent that are not on this machine.
+async fn programs_gone(standing: &Context) -> Vec<String> {
+    let (Ok(root), Ok(config)) = (standing.base_path(), standing.config()) else { return Vec::new() };
+    let agent = config.repository(standing.global.repo.as_ref(), Some(&standing.base)).agent;
+    let mut gone = resources::programs_of_the_work_gone(&config, &root, &standing.env);
+    if let Ok(loaded) = plan::load_definition(&root, &agent, &BTreeMap::new()).await
+        && let Ok(executors) = StepExecutors::of(&loaded.definition, config.program.as_ref())
+    {
+        gone.extend(resources::agent_programs_gone(executors.programs(), &root, &standing.env));
+    }
+    gone.iter().map(|gone| format!("{gone}: a run here would stumble over it")).collect()
 }
 
 /// The checkouts and clones whose own files count: those that a daemon here would work on.

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::approvals_text;
 use super::args::RunArgs;
 use super::context::Context;
+use super::doctor;
 use super::error::CommandError;
 use super::output::Tone;
 use super::progress;
@@ -16,6 +17,7 @@ use super::repositories::{self, OpenOptions};
 use super::stopping::{listen, unless_stopped};
 use super::store_refusal;
 use crate::config::Flag;
+use crate::config::config_file::Publish;
 use crate::definition::Severity;
 use crate::domain::budget::Budgets;
 use crate::domain::issue::ObjectiveSource;
@@ -294,8 +296,7 @@ async fn dry_run(
     };
     let plan = &resolved.plan;
     let mut warnings = plan_warnings(&resolved);
-    let gone = resources::programs_of_the_work_gone(&site.config, site.checkout.root(), &site.env);
-    warnings.extend(gone.iter().map(|gone| format!("{gone}: a run would stumble over it")));
+    warnings.extend(stumbles(&resolved, site).await);
     let planned = serde_json::json!({
         "dry_run": true,
         "issue": plan.issue.key,
@@ -329,6 +330,19 @@ async fn dry_run(
         context.output.entry(&format!("{name:<14}"), &value)?;
     }
     Ok(0)
+}
+
+/// What a run would stumble over here, some of it after it has paid for its work.
+async fn stumbles(Resolved { plan, origin, .. }: &Resolved, site: &RepositoryContext) -> Vec<String> {
+    let root = site.checkout.root();
+    let mut gone = resources::programs_of_the_work_gone(&site.config, root, &site.env);
+    gone.extend(resources::agent_programs_gone(plan.executors.programs(), root, &site.env));
+    let mut told: Vec<String> =
+        gone.iter().map(|gone| format!("{gone}: a run would stumble over it")).collect();
+    if plan.publish != Publish::None {
+        told.extend(doctor::push_fails(site, &origin.branch).await);
+    }
+    told
 }
 
 /// What a run would be told at its start, and what it might stumble over.

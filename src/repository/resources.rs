@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::config::settings::Session;
 use crate::config::{Config, Env, McpTransport};
 use crate::definition::policy_file::{PolicyFileError, PolicySource, read_narrowing, read_policies};
+use crate::domain::agent_program::AgentProgram;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::refusal::Refusal;
@@ -163,6 +164,16 @@ pub fn programs_of_the_work_gone(config: &Config, checkout: &AbsPath, env: &Env)
     all.filter(|(_, program)| is_known(program))
         .filter_map(|(key, program)| ProgramGone::looked_for(key, &program, checkout, env))
         .collect()
+}
+
+/// The agent programs that are not there. None is started. What is named by a path in the worktree is looked for by the run.
+pub fn agent_programs_gone(programs: &[AgentProgram], checkout: &AbsPath, env: &Env) -> Vec<ProgramGone> {
+    let named = programs.iter().filter_map(|program| Some((program.backend, program.argv.first()?)));
+    let known = named.filter(|(_, program)| !program.contains('/') || program.starts_with('/'));
+    let gone = known.filter_map(|(backend, program)| {
+        ProgramGone::looked_for(backend.as_str().to_owned(), program, checkout, env)
+    });
+    gone.collect()
 }
 
 impl ProgramGone {

@@ -16,7 +16,9 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::{Output, Tone};
 use super::repositories;
+use crate::domain::name::BranchName;
 use crate::record::summary_text::counted;
+use crate::repository::context::RepositoryContext;
 
 /// What programs are called among the findings.
 pub(super) const PROGRAM: &str = "program";
@@ -88,6 +90,12 @@ pub fn run(context: &Context) -> Result<u8, CommandError> {
         tell(context.output, &findings, problems, warnings)?;
     }
     Ok(u8::from(problems > 0))
+}
+
+/// Why a push of a branch would fail, and what helps; `None` = the remote takes it, or nothing is pushed.
+pub async fn push_fails(site: &RepositoryContext, origin: &BranchName) -> Option<String> {
+    let finding = tried::push(site, origin).await.filter(|finding| finding.state == State::Problem)?;
+    Some(finding.remedy.map_or(finding.told.clone(), |remedy| format!("{}; {remedy}", finding.told)))
 }
 
 async fn look(context: &Context) -> Vec<Finding> {

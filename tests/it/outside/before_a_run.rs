@@ -124,6 +124,54 @@ async fn a_dry_run_names_programs_of_the_work_that_are_not_there() {
     world.finish().await;
 }
 
+/// Its first step would fail with a comment on the issue.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_program_that_is_not_there_is_told_before_a_run() {
+    let world = World::new(0).await;
+    let file = world.shop().join(".agent/resolver/agent.json");
+    let mut agent: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    agent["runner"]["agentd"]["backend"] = json!("acp");
+    agent["runner"]["agentd"]["program"] = json!({ "argv": ["no-such-agent"], "sandbox": "off" });
+    world.write("shop/.agent/resolver/agent.json", &agent.to_string());
+    let told = "acp: there is no program no-such-agent in the PATH";
+    let (code, planned) = world.json(&["run", "--issue", "7", "--dry-run"]).await;
+    assert!(code == Some(0) && planned["warnings"].to_string().contains(told), "{planned:#}");
+    let (code, checked) = world.json(&["config", "check"]).await;
+    assert!(code == Some(0) && checked["warnings"].to_string().contains(told), "{checked:#}");
+    let (code, found) = world.json(&["agents", "check", "resolver"]).await;
+    let found = &found["agents"][0]["findings"];
+    assert!(code == Some(0) && found.to_string().contains(told), "{found:#}");
+    assert_eq!(found[0]["severity"], "warning", "{found:#}");
+    // One that is there is not told of.
+    agent["runner"]["agentd"]["program"]["argv"] = json!(["sh"]);
+    world.write("shop/.agent/resolver/agent.json", &agent.to_string());
+    for args in [&["run", "--issue", "7", "--dry-run"][..], &["config", "check"]] {
+        let (code, told) = world.json(args).await;
+        assert_eq!((code, &told["warnings"]), (Some(0), &json!([])), "{args:?}: {told:#}");
+    }
+    world.finish().await;
+}
+
+/// The work would be paid for, and could not be published.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_says_that_a_push_would_fail_where_branches_are_pushed() {
+    let world = World::of(0, |scenario| {
+        let may =
+            json!({ "contents": "read", "issues": "write", "pull_requests": "write", "metadata": "read" });
+        scenario.tokens[0].permissions = Some(serde_json::from_value(may).unwrap());
+    })
+    .await;
+    let text = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &text.replacen("[github]\n", "[github]\nproject_field = \"\"\n", 1));
+    let (code, planned) = world.json(&["run", "--issue", "7", "--dry-run"]).await;
+    let warned = planned["warnings"].to_string();
+    assert!(code == Some(0) && warned.contains("a push would fail"), "{planned:#}");
+    assert!(warned.contains("contents, read and write"), "{planned:#}");
+    let (code, planned) = world.json(&["run", "--issue", "7", "--dry-run", "--publish", "none"]).await;
+    assert_eq!((code, &planned["warnings"]), (Some(0), &json!([])), "{planned:#}");
+    world.finish().await;
+}
+
 /// Somebody wants it so, and the flow may have other ways.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_that_denies_a_handoff_by_name_is_a_warning_and_one_that_asks_a_person_is_none() {
