@@ -141,15 +141,19 @@ pub fn rewrite(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write_atomic(&real, content, mode)
 }
 
-/// As [`write_public`], but never over an existing file. `Ok(false)`: it exists.
+/// As [`write_public`], but never over an existing file. `Ok(false)`: it exists. Nothing stays of one that cannot be written whole: it would
+/// be taken for the user's own from then on.
 pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
     let failed = |source| FileError::new("write", path, source);
     match OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(mut file) => {
-            file.write_all(content).map_err(failed)?;
-            sync_file(&file).map_err(failed)?;
-            Ok(true)
-        }
+        Ok(mut file) => match file.write_all(content).and_then(|()| sync_file(&file)) {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                // The error that is told is the first one.
+                let _ = fs::remove_file(path);
+                Err(failed(error))
+            }
+        },
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(failed(error)),
     }

@@ -370,11 +370,11 @@ async fn killed_at_ten_random_moments_and_run_again_there_is_one_of_each() {
 }
 
 /// A file system of so many KiB.
-struct SmallDisk(PathBuf);
+pub struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     #[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
-    fn at(place: &Path, kib: usize) -> Option<Self> {
+    pub fn at(place: &Path, kib: usize) -> Option<Self> {
         let mut mount = std::process::Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={kib}k,mode=700"), "agentd-test"]).arg(place);
         let mounted = mount.output().is_ok_and(|done| done.status.success());
@@ -382,6 +382,13 @@ impl SmallDisk {
             println!("skipped: a file system of {kib} KiB cannot be mounted here (it needs root)");
         }
         mounted.then(|| Self(place.to_owned()))
+    }
+
+    /// Has more room from now on.
+    pub fn grows_to(&self, kib: usize) {
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-o", &format!("remount,size={kib}k")]).arg(&self.0);
+        assert!(mount.status().unwrap().success());
     }
 }
 

@@ -1,10 +1,13 @@
 //! Places in which nothing can be written: it is said before a run, and no issue pays for it.
 
+use std::path::{Path, PathBuf};
+
 use agentd::sim::IssueFile;
 use serde_json::{Value, json};
 
 use super::daemons::{Running, until_or};
 use super::doctor::answers;
+use super::interruptions::SmallDisk;
 use super::world::{GREEN, World, text};
 
 /// A place in a folder in which not even root can make something.
@@ -133,4 +136,51 @@ async fn who_cannot_write_a_lease_or_a_journal_hears_where_to_look() {
     let told = refused(&world).await;
     assert!(told.contains("the state directory can be written") && told.contains("--state-dir"), "{told}");
     world.finish().await;
+}
+
+/// What it leaves is the user's own from then on, and is never written again.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_full_disk_init_leaves_no_file_that_is_not_whole() {
+    let world = World::new(0).await;
+    let other = world.dir.path().join("other");
+    std::fs::create_dir_all(other.join(".agent")).unwrap();
+    world.git(&other, &["init", "-q"]).await;
+    let Some(disk) = SmallDisk::at(&other.join(".agent"), 8) else { return world.finish().await };
+    let init = || {
+        let mut command = world.command(&["init"]);
+        command.current_dir(&other).output().unwrap()
+    };
+    let done = init();
+    let told = text(&done.stderr);
+    assert!(done.status.code() == Some(1) && told.contains("space"), "{told}");
+    disk.grows_to(4096);
+    let done = init();
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let told = text(&done.stdout);
+    assert!(told.contains("kept") && told.contains("wrote"), "{told}");
+    // The same as where there was room from the start.
+    let third = world.dir.path().join("third");
+    std::fs::create_dir(&third).unwrap();
+    world.git(&third, &["init", "-q"]).await;
+    assert!(world.command(&["init"]).current_dir(&third).status().unwrap().success());
+    let written = files_below(&third.join(".agent"));
+    assert!(written.len() > 5, "{written:?}");
+    for path in written {
+        let name = path.strip_prefix(&third).unwrap();
+        let (whole, here) = (std::fs::read(&path).unwrap(), std::fs::read(other.join(name)));
+        assert!(here.is_ok_and(|here| here == whole), "{} is not whole", name.display());
+    }
+    drop(disk);
+    world.finish().await;
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        match entry.path() {
+            path if path.is_dir() => found.extend(files_below(&path)),
+            path => found.push(path),
+        }
+    }
+    found
 }
