@@ -94,6 +94,9 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
         if args.dry_run {
             return unless_stopped(&shutdown, dry_run(context, request, &site)).await;
         }
+        if let Some(full) = doctor::full_disk(&site).await {
+            context.output.note(format!("warning: {full}"));
+        }
         let walked = walked(context, args.stream, request, &site, &shutdown).await;
         let patch = if args.diff { diff(&site, &walked.output).await } else { String::new() };
         let code = tell(context, walked, &site)?;
@@ -194,7 +197,10 @@ fn tell(context: &Context, walked: Finished, site: &RepositoryContext) -> Result
     }
     let dir = site.state.run(&site.repo, crate::domain::run::RunId(output.run_id));
     let facts = run_facts::read(&dir).unwrap_or_default();
-    let mut lines = ending(context, &output, &facts, &dir.report().display().to_string());
+    // Where the record could not be written, there is none.
+    let report = Some(dir.report()).filter(|report| report.exists());
+    let report = report.map(|report| report.display().to_string());
+    let mut lines = ending(context, &output, &facts, report);
     for (proposal, decision) in approval::waiting(&site.state, &dir, &facts, site.clock.now()) {
         lines.push(String::new());
         let rows = approvals_text::rows(context.output, proposal, &decision);
@@ -220,7 +226,7 @@ fn ending(
     context: &Context,
     output: &RunOutput,
     facts: &crate::domain::facts::RunFacts,
-    report: &str,
+    report: Option<String>,
 ) -> Vec<String> {
     let tone = if output.success { Tone::Good } else { Tone::Bad };
     let (headline, sentence) = rendering::headline(output, facts);
@@ -254,7 +260,9 @@ fn ending(
     if let Some(mapping) = &output.mapping {
         fact("Worktree", mapping.worktree.clone());
     }
-    fact("Report", report.to_owned());
+    if let Some(report) = report {
+        fact("Report", report);
+    }
     // What waits for an approval is shown below with its commands.
     if !output.success && output.stop_detail != StopDetail::ApprovalPending {
         for step in summary_text::next_steps(output, facts) {
@@ -342,6 +350,7 @@ async fn stumbles(Resolved { plan, origin, .. }: &Resolved, site: &RepositoryCon
     if plan.publish != Publish::None {
         told.extend(doctor::push_fails(site, &origin.branch).await);
     }
+    told.extend(doctor::full_disk(site).await);
     told
 }
 

@@ -226,6 +226,13 @@ impl<'a> Run<'a> {
                 format!("The run's record could not be written: {error}."),
             )
         };
-        self.output(&stop).0
+        let mut output = self.output(&stop).0;
+        if !self.lease.journal.dir().record().exists()
+            && let Some(error) = &mut output.error
+        {
+            // Nobody is sent to a file that is not there.
+            error.detail_ref = None;
+        }
+        output
     }
 }

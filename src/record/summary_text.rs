@@ -339,6 +339,10 @@ fn after_fault(run: &RunOutput, facts: &RunFacts) -> String {
             "See the refused call in `agentd runs events {}`; allow it in the policy if it should be, then go on: {resume}.",
             run.run_id
         ),
+        StopDetail::OutputWriteFailed => format!(
+            "Make room where nothing could be written, or make it writable (`agentd doctor` looks at both), then run again: {again}. It goes on \
+             with what is kept."
+        ),
         StopDetail::McpUnavailable => {
             format!("Start or mend the MCP server, or set `required = false` for it, then go on: {resume}.")
         }

@@ -48,6 +48,14 @@ pub async fn used(site: &RepositoryContext) -> Finding {
     }
 }
 
+/// Whether the disks have room for a run.
+pub async fn room(site: &RepositoryContext) -> Option<DiskRoom> {
+    let place = Some((site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await));
+    let state = site.state.path().to_owned();
+    let looked = tokio::task::spawn_blocking(move || DiskRoom::look(place.as_ref(), &state)).await;
+    looked.ok().flatten()
+}
+
 /// The folders of a folder and what is in them, without those whose names begin with a dot where these are `skipped`.
 fn below(folder: &Path, skipped: bool) -> (usize, Removed) {
     let mut all = (0, Removed::default());

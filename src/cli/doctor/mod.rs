@@ -16,6 +16,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::{Output, Tone};
 use super::repositories;
+use crate::daemon::DiskRoom;
 use crate::domain::name::BranchName;
 use crate::record::summary_text::counted;
 use crate::repository::context::RepositoryContext;
@@ -96,6 +97,11 @@ pub fn run(context: &Context) -> Result<u8, CommandError> {
 pub async fn push_fails(site: &RepositoryContext, origin: &BranchName) -> Option<String> {
     let finding = tried::push(site, origin).await.filter(|finding| finding.state == State::Problem)?;
     Some(finding.remedy.map_or(finding.told.clone(), |remedy| format!("{}; {remedy}", finding.told)))
+}
+
+/// That a disk lacks room for a run; `None` = there is some, or it is not known.
+pub async fn full_disk(site: &RepositoryContext) -> Option<String> {
+    disk::room(site).await.filter(DiskRoom::is_full).map(|room| room.to_string())
 }
 
 async fn look(context: &Context) -> Vec<Finding> {

@@ -184,3 +184,30 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     }
     found
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_record_has_no_room_names_no_file_that_is_not_there_and_says_what_helps() {
+    let world = World::new(1).await;
+    let state = world.dir.path().join("small");
+    std::fs::create_dir(&state).unwrap();
+    let Some(disk) = SmallDisk::at(&state, 64) else { return world.finish().await };
+    let state_dir = state.display().to_string();
+    let (_, planned) = world.json(&["--state-dir", &state_dir, "run", "--issue", "7", "--dry-run"]).await;
+    assert!(planned["warnings"].to_string().contains("have to stay free for records"), "{planned:#}");
+    let mut command = world.command_in(&["--state-dir", &state_dir, "run", "--issue", "7"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let (out, said) = (text(&done.stdout), text(&done.stderr));
+    assert!(done.status.code() == Some(1) && out.contains("output_write_failed"), "{out}{said}");
+    assert!(said.contains("have to stay free for records"), "{said}");
+    assert!(out.contains("Make room"), "{out}");
+    let report = out.lines().find_map(|line| line.trim().strip_prefix("Report"));
+    assert!(report.is_none_or(|path| Path::new(path.trim()).is_file()), "{out}");
+    // For programs, too.
+    let (code, output) = world.json(&["--state-dir", &state_dir, "run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("output_write_failed")), "{output:#}");
+    let run = state.join("repos/demo/shop/runs").join(output["run_id"].as_str().unwrap());
+    let detail = &output["error"]["detail_ref"];
+    assert!(detail.is_null() || run.join("run.json").is_file(), "{output:#}");
+    drop(disk);
+    world.finish().await;
+}
