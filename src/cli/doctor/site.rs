@@ -325,11 +325,12 @@ async fn models(config: &Config, only_programs: Option<&str>) -> Vec<Finding> {
     let session = match read {
         Ok(session) => session,
         Err(error) => {
-            return vec![Finding::problem(
-                what,
-                error.to_string(),
-                "`agentd init` writes one; `agentd config schema config` lists every key",
-            )];
+            // What is there `agentd init` leaves as it is.
+            let remedy = match config.layers().next() {
+                Some(_) => "write that into agentd.toml; `agentd config schema config` lists every key",
+                None => "`agentd init` writes one; `agentd config schema config` lists every key",
+            };
+            return vec![Finding::problem(what, error.to_string(), remedy)];
         }
     };
     if let Some(agent) = only_programs.filter(|_| session.settings.targets.is_empty()) {

@@ -467,3 +467,20 @@ async fn of_a_repository_that_agentd_is_to_clone_doctor_asks_github_what_it_can(
     assert!(!world.dir.path().join("state/repos/demo/shop/checkout").exists(), "nothing is cloned");
     world.finish().await;
 }
+
+/// What is there `agentd init` leaves as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_sent_to_init_for_what_a_configuration_that_is_there_lacks() {
+    let world = world_of(|_| ()).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let without: Vec<&str> = overlay.lines().filter(|line| !line.starts_with("price = ")).collect();
+    world.write("overlay.toml", &format!("{}\n[budgets]\nmax_cost = 5.0\n", without.join("\n")));
+    let (code, told) = world.json(&["doctor"]).await;
+    let (state, told) = of(&told, "models")[0].clone();
+    assert_eq!((code, state), (Some(1), "problem"), "{told}");
+    assert!(
+        told.contains("price") && told.contains("agentd.toml") && !told.contains("agentd init"),
+        "{told}"
+    );
+    world.finish().await;
+}
