@@ -231,9 +231,10 @@ fn init_without_remote_and_tests_says_what_is_left_to_do() {
     assert_eq!(agentd(dir.path(), &["init"]).status.code(), Some(4), "not a repository");
     git(dir.path(), &["init", "-q"]);
     let done = agentd(dir.path(), &["init"]);
-    for part in ["There is no remote", "origin_branch", "verify.commands"] {
+    for part in ["There is no remote", "origin_branch", "verify.commands", "git commit -m agentd"] {
         assert!(out(&done).contains(part), "{}", out(&done));
     }
+    assert!(!out(&done).contains("push"), "there is nobody to push to: {}", out(&done));
     let policy = PolicySource::read(&dir.path().join(".agent/policy.toml")).unwrap();
     read_policies(&[policy]).unwrap();
     let done = agentd(dir.path(), &["config", "explain", "verify"]);

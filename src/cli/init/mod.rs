@@ -324,7 +324,7 @@ fn tell(
         ));
     }
     if !written.is_empty() || !added.is_empty() {
-        next.extend(committing(context, root, written, !added.is_empty())?);
+        next.extend(committing(context, root, written, (!added.is_empty(), !found.remotes.is_empty()))?);
     }
     next.push("Then: agentd doctor tries it all; agentd run --issue N --dry-run.".to_owned());
     if output.json() {
@@ -355,7 +355,7 @@ fn committing(
     context: &Context,
     root: &Path,
     written: &[String],
-    ignores_more: bool,
+    (ignores_more, has_a_remote): (bool, bool),
 ) -> Result<Vec<String>, CommandError> {
     let all = written.iter().map(String::as_str).chain(ignores_more.then_some(".gitignore"));
     let checkout = AbsPath::new(root).map_err(|error| CommandError::failed(error.to_string()))?;
@@ -386,7 +386,8 @@ fn committing(
         true => shell_words::line(&[&["git"], words].concat()),
         false => shell_words::line(&[&["git", "-C", &root], words].concat()),
     };
-    let commands = [git(&[add, paths.as_slice()].concat()), git(&["commit", "-m", "agentd"]), git(&["push"])];
+    let mut commands = vec![git(&[add, paths.as_slice()].concat()), git(&["commit", "-m", "agentd"])];
+    commands.extend(has_a_remote.then(|| git(&["push"])));
     told.push(format!("Commit it: {}", commands.join(" && ")));
     Ok(told)
 }
