@@ -646,3 +646,24 @@ fn the_unit_keeps_the_flags_and_the_path_that_it_was_written_with() {
     assert!(unit.contains(&flags), "{unit}");
     assert!(unit.contains("\nEnvironment=\"PATH=/one/bin:/two/bin\"\n"), "{unit}");
 }
+
+/// Nobody else would have what is there, and no definition there is read.
+#[test]
+fn init_writes_nothing_through_a_link_that_leads_out_of_the_repository() {
+    let (dir, elsewhere) = (repository(), tempfile::tempdir().unwrap());
+    std::os::unix::fs::symlink(elsewhere.path(), dir.path().join(".agent")).unwrap();
+    let done = agentd(dir.path(), &["init"]);
+    assert_eq!(done.status.code(), Some(4), "{}", out(&done));
+    for part in
+        ["leads out of the repository", &elsewhere.path().display().to_string(), "Nothing was written"]
+    {
+        assert!(err(&done).contains(part), "`{part}` is not in {}", err(&done));
+    }
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    // One that stays inside is the repository's own.
+    agentd::sys::files::remove_file(&dir.path().join(".agent")).unwrap();
+    std::fs::create_dir(dir.path().join("agents")).unwrap();
+    std::os::unix::fs::symlink("agents", dir.path().join(".agent")).unwrap();
+    let done = agentd(dir.path(), &["init"]);
+    assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+}

@@ -155,6 +155,14 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
         ))
         .hint("move it, and run agentd init again"));
     }
+    if let Some(leads_to) = files::leads_out(root, &root.join(FOLDER)) {
+        return Err(CommandError::invalid(format!(
+            "{} leads out of the repository, to {}: what is written there is no part of it. Nothing was written",
+            root.join(FOLDER).display(),
+            leads_to.display()
+        ))
+        .hint("put a folder in the place of the link, and run agentd init again"));
+    }
     let mut files =
         vec![("agentd.toml".to_owned(), configuration(found)?), ("policy.toml".to_owned(), policy(found)?)];
     files.push((".gitignore".to_owned(), template!("gitignore").to_owned()));
