@@ -319,8 +319,11 @@ impl Output {
         };
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(shown).collect()).collect();
         let columns = head.len();
+        // Where no screen breaks lines, a cell that is longer than most makes the others' lines no longer.
+        let widest = self.stdout_width.map_or(WIDEST_CELL, |_| usize::MAX);
         let width = |column: usize| {
             let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| seen(cell));
+            let cells = cells.filter(|cell| *cell <= widest);
             cells.chain([head[column].chars().count()]).max().unwrap_or_default()
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -341,7 +344,7 @@ impl Output {
             for (column, cell) in cells.iter().enumerate().take(columns) {
                 if column + 1 < columns {
                     line.push_str(cell);
-                    line.extend(std::iter::repeat_n(' ', widths[column] - seen(cell) + 2));
+                    line.extend(std::iter::repeat_n(' ', widths[column].saturating_sub(seen(cell)) + 2));
                     continue;
                 }
                 match self.stdout_width.filter(|width| beside + seen(cell) > *width) {
@@ -363,6 +366,8 @@ impl Output {
 
 /// Least columns of a table's last cell.
 const LEAST_CELL: usize = 24;
+/// Columns of a cell that those below each other are still filled up to, where lines are as long as they are.
+const WIDEST_CELL: usize = 48;
 
 /// Columns that a text takes: its colours take none.
 fn seen(text: &str) -> usize {

@@ -667,3 +667,18 @@ fn init_writes_nothing_through_a_link_that_leads_out_of_the_repository() {
     let done = agentd(dir.path(), &["init"]);
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
 }
+
+#[test]
+fn in_a_pipe_one_long_value_makes_no_other_line_longer() {
+    let dir = repository();
+    let told = out(&agentd(dir.path(), &["config", "explain"]));
+    let widths: Vec<usize> = told.lines().map(|line| line.chars().count()).collect();
+    let of = |key: &str| {
+        let line = told.lines().find(|line| line.split(' ').next() == Some(key));
+        line.map_or_else(|| panic!("no {key}: {told}"), |line| line.chars().count())
+    };
+    assert!(widths.iter().any(|width| *width > 300), "the longest value is told whole: {told}");
+    for key in ["budgets.max_steps", "commit.max_file", "daemon.poll_interval"] {
+        assert!(of(key) < 120, "{key}: {told}");
+    }
+}
