@@ -1,6 +1,6 @@
 //! Files that nobody wrote: what commands leave behind, and what becomes of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -413,4 +413,42 @@ async fn what_the_repository_or_the_machine_ignores_is_named_where_the_agent_wro
         assert!(comment.contains("nothing of what it made is committed"), "{comment}");
         world.sim.shutdown().await;
     }
+}
+
+/// What `docs/stopping.md` gives to be typed takes away all that agentd made in a clone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_page_on_removing_says_leaves_nothing_of_agentd_in_the_clone() {
+    let world = World::new(1).await;
+    let shop = world.shop();
+    world.git(&shop, &["config", "user.email", "a@b"]).await;
+    world.git(&shop, &["config", "user.name", "a"]).await;
+    let toml = std::fs::read_to_string(shop.join(".agent/agentd.toml")).unwrap();
+    let here = format!("[github]\napi_url = \"{}\"\n", world.sim.api_url());
+    world.write("shop/.agent/agentd.toml", &toml.replacen("[github]\n", &here, 1));
+    world.git(&shop, &["add", ".agent"]).await;
+    world.git(&shop, &["commit", "-qm", "agentd"]).await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let made = || async {
+        let refs = world.git(&shop, &["for-each-ref", "refs/agentd", "refs/heads/feature"]).await;
+        let worktrees = world.git(&shop, &["worktree", "list"]).await;
+        let folders = [".agent", ".worktrees", ".git/agentd", ".git/worktrees"];
+        let folders: Vec<&str> = folders.into_iter().filter(|folder| shop.join(folder).exists()).collect();
+        (refs.lines().count(), worktrees.lines().count(), folders.join(" "))
+    };
+    let (refs, worktrees, folders) = made().await;
+    assert!(refs > 3 && worktrees == 2 && folders.contains(".worktrees .git/agentd"), "{refs} {folders}");
+    let page = include_str!("../../../docs/stopping.md");
+    let (_, part) = page.split_once("In the clone, everything that agentd made").unwrap();
+    let typed = part.split("```").nth(1).unwrap().strip_prefix("sh\n").unwrap();
+    let bin = Path::new(env!("CARGO_BIN_EXE_agentd")).parent().unwrap();
+    let mut shell = world.command(&[]);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut command = std::process::Command::new("sh");
+    command.args(["-ec", typed]).current_dir(&shop).env_clear();
+    command.envs(shell.env("PATH", path).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    assert_eq!(made().await, (0, 1, String::new()));
+    world.finish().await;
 }
