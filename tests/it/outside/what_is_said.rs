@@ -8,6 +8,7 @@ use super::cases::served;
 use super::daemons::{Running, until};
 use super::kinds;
 use super::solo::{calls, newest, reports, solo};
+use super::started::delayed;
 use super::world::{GREEN, World, text};
 
 /// What `agentd --config overlay … ARGS` prints, and how it ends.
@@ -404,5 +405,42 @@ async fn what_the_work_cost_is_said_wherever_a_run_that_goes_on_with_another_is_
     ] {
         assert!(text.contains(&told), "the {place} does not say {told}: {text}");
     }
+    world.finish().await;
+}
+
+/// A line that the screen breaks is drawn anew below what is left of it.
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
+async fn on_a_narrow_screen_the_live_line_is_one_line() {
+    let world = World::new(1).await;
+    if std::process::Command::new("script").arg("--version").output().is_err() {
+        println!("skipped: there is no script(1) here, which makes a terminal");
+        return world.finish().await;
+    }
+    world.sim.inject(&delayed(0, 500)).unwrap();
+    let overlay = world.dir.path().join("overlay.toml");
+    let agentd = env!("CARGO_BIN_EXE_agentd");
+    let line = format!("stty cols 60 rows 20; '{agentd}' --config '{}' run 7", overlay.display());
+    let mut command = std::process::Command::new("script");
+    let own = world.command(&[]);
+    command.args(["-qec", &line, "/dev/null"]).current_dir(world.shop()).env_clear().env("TERM", "xterm");
+    command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let all = text(&done.stdout);
+    assert!(done.status.success(), "{all}");
+    let (mut live, mut widest) = (0, 0);
+    for line in all.split(['\r', '\n']) {
+        // Each escape sequence ends with a letter.
+        let mut parts = line.split('\u{1b}');
+        let first = parts.next().unwrap_or_default().to_owned();
+        let shown: String = parts.fold(first, |shown, part| {
+            shown + part.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest)
+        });
+        if shown.contains(" 00:00:0") {
+            (live, widest) = (live + 1, widest.max(shown.chars().count()));
+        }
+    }
+    // Some columns are for what a terminal writes at its end for Ctrl-C.
+    assert!(live > 3 && widest > 50 && widest < 58, "{live} lines, the widest of {widest} columns: {all:?}");
     world.finish().await;
 }
