@@ -348,7 +348,7 @@ async fn stumbles(Resolved { plan, origin, .. }: &Resolved, site: &RepositoryCon
     let mut told: Vec<String> =
         gone.iter().map(|gone| format!("{gone}: a run would stumble over it")).collect();
     if plan.publish != Publish::None {
-        told.extend(doctor::push_fails(site, &origin.branch).await);
+        told.extend(doctor::push_fails(site, &origin.commit).await);
     }
     told.extend(doctor::full_disk(site).await);
     told

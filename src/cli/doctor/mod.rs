@@ -17,7 +17,7 @@ use super::error::CommandError;
 use super::output::{Output, Tone};
 use super::repositories;
 use crate::daemon::DiskRoom;
-use crate::domain::name::BranchName;
+use crate::domain::name::CommitId;
 use crate::record::summary_text::counted;
 use crate::repository::context::RepositoryContext;
 
@@ -93,9 +93,18 @@ pub fn run(context: &Context) -> Result<u8, CommandError> {
     Ok(u8::from(problems > 0))
 }
 
-/// Why a push of a branch would fail, and what helps; `None` = the remote takes it, or nothing is pushed.
-pub async fn push_fails(site: &RepositoryContext, origin: &BranchName) -> Option<String> {
-    let finding = tried::push(site, origin).await.filter(|finding| finding.state == State::Problem)?;
+/// Why a push of a branch would fail, and what helps; `None` = the remote takes it, or nothing could be pushed. Nothing is fetched for it:
+/// what is pushed is not pushed anyway, and so any commit that is here will do.
+pub async fn push_fails(site: &RepositoryContext, origin: &CommitId) -> Option<String> {
+    let here = async {
+        match site.checkout.has_commit(origin).await {
+            Ok(true) => Ok(Some(origin.clone())),
+            Ok(false) => site.checkout.reference("HEAD").await,
+            Err(error) => Err(error),
+        }
+    };
+    let commit = async { here.await.map_err(|error| error.to_string()) };
+    let finding = tried::push_of(site, commit).await.filter(|finding| finding.state == State::Problem)?;
     Some(finding.remedy.map_or(finding.told.clone(), |remedy| format!("{}; {remedy}", finding.told)))
 }
 

@@ -207,16 +207,25 @@ fn last_lines(text: &str) -> String {
     lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default().join("\n")
 }
 
-/// Whether the remote would take a branch of agentd's.
+/// Whether the remote would take a branch of agentd's, from the origin branch.
 pub async fn push(site: &RepositoryContext, origin: &BranchName) -> Option<Finding> {
-    let what = "push";
-    if site.remote.is_none() || site.repository.publish == Publish::None {
+    if site.repository.publish == Publish::None {
         return None;
     }
+    let commit = async { site.origin_commit(origin).await.map_err(|refusal| refusal.to_string()) };
+    push_of(site, commit).await
+}
+
+/// The same from a commit.
+pub async fn push_of(
+    site: &RepositoryContext,
+    commit: impl Future<Output = Result<Option<CommitId>, String>>,
+) -> Option<Finding> {
+    let what = "push";
+    site.remote.as_ref()?;
     let tried = async {
         let remote = site.authorised_remote().await.map_err(|refusal| refusal.to_string())?;
-        let commit = site.origin_commit(origin).await.map_err(|refusal| refusal.to_string())?;
-        let (Some(remote), Some(commit)) = (remote, commit) else { return Ok(None) };
+        let (Some(remote), Some(commit)) = (remote, commit.await?) else { return Ok(None) };
         let branch = BranchName::parse("agentd-doctor/never-pushed").map_err(|error| error.to_string())?;
         site.checkout.try_push(&remote, &branch, &commit).await.map_err(|error| error.to_string())?;
         Ok::<_, String>(Some(remote.display()))
