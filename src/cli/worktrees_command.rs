@@ -8,7 +8,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use super::repositories::{self, OpenOptions};
-use crate::git::prune::{PruneOutcome, Pruned};
+use crate::git::prune::{ListedWorktree, PruneOutcome, Pruned};
 use crate::lifecycle::taken;
 use crate::record::summary_text::counted;
 use crate::repository::clean_up::{self, KnownWorktree};
@@ -54,6 +54,7 @@ fn document(one: &KnownWorktree) -> serde_json::Value {
         "run_id": one.mapping.as_ref().map(|mapping| mapping.run_id),
         "changed_files": listed.changed,
         "present": listed.present,
+        "not_ours": one.is_not_ours(),
         "locked": listed.locked,
         "nested_repository": listed.nested,
         "holder": one.holder.as_ref().map(ToString::to_string),
@@ -74,6 +75,14 @@ fn state(one: &KnownWorktree) -> String {
     if let Some(nested) = &listed.nested {
         return format!("holds a repository of its own, {nested}");
     }
+    let state = files_state(listed);
+    match one.is_not_ours() {
+        Some(why) => format!("{state}; {why}"),
+        None => state,
+    }
+}
+
+fn files_state(listed: &ListedWorktree) -> String {
     match listed.changed {
         Some(0) => "clean".to_owned(),
         Some(count) => counted(count, "uncommitted file"),

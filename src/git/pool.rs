@@ -13,14 +13,13 @@ use super::prepare::{PREPARING, WorktreeError, holds_only_link};
 use super::requirements::Population;
 use super::worktree::Worktree;
 use super::worktree_plan::WorktreePlan;
-use super::worktree_state::{Entry, Head, POOL_FOLDER, entries, is_member, resolved};
+use super::worktree_state::{Entry, Head, MEMBER, POOL_FOLDER, entries, is_member, resolved};
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::lock::Turn;
 use crate::sys::paths::AbsPath;
 
-/// Begins the names of members, and of those that go.
-const MEMBER: &str = "pool-";
+/// Begins the names of members that go.
 const GOING: &str = "gone-";
 /// The longest step of the clocks by which file systems tell times.
 const TICK: Duration = Duration::from_millis(20);
@@ -234,11 +233,13 @@ impl Checkout {
         }
     }
 
-    /// Removes what a killed process was removing.
+    /// Removes what a killed process was removing. A worktree that git knows by such a name is a person's.
     async fn remove_going(&self, root: &AbsPath) -> Result<(), GitError> {
         let folder = resolved(root).join(POOL_FOLDER);
+        let known = entries(self)?;
         for entry in fs::read_dir(folder.as_path()).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(GOING) {
+            let is_known = known.iter().any(|one| one.path == Some(folder.join(entry.file_name())));
+            if entry.file_name().to_string_lossy().starts_with(GOING) && !is_known {
                 gone(folder.join(entry.file_name())).await?;
             }
         }

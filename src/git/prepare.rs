@@ -11,7 +11,9 @@ use super::error::GitError;
 use super::merge_base_in::Forward;
 use super::worktree::Worktree;
 use super::worktree_plan::WorktreePlan;
-use super::worktree_state::{Entry, Found, Head, entries, found_at, is_empty_file, is_member, resolved};
+use super::worktree_state::{
+    Entry, Found, Head, MADE, entries, found_at, is_empty_file, is_member, resolved,
+};
 use crate::domain::event::WorktreeState;
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::shell_words;
@@ -20,7 +22,7 @@ use crate::sys::paths::AbsPath;
 use crate::sys::worktree_path::TEMPORARY_PREFIX;
 
 /// This file is in the administrative directory while files are checked out. If it is found later, the checkout is
-/// repeated.
+/// repeated. Once that is done, it is what says that agentd made the worktree.
 pub(super) const PREPARING: &str = "agentd-preparing";
 
 /// A worktree that is ready.
@@ -566,7 +568,7 @@ impl Worktree {
             self.call(["reset", "--hard", "--quiet"]).await?.with_hooks(hooks).done().await?;
             warnings.extend(self.populate(&plan.population, plan.remote.as_ref()).await?);
             self.begin_snapshots().await?;
-            files::remove_file(marker.as_path())?;
+            files::rename(marker.as_path(), self.git_dir().join(MADE).as_path())?;
         } else if !index.as_path().exists() {
             self.call(["reset", "--mixed", "--quiet"]).await?.done().await?;
         }

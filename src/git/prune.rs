@@ -1,6 +1,6 @@
 //! Lists worktrees and cleans up those whose work is safe elsewhere. The others are kept, each with the reason.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::checkout::{Checkout, commit_of_ref};
@@ -11,6 +11,9 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::domain::shell_words;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
+
+/// Why a worktree stays that may be a person's.
+pub const NOT_MADE: &str = "agentd has no record of having made it";
 
 /// What may go.
 #[derive(Debug, Clone)]
@@ -23,9 +26,9 @@ pub struct PrunePlan {
     /// that GitHub says are merged, of which squashed ones are in no other history. Those of one worktree say nothing of another:
     /// where issues are stacked, one has the commits of the other, and neither is merged anywhere.
     pub own_merged: BTreeMap<String, Vec<CommitId>>,
-    /// The names of worktrees that may be removed if they are merged and clean. Nobody starts to work in them
-    /// meanwhile.
-    pub free: BTreeSet<String>,
+    /// The names of worktrees that may be removed if they are merged and clean, each with the branch that agentd made it for. Nobody
+    /// starts to work in them meanwhile.
+    pub free: BTreeMap<String, BranchName>,
     /// The names of worktrees that must stay, with the reason (a live instance, retention).
     pub held: BTreeMap<String, String>,
     /// Only say what would be done.
@@ -79,6 +82,8 @@ pub struct ListedWorktree {
     pub changed: Option<usize>,
     /// Whether its directory is there.
     pub present: bool,
+    /// Whether agentd made it. Any other is a person's.
+    pub is_made: bool,
     /// Why a person locked it.
     pub locked: Option<String>,
     /// A repository in it that is not its own.
@@ -105,8 +110,19 @@ impl Checkout {
                 (Some(worktree), true) => worktree.nested_repository().await.ok().flatten(),
                 _ => None,
             };
-            let (branch, locked) = (branch.map(|branch| branch.to_string()), entry.locked);
-            found.push(ListedWorktree { name, path, branch, head, changed, present, locked, nested });
+            let (branch, is_made, locked) =
+                (branch.map(|branch| branch.to_string()), entry.is_made(), entry.locked);
+            found.push(ListedWorktree {
+                name,
+                path,
+                branch,
+                head,
+                changed,
+                present,
+                is_made,
+                locked,
+                nested,
+            });
         }
         Ok(found)
     }
@@ -118,7 +134,7 @@ impl Checkout {
         Ok(found.and_then(|(_, entry, path)| self.existing(&entry, &path)))
     }
 
-    /// Removes worktrees and branches whose work is merged and not in use. The last commit of each branch is kept on a
+    /// Removes worktrees and branches that agentd made, whose work is merged and not in use. The last commit of each branch is kept on a
     /// ref. What is uncommitted, unmerged, held, locked or unusual stays, with the reason.
     pub async fn prune(&self, plan: &PrunePlan) -> Result<Vec<Pruned>, GitError> {
         let mut report = Vec::new();
@@ -168,8 +184,11 @@ impl Checkout {
             return kept(why.clone());
         }
         // Made since the plan was: a run may be about to begin in it.
-        if !plan.free.contains(name) {
+        let Some(branch) = plan.free.get(name) else {
             return kept("it was made only now".into());
+        };
+        if !entry.is_made() {
+            return kept(NOT_MADE.into());
         }
         if let Some(reason) = &entry.locked {
             return kept(format!("it is locked ({reason})"));
@@ -183,6 +202,9 @@ impl Checkout {
         let Some(worktree) = self.existing(entry, path) else {
             return kept("it stands on no branch".into());
         };
+        if worktree.branch() != branch {
+            return kept(other_branch(worktree.branch(), branch));
+        }
         let Some(head) = worktree.head().await? else { return kept("its branch has no commit".into()) };
         let changed = worktree.status().await?;
         if let Some(first) = changed.first() {
@@ -312,6 +334,11 @@ fn nested_below(root: &Path, known: &[PathBuf]) -> Option<String> {
         }
     }
     None
+}
+
+/// Why a worktree stays that stands on another branch than the one that it was made for.
+pub fn other_branch(on: impl std::fmt::Display, made_for: &BranchName) -> String {
+    format!("it stands on {on}, not on {made_for}")
 }
 
 fn branch_of(entry: &Entry) -> Option<BranchName> {

@@ -11,6 +11,10 @@ use crate::sys::paths::AbsPath;
 
 /// The folder of the members of a pool, below the folder of the worktrees.
 pub(super) const POOL_FOLDER: &str = ".pool";
+/// Begins the names of its members.
+pub(super) const MEMBER: &str = "pool-";
+/// Stands in the administrative directory of a worktree that agentd made. It goes with it.
+pub(super) const MADE: &str = "agentd-made";
 
 /// Git's administrative entry of a linked worktree, `<common>/worktrees/<id>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +41,11 @@ pub(super) enum Head {
 }
 
 impl Entry {
+    /// Whether agentd made its worktree.
+    pub(super) fn is_made(&self) -> bool {
+        self.dir.join(MADE).as_path().exists()
+    }
+
     /// Left by a `git worktree add` that was killed.
     pub(super) fn half_made(&self) -> bool {
         self.locked.as_deref() == Some("initializing")
@@ -200,9 +209,11 @@ fn read(dir: AbsPath) -> Entry {
     Entry { path, head, locked: text("locked"), dir }
 }
 
-/// Whether a worktree is a member of the pool below `root`.
+/// Whether a worktree is a member of the pool below `root`. One of another name is a person's.
 pub(super) fn is_member(root: &AbsPath, place: &AbsPath) -> bool {
-    place.parent().is_some_and(|parent| parent == resolved(root).join(POOL_FOLDER))
+    let name = place.as_path().file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with(MEMBER)
+        && place.parent().is_some_and(|parent| parent == resolved(root).join(POOL_FOLDER))
 }
 
 /// With links resolved, as far as it exists.

@@ -9,7 +9,8 @@ use super::context::RepositoryContext;
 use super::mapping_format::{MappingRecord, mapping_of};
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::refusal::Refusal;
-use crate::git::prune::{ListedWorktree, PrunePlan, Pruned};
+use crate::domain::shell_words;
+use crate::git::prune::{ListedWorktree, NOT_MADE, PrunePlan, Pruned, other_branch};
 use crate::sys::holder_format::Holder;
 
 /// How long a lease is taken for at most while its worktree goes.
@@ -24,6 +25,21 @@ pub struct KnownWorktree {
     pub mapping: Option<MappingRecord>,
     /// Who works in it.
     pub holder: Option<Holder>,
+}
+
+impl KnownWorktree {
+    /// Why agentd never removes it: it is not known to have made it for an issue, and on that branch.
+    pub fn is_not_ours(&self) -> Option<String> {
+        let listed = &self.listed;
+        if !listed.is_made {
+            return Some(NOT_MADE.to_owned());
+        }
+        let Some(mapping) = &self.mapping else {
+            return Some("no run is known for which agentd made it".to_owned());
+        };
+        let on = listed.branch.as_ref().filter(|on| **on != mapping.branch.as_str())?;
+        Some(other_branch(on, &mapping.branch))
+    }
 }
 
 /// The repository's worktrees.
@@ -57,8 +73,8 @@ async fn pack_objects(context: &RepositoryContext) {
     }
 }
 
-/// Removes worktrees that are merged, clean and were last worked on at least `age` ago. The others stay, each with its
-/// reason; `taken` = those that people work in, with who that is.
+/// Removes worktrees that agentd made, that are merged, clean and were last worked on at least `age` ago. The others stay, each
+/// with its reason; `taken` = those that people work in, with who that is.
 pub async fn clean_up(
     context: &RepositoryContext,
     age: Duration,
@@ -99,7 +115,10 @@ pub async fn clean_up(
         root: context.worktree_root(),
         merged_into: configured.and_then(|branch| origins.get(&branch).cloned()),
         own_merged,
-        free: free.iter().map(|one| one.listed.name.clone()).collect(),
+        free: free
+            .iter()
+            .filter_map(|one| Some((one.listed.name.clone(), one.mapping.as_ref()?.branch.clone())))
+            .collect(),
         held,
         dry_run,
     };
@@ -115,6 +134,10 @@ pub async fn clean_up(
 fn reason_to_hold(one: &KnownWorktree, now: DateTime<Utc>, age: Duration) -> Option<String> {
     if let Some(holder) = &one.holder {
         return Some(format!("a run works in it: {holder}"));
+    }
+    if let Some(why) = one.is_not_ours() {
+        let remove = shell_words::line(&["git", "worktree", "remove", &one.listed.path.to_string()]);
+        return Some(format!("{why}; once nobody needs it: {remove}"));
     }
     let (seconds, _) = one.mapping.as_ref()?.run_id.0.get_timestamp()?.to_unix();
     let began = DateTime::<Utc>::from_timestamp(i64::try_from(seconds).ok()?, 0)?;

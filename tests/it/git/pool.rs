@@ -223,3 +223,23 @@ async fn many_at_once_share_no_member() {
         stands(&ground, issue).await;
     }
 }
+
+#[tokio::test]
+async fn a_persons_worktree_in_the_folder_of_the_pool_is_no_member_and_stays() {
+    let ground = Ground::new().await;
+    let branches = [("own", "feature/issue-8"), ("gone-on-holiday", "mine"), ("bare", "bare")];
+    for (name, branch) in branches {
+        let place = format!(".worktrees/.pool/{name}");
+        // As a member that is unfinished, it has no files.
+        ground.git(&["worktree", "add", "-q", "--no-checkout", "-b", branch, &place, "main"]).await;
+    }
+    assert_eq!(fill(&ground, 1).await, Filled { ready: 1, made: 1, ..Filled::default() });
+    ground.prepare(7).await.unwrap();
+    let refused = ground.prepare(8).await.unwrap_err().to_string();
+    assert!(refused.contains("is checked out in") && refused.contains(".pool/own"), "{refused}");
+    assert_eq!(fill(&ground, 0).await, Filled::default());
+    for (name, branch) in branches {
+        let place = ground.repo.join(format!(".worktrees/.pool/{name}"));
+        assert_eq!(ground.git_in(&place, &["branch", "--show-current"]).await, branch);
+    }
+}

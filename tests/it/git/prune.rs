@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use agentd::domain::name::CommitId;
+use agentd::domain::name::{BranchName, CommitId};
 use agentd::git::{CommitMessage, Identity, PruneOutcome, PrunePlan};
 use agentd::sys::files;
 
 use super::Ground;
+
+fn branch(issue: u32) -> BranchName {
+    BranchName::parse(&format!("feature/issue-{issue}")).unwrap()
+}
 
 async fn plan(ground: &Ground) -> PrunePlan {
     PrunePlan {
         root: ground.at(".worktrees"),
         merged_into: Some(ground.head("main").await),
         own_merged: BTreeMap::new(),
-        free: (1..=9).map(|issue| format!("issue-{issue}")).collect(),
+        free: (1..=9).map(|issue| (format!("issue-{issue}"), branch(issue))).collect(),
         held: BTreeMap::new(),
         dry_run: false,
     }

@@ -43,6 +43,7 @@ mod origins;
 mod outages;
 mod one_reply;
 mod page;
+mod peoples_worktrees;
 mod proof;
 mod recorded;
 mod records;
