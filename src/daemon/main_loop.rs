@@ -23,13 +23,13 @@ use super::snapshot::{Facts, IssueRef, Running, SchedulerSnapshot};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState, IssueMemory};
 use super::status_format::Status;
+use super::still_wanted::LOOK_AGAIN;
 use super::supervise::{Supervisor, UnfinishedRun};
 use super::troubles::Troubles;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::Stop;
-use crate::github::{Client, Fetched};
-use crate::issue::unwanted;
+use crate::github::Client;
 use crate::repository::shared_limits;
 use crate::store::port::HeldLease;
 use crate::sys::memory;
@@ -309,7 +309,7 @@ impl Daemon {
 
     /// A step can be cancelled at any await. Everything that must not be lost is in the state before.
     /// `None` = it was stopped first.
-    async fn unless_stopped<T>(&mut self, step: impl AsyncFnOnce(&mut Self) -> T) -> Option<T> {
+    pub(super) async fn unless_stopped<T>(&mut self, step: impl AsyncFnOnce(&mut Self) -> T) -> Option<T> {
         let shutdown = self.deps.shutdown.clone();
         let done = tokio::select! {
             biased;
@@ -341,51 +341,6 @@ impl Daemon {
     /// A client that waits for no limit and no silent repository inside a tick. It tries again in the next tick.
     pub(super) fn quick_client(&self) -> Client {
         self.deps.client.in_passing()
-    }
-
-    /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41). What a
-    /// sweep started is in no list: it is read conditionally, which costs nothing while it is as it was (D76).
-    pub(super) async fn find_gone(&mut self, looked: &BTreeSet<RepoName>) -> BTreeMap<IssueRef, Stop> {
-        let mut gone = BTreeMap::new();
-        let client = self.quick_client();
-        for (issue, live) in self.supervisor.runs_mut() {
-            if !live.unlabelled() || live.control.shutdown.stopping() || !looked.contains(&issue.repo) {
-                continue;
-            }
-            match client.issue_if_changed(&issue.repo, issue.number, live.etag.as_deref()).await {
-                Ok(Fetched::Fresh(fresh, _)) if !fresh.issue.open => {
-                    gone.insert(issue.clone(), unwanted::closed());
-                }
-                Ok(Fetched::Fresh(_, etag)) => live.etag = etag,
-                Ok(Fetched::Unchanged) => {}
-                Err(error) => gone.extend(unwanted::not_here(&error).map(|why| (issue.clone(), why))),
-            }
-        }
-        for (issue, live) in self.supervisor.runs() {
-            let Some(watch) = self.watches.iter().find(|watch| watch.watched.name == issue.repo) else {
-                continue;
-            };
-            let listed = watch.candidate(issue.number).is_some();
-            let looked = looked.contains(&issue.repo);
-            if listed || !looked || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled()
-            {
-                continue;
-            }
-            let trigger = live.control.trigger().unwrap_or(&self.deps.labels.trigger);
-            let why = match self.quick_client().issue(&issue.repo, issue.number).await {
-                Ok(fresh) if !fresh.issue.open => unwanted::closed(),
-                // A run that writes its labels has taken it off itself.
-                Ok(_) if self.deps.progress.is_writing_labels(issue) => continue,
-                Ok(fresh) if !fresh.has_label(trigger) => unwanted::unlabelled(),
-                Ok(_) => continue,
-                Err(error) => match unwanted::not_here(&error) {
-                    Some(why) => why,
-                    None => continue,
-                },
-            };
-            gone.insert(issue.clone(), why);
-        }
-        gone
     }
 
     /// Runs the scheduler and its decisions until there are no new ones. Of many issues about which something is to be asked, as after a
@@ -530,6 +485,7 @@ impl Daemon {
         while !self.supervisor.is_empty() || assignee.is_some() {
             let looks = self.deps.look_at_pollers.map(|every| Instant::now() + every);
             let shutdown = self.deps.shutdown.clone();
+            let is_stopping = shutdown.stopping();
             let out_of_time = async {
                 match deadline {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -548,6 +504,10 @@ impl Daemon {
                     assignee = None;
                 }
                 () = until(looks), if !shutdown.aborting() => self.leave_all().await,
+                // Nothing is polled any more, and nobody else says that a run is not wanted.
+                () = tokio::time::sleep(LOOK_AGAIN), if !is_stopping => {
+                    self.unless_stopped(Self::look_at_runs).await;
+                }
                 () = out_of_time => {
                     self.supervisor.abort_all();
                     if let Some(task) = assignee.take() {

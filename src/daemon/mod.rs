@@ -30,6 +30,7 @@ mod why;
 mod dispatch;
 mod supervise;
 mod draining;
+mod still_wanted;
 mod run_progress;
 mod recover;
 mod backoff;

@@ -2,7 +2,6 @@
 //! now, within a repository's filter, through the same rules and slots.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
@@ -13,6 +12,7 @@ use super::main_loop::{Daemon, DaemonReport};
 use super::poll::{Watch, number, seen};
 use super::snapshot::IssueRef;
 use super::start_rules::Reason;
+use super::still_wanted::LOOK_AGAIN;
 use crate::config::config_file::SweepSelect;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
@@ -21,9 +21,6 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, Error, IssueSnapshot, PageCache};
 use crate::record::finish;
-
-/// How often a sweep looks whether other processes have ended a run.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 impl Daemon {
     /// One sweep over every repository now: starts what matches as slots come free, and ends when all of it has ended.
@@ -57,8 +54,8 @@ impl Daemon {
             }
             tokio::select! {
                 () = shutdown.stopped() => {}
-                // A slot that another process has comes free without a word.
-                () = tokio::time::sleep(LOOK_AGAIN), if is_full => {}
+                // A slot that another process has comes free without a word, and nothing is polled.
+                () = tokio::time::sleep(LOOK_AGAIN) => drop(daemon.unless_stopped(Self::look_at_runs).await),
                 one = daemon.supervisor.ended() => {
                     let (issue, end) = (one.0.clone(), &one.2);
                     let is_others = end.run_id.is_none() && end.stop.detail == StopDetail::BranchBusy;

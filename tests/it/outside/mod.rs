@@ -61,6 +61,7 @@ mod signing;
 pub mod solo;
 pub mod started;
 mod sweeps;
+mod unwanted;
 mod unwritable_places;
 mod what_is_said;
 pub mod world;
