@@ -12,6 +12,7 @@ use super::config_file::{
     SweepSelect,
 };
 use super::error::ConfigError;
+use super::layer;
 use super::session::DEFAULT_QUEUE;
 use super::settings::is_http;
 use super::source_format::Source;
@@ -42,12 +43,13 @@ pub(super) fn is_agent_name(name: &str) -> bool {
 }
 
 /// Checks a file whose types are right; tells everything at once.
-pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
+pub(super) fn check(file: &ConfigFile, tree: &Tree, base: &Path) -> Result<(), ConfigError> {
     let mut checker = Checker { tree, found: Vec::new() };
     checker.budgets(file);
     checker.session(&file.session);
     checker.daemon(file);
     for (index, repository) in file.repositories.iter().enumerate() {
+        checker.unnamed_repository((file, index), base);
         checker.repository(repository, &format!("repositories[{index}]"));
     }
     checker.distinct_repositories(file);
@@ -237,11 +239,6 @@ impl Checker<'_> {
             &at("remote"),
             "is empty",
         );
-        self.require(
-            table.path.is_some() || table.name.is_some(),
-            key,
-            "needs `path` (the main checkout), or `name` for a clone that agentd manages",
-        );
         if let Some(cron) = table.sweep.as_deref().filter(|cron| !cron.trim().is_empty()) {
             let wrong = wrong_cron(cron);
             let message = wrong.as_deref().unwrap_or_default();
@@ -289,6 +286,24 @@ impl Checker<'_> {
                            max_cost_per_day under [budgets] as well, or take sweep_select = \"labelled\"";
             self.require(bounded, &key, message);
         }
+    }
+
+    /// An entry without name and path is about the checkout around its file, or as the only one about the checkout here.
+    fn unnamed_repository(&mut self, (file, index): (&ConfigFile, usize), base: &Path) {
+        let is_unnamed = |table: &RepositoryTable| table.path.is_none() && table.name.is_none();
+        if !is_unnamed(&file.repositories[index]) {
+            return;
+        }
+        let key = format!("repositories[{index}]");
+        let source = self.tree.source(&key);
+        let stands_here =
+            matches!(&source, Source::File { path, .. } if layer::own(base).as_ref() == Some(path));
+        let is_first = !file.repositories[..index].iter().any(is_unnamed);
+        self.require(
+            base.join(".git").exists() && is_first && (stands_here || file.repositories.len() == 1),
+            &key,
+            "needs `path` (the main checkout), or `name` for a clone that agentd manages",
+        );
     }
 
     fn distinct_repositories(&mut self, file: &ConfigFile) {

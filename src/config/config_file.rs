@@ -90,7 +90,7 @@ table! {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(with = "Option<String>")]
         pub name: Option<RepoName> = None,
-        /// The main checkout; absent = a clone that agentd manages in the state directory.
+        /// The main checkout; absent = a clone that agentd manages in the state directory, or, without a name, the checkout of the file or of the working directory.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub path: Option<PathBuf> = None,
         /// What a clone that agentd manages brings of files, decided when it is made. `full`: every content there ever was. `blobless`: the contents of commits that are worked with.

@@ -55,5 +55,8 @@ impl Entry<'_> {
             .iter()
             .position(|entry| says(entry, "name").as_ref() == Some(&name))
             .or_else(|| entries.iter().position(|entry| says(entry, "path").as_deref() == Some(".")))
+            .or_else(|| {
+                entries.iter().position(|entry| entry.get("name").is_none() && entry.get("path").is_none())
+            })
     }
 }

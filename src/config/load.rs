@@ -90,7 +90,7 @@ impl Config {
             let key = error.path().to_string();
             ConfigError::Invalid { at: tree.source(&key), message: in_words(error.inner().message()), key }
         })?;
-        check::check(&file, &tree)?;
+        check::check(&file, &tree, &base)?;
         let budgets = &file.budgets;
         let money = |dollars: f64| Money::from_dollars(dollars).unwrap_or_default();
         let config = Self {
@@ -214,9 +214,9 @@ fn agent_name(tree: &Tree, request: Request<'_>) -> Result<String, ConfigError> 
                 name.is_some_and(|name| name.eq_ignore_ascii_case(&repo.to_string()))
             })
         };
-        let here = |entry: &&Value| {
-            let path = entry.get("path").and_then(Value::as_str);
-            path.is_some_and(|path| is_same(&place(Path::new(path), request.base, request.env), request.base))
+        let here = |entry: &&Value| match entry.get("path").and_then(Value::as_str) {
+            Some(path) => is_same(&place(Path::new(path), request.base, request.env), request.base),
+            None => entry.get("name").is_none(),
         };
         let of = |wanted: &dyn Fn(&&Value) -> bool| entries.iter().position(|entry| wanted(&entry));
         let index = of(&named).or_else(|| of(&here)).or_else(|| (entries.len() == 1).then_some(0))?;

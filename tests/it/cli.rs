@@ -422,6 +422,17 @@ fn d47_prompt_resolves_every_configured_c1_and_its_failures_carry_their_code() {
 }
 
 #[test]
+fn an_entry_of_the_checkouts_own_file_needs_neither_name_nor_path() {
+    let dir = repository();
+    std::fs::create_dir_all(dir.path().join(".agent")).unwrap();
+    file(dir.path(), ".agent/agentd.toml", "[[repositories]]\norigin_branch = \"main\"\n");
+    for args in [&["config", "explain"][..], &["worktrees", "list"]] {
+        let done = agentd(dir.path(), args);
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {}{}", out(&done), err(&done));
+    }
+}
+
+#[test]
 fn migrate_writes_nothing_where_one_of_the_agents_cannot_be_migrated() {
     let dir = repository();
     let project = Project::within(dir.path(), "oldest", "worker");

@@ -377,3 +377,32 @@ fn d85_of_one_among_several_repositories_its_own_file_counts_and_the_entry_that_
     assert_eq!(source("repositories[0].publish"), Source::File { path: desk.clone(), line: 6 });
     assert_eq!(source("github.issue_field"), Source::File { path: desk, line: 8 });
 }
+
+#[test]
+fn an_entry_without_name_and_path_is_about_the_checkout_around_its_file_or_the_only_one_here() {
+    let unnamed = "[[repositories]]\norigin_branch = \"main\"\n";
+    let path = |place: &Place, index: usize| place.load().unwrap().repositories[index].path.clone();
+    for file in [".agent/agentd.toml", "agentd.toml"] {
+        let place = Place::new();
+        place.file(file, unnamed);
+        let told = place.told(&place.load().unwrap_err());
+        assert!(told.contains("needs `path` (the main checkout)"), "no checkout: {told}");
+        place.file(".git/HEAD", "ref: refs/heads/main\n");
+        assert_eq!(path(&place, 0).as_deref(), Some(place.dir.path()));
+        // Beside others only in the checkout's own file, and once.
+        place.file(file, &format!("[[repositories]]\nname = \"octo/dog\"\n{unnamed}"));
+        assert_eq!((path(&place, 0), path(&place, 1).as_deref()), (None, Some(place.dir.path())));
+        place.file(file, &format!("{unnamed}{unnamed}"));
+        assert!(place.told(&place.load().unwrap_err()).contains("`repositories[1]`: needs `path`"));
+    }
+    let elsewhere = Place::new();
+    let place = Place::new();
+    place.file(".git/HEAD", "ref: refs/heads/main\n");
+    let only = elsewhere.file("only.toml", unnamed);
+    let config = place.load_with(Some(&only), None).unwrap();
+    assert_eq!(config.repositories[0].path.as_deref(), Some(place.dir.path()));
+    let several =
+        elsewhere.file("several.toml", &format!("[[repositories]]\nname = \"octo/dog\"\n{unnamed}"));
+    let told = place.load_with(Some(&several), None).unwrap_err().to_string();
+    assert!(told.contains("`repositories[1]`: needs `path`"), "{told}");
+}
