@@ -94,7 +94,9 @@ impl From<DaemonError> for CommandError {
         let told = Self::failed(error.to_string());
         match error {
             DaemonError::Store(_) => told.hint("--state-dir names a directory that agentd can write to"),
-            DaemonError::Busy(_) | DaemonError::State(_) => told,
+            // A start is refused, as that of a run whose branch is busy is.
+            DaemonError::Busy(_) => Self { exit_code: 4, ..told },
+            DaemonError::State(_) => told,
         }
     }
 }

@@ -65,7 +65,7 @@ async fn a_second_daemon_of_a_state_directory_is_told_of_the_first_one_and_not_o
     world.write("second.toml", &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")));
     let second = world.agentd(&["--config", "../second.toml", "daemon"]).await;
     let told = crate::outside::world::text(&second.stderr);
-    assert_eq!(second.status.code(), Some(1), "{told}");
+    assert_eq!(second.status.code(), Some(4), "{told}");
     assert!(told.contains("another agentd daemon uses this state directory"), "{told}");
     assert!(!told.contains("cannot listen"), "{told}");
     drop(front);
