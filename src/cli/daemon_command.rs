@@ -38,7 +38,7 @@ use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::finish;
 use crate::repository::context::RepositoryContext;
-use crate::repository::resources;
+use crate::repository::resources::{self, ProgramGone};
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
 use crate::sys::holder_format::Holder;
@@ -60,7 +60,7 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
             tell(context, &DaemonReport::default())?;
             return Ok(0);
         }
-        let (mut parts, _watching) = parts(context, &shutdown, &front).await?;
+        let (mut parts, _watching) = parts(context, &shutdown, &front, once).await?;
         parts.listen = front.address().await;
         let watching: Vec<String> = parts
             .repositories
@@ -246,13 +246,18 @@ pub(super) fn open_options(shutdown: &Shutdown) -> OpenOptions<'static> {
     }
 }
 
-/// Opens every repository that the configuration names; without any entry, the checkout of the working directory.
+/// Opens every repository that the configuration names; without any entry, the checkout of the working directory. `once`: what is made
+/// of it ends by itself, so that nobody mends meanwhile what its runs lack.
 pub(super) async fn parts(
     context: &Context,
     shutdown: &Shutdown,
     front: &Arc<DaemonFront>,
+    once: bool,
 ) -> Result<(Dependencies, Arc<ConfigurationWatch>), CommandError> {
     let sites = repositories::all(context, &open_options(shutdown)).await?;
+    if once {
+        has_servers(&sites.open)?;
+    }
     if let Err(error) = usable(&sites.open).await {
         context.output.note(format!("not usable yet: {error}"));
     }
@@ -352,6 +357,23 @@ fn opened_with(context: &Context, shutdown: &Shutdown) -> OpenWith {
         }
         .boxed()
     })
+}
+
+/// Refuses a start whose runs would all lack a server that they need.
+fn has_servers(sites: &[RepositoryContext]) -> Result<(), CommandError> {
+    for site in sites {
+        let gone = resources::programs_of_the_work_gone(&site.config, site.checkout.root(), &site.env);
+        let server = |gone: &ProgramGone| site.config.mcp_servers.get(gone.key.strip_prefix("mcp.servers.")?);
+        let required = gone.into_iter().find(|gone| server(gone).is_some_and(|server| server.required));
+        if let Some(gone) = required {
+            let told = CommandError::invalid(format!("{}: {gone}, and its runs need that server", site.repo));
+            return Err(CommandError { exit_code: 3, detail: Some(StopDetail::McpUnavailable), ..told }
+                .hint(
+                    "install the program, or correct `command`; `required = false` lets runs work without it",
+                ));
+        }
+    }
+    Ok(())
 }
 
 /// Whether definitions and policies can be used.

@@ -24,7 +24,7 @@ pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
         let front = DaemonFront::closed(context);
-        let (mut parts, _) = unless_stopped(&shutdown, parts(context, &shutdown, &front)).await?;
+        let (mut parts, _) = unless_stopped(&shutdown, parts(context, &shutdown, &front, true)).await?;
         if args.all {
             parts.repositories.iter_mut().for_each(|watched| watched.sweep.select = SweepSelect::All);
         }

@@ -141,6 +141,23 @@ async fn a_041_case_2_a_missing_required_server_is_exit_3_before_any_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_041_a_single_look_and_a_sweep_do_not_begin_without_a_required_server() {
+    for args in [&["daemon", "--once"][..], &["sweep"]] {
+        for (more, code) in [("", 3), ("required = false\n", 0)] {
+            let servers = format!("[mcp.servers.gone]\ncommand = \"/nonexistent/x\"\n{more}");
+            let world = solo(vec![], None, &servers).await;
+            let mut command = world.command_in(args);
+            let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+            let told = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(done.status.code(), Some(code), "{args:?} {more}: {told}");
+            let is_named = told.contains("mcp.servers.gone: there is no program /nonexistent/x");
+            assert_eq!(is_named && told.contains("required = false"), code == 3, "{told}");
+            world.finish().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_043_a_068_case_3_a_report_that_never_fits_its_schema_is_exit_5() {
     let wrong =
         json!({ "final_report": { "report_format": "json", "content_json": { "no": 1 } }, "times": 9 });
