@@ -145,8 +145,14 @@ fn agreed(
         return Ok(false);
     }
     if context.output.json() || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        let label = &parts.labels.trigger;
+        let unlabelled = previewed.iter().flat_map(|of| of.listed.iter().flatten());
+        let takes = match unlabelled.into_iter().any(|one| !one.issue.has_label(label)) {
+            true => "would take issues that nobody labelled",
+            false => "takes issues whether they are labelled or not, also those that come until it begins",
+        };
         return Err(CommandError::invalid(format!(
-            "this sweep would take issues that nobody labelled, and there is no terminal to ask at:\n{told}"
+            "this sweep {takes}, and there is no terminal to ask at:\n{told}"
         ))
         .hint("--yes begins without asking; --dry-run only shows them")
         .hint("without --all, and with sweep_select = \"labelled\", labelled issues alone are taken"));

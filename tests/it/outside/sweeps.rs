@@ -75,6 +75,22 @@ async fn a_sweep_over_all_begins_nothing_without_a_yes_and_says_what_it_would_ta
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_over_all_that_finds_labelled_issues_alone_does_not_say_that_nobody_labelled_them() {
+    let world = World::of(1, |scenario| {
+        scenario.repositories[0].issues[0].labels = vec!["agentd".to_owned()];
+    })
+    .await;
+    let mut command = world.command_in(&["sweep", "--all"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let told = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(4), "{told}");
+    assert!(told.contains("whether they are labelled or not") && told.contains("(labelled)"), "{told}");
+    assert!(!told.contains("nobody labelled"), "{told}");
+    assert!(world.sim.model_requests().is_empty());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sweep_that_finds_nothing_to_take_prints_one_document_as_well() {
     let world = World::of(1, |scenario| scenario.repositories[0].issues.clear()).await;
     let (code, report) = world.json(&["sweep", "--all"]).await;
