@@ -106,6 +106,18 @@ pub enum ConfigError {
         /// The layer, with the line.
         at: String,
     },
+    /// `${…` without its end.
+    #[error(
+        "{at}: `{key}`: the placeholder ${{{found} has no closing brace; write ${{NAME}}, or $${{ for the characters themselves"
+    )]
+    OpenPlaceholder {
+        /// What stands behind the opening brace.
+        found: String,
+        /// The key.
+        key: String,
+        /// The layer, with the line.
+        at: String,
+    },
     /// A secret written into a file (S-046).
     #[error(
         "{at}: `{key}` holds a literal secret; write \"${{{suggested}}}\" and put the value into {env_file} or the environment"

@@ -102,19 +102,18 @@ impl Placeholder {
                 continue;
             }
             resolved.push_str(before);
-            let bad = |found: &str| ConfigError::BadPlaceholder {
-                found: found.chars().take(40).collect(),
-                key: self.key.clone(),
-                at: self.at.clone(),
+            let (key, at) = (self.key.clone(), self.at.clone());
+            let shown = |found: &str| found.chars().take(40).collect();
+            let Some(end) = from.find('}') else {
+                return Err(ConfigError::OpenPlaceholder { found: shown(&from[2..]), key, at });
             };
-            let end = from.find('}').ok_or_else(|| bad(&from[2..]))?;
             let name = &from[2..end];
             if self.keeps_parameters && name.starts_with("parameters.") {
                 resolved.push_str(&from[..=end]);
             } else if is_variable_name(name) {
                 resolved.push_str(self.scope.lookup(name).ok_or_else(|| self.missing(name, false))?);
             } else {
-                return Err(bad(name));
+                return Err(ConfigError::BadPlaceholder { found: shown(name), key, at });
             }
             rest = &from[end + 1..];
         }

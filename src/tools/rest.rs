@@ -539,7 +539,7 @@ none = {{ type = "string" }}
             ("url = \"ftp://h/\"", "rest.tools.t.url: is not an http"),
             ("url = \"https://${parameters.h}/x\"", "rest.tools.t.url: "),
             ("url = \"https://h.${parameters.h}/x\"", "rest.tools.t.url: has an argument in its host"),
-            ("url = \"https://h/${parameters.id\"", "is not a placeholder"),
+            ("url = \"https://h/${parameters.id\"", "has no closing brace"),
             ("url = \"https://h/${parameters.id}\"", "rest.tools.t.url: names `parameters.id`"),
             (
                 "url = \"https://h/users/{id}\"\nparameters = { properties = { id = {} } }",
