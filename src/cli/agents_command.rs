@@ -17,6 +17,7 @@ use crate::definition::variables::{HOST_VARIABLES, Supply, host_variable};
 use crate::definition::{self, Diagnostic, Loaded, Refused, Severity};
 use crate::domain::step_executors::StepExecutors;
 use crate::lifecycle::plan::handoffs::{self, DeniedHandoff};
+use crate::prompt::PromptError;
 use crate::prompt::address::PromptAddress;
 use crate::record::summary_text::counted;
 use crate::repository::resources;
@@ -295,6 +296,26 @@ fn tell(context: &Context, name: &str, findings: &[Diagnostic]) -> Result<(), Co
     ))
 }
 
+/// Why there is no text. What the checks found in the same file says more.
+fn not_resolved(loaded: &Loaded, error: &PromptError) -> CommandError {
+    let of_file =
+        |found: &&Diagnostic| found.severity == Severity::Error && error.file.as_ref() == Some(&found.file);
+    let found: Vec<Diagnostic> = loaded.diagnostics.iter().filter(of_file).cloned().collect();
+    if !found.is_empty() {
+        return CommandError::invalid(Refused(found).to_string());
+    }
+    let told = CommandError::invalid(error.to_string());
+    let known: Vec<String> = loaded.addresses().into_iter().collect();
+    // What is in a file has its place; what is in none is about the address.
+    match error.file {
+        None if !known.is_empty() => told.hint(format!(
+            "this agent's prompts: {}; --edition and --adaptation name the file",
+            known.join(", ")
+        )),
+        _ => told,
+    }
+}
+
 /// `agentd prompt`: the text exactly as a step would see it (D47).
 pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> {
     let context = &standing(context, false)?;
@@ -303,10 +324,13 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
     let name = args.agent.clone().unwrap_or_else(configured);
     known(context, &name)?;
     let given: BTreeMap<String, String> = args.uv.iter().cloned().collect();
-    let loaded = load(context, &name, &given.keys().cloned().collect()).map_err(|refused| CommandError {
+    let refused = |refused: Refused| CommandError {
         exit_code: refused.exit_code(),
         ..CommandError::invalid(refused.to_string())
-    })?;
+    };
+    let supplied: BTreeSet<String> = given.keys().cloned().collect();
+    let loaded =
+        definition::load_for_prompts(&context.base, &folder(context, &name), &supplied).map_err(refused)?;
     // What a run sets by itself can be given here, since there is no run.
     let (of_host, own): (BTreeMap<_, _>, BTreeMap<_, _>) =
         given.into_iter().partition(|(name, _)| host_variable(name).is_some());
@@ -328,13 +352,18 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
             left_empty.push(variable.name);
         }
     }
-    let told = |error: crate::prompt::PromptError| CommandError::invalid(error.to_string());
-    let mut address = PromptAddress::parse(&args.address).map_err(told)?;
+    let mut address = PromptAddress::parse(&args.address).map_err(|error| not_resolved(&loaded, &error))?;
     if let Some(edition) = &args.edition {
         address.edition.clone_from(edition);
     }
     address.adaptation.clone_from(&args.adaptation);
-    let resolved = loaded.resolve_address(&context.base, &address, &values).map_err(told)?;
+    let resolved = loaded
+        .resolve_address(&context.base, &address, &values)
+        .map_err(|error| not_resolved(&loaded, &error))?;
+    let unused: Vec<&String> = supplied.iter().filter(|name| !resolved.variables.contains(*name)).collect();
+    for name in &unused {
+        context.output.note(format!("uv_unused: --uv {name} is used nowhere in this prompt"));
+    }
     if context.output.json() {
         return context.output.document(&json!({
             "agent": name,
@@ -343,6 +372,7 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
             "template_sha256": resolved.template_sha256,
             "text_sha256": resolved.text_sha256,
             "text": resolved.text,
+            "uv_unused": unused,
         }));
     }
     if resolved.fell_back {

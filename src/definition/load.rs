@@ -28,6 +28,9 @@ use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::PromptLibrary;
 use crate::prompt::template::{Placeholder, Template};
 
+/// Begins the codes of what is wrong with prompts.
+const OF_PROMPTS: &str = "PR-";
+
 /// Loads an agent: reads every file once, turns it into the newest form, checks everything that can be known before a
 /// model is asked, and keeps it in memory. `project` is the main checkout, `folder` the agent's folder below it;
 /// `supplied` are the names given with `--uv`. Blocks on disk.
@@ -35,6 +38,28 @@ use crate::prompt::template::{Placeholder, Template};
 /// Errors: every finding at once, when at least one is an error. Findings that are not errors are in
 /// [`Loaded::diagnostics`].
 pub fn load(project: &Path, folder: &Path, supplied: &BTreeSet<String>) -> Result<Loaded, Refused> {
+    load_unless(project, folder, supplied, |_| true)
+}
+
+/// The same to look at single prompts: what is wrong with prompts is in [`Loaded::diagnostics`], and refuses nothing, as one that is broken
+/// is in the way of no other. Blocks on disk.
+///
+/// Errors: every finding, when something else is wrong.
+pub fn load_for_prompts(
+    project: &Path,
+    folder: &Path,
+    supplied: &BTreeSet<String>,
+) -> Result<Loaded, Refused> {
+    load_unless(project, folder, supplied, |found| !found.code.starts_with(OF_PROMPTS))
+}
+
+/// `refuses`: whether an error is in the way.
+fn load_unless(
+    project: &Path,
+    folder: &Path,
+    supplied: &BTreeSet<String>,
+    refuses: impl Fn(&Diagnostic) -> bool,
+) -> Result<Loaded, Refused> {
     let mut loader = Loader {
         project,
         folder,
@@ -46,7 +71,9 @@ pub fn load(project: &Path, folder: &Path, supplied: &BTreeSet<String>) -> Resul
     let mut diagnostics = std::mem::take(&mut loader.diagnostics);
     sort(&mut diagnostics);
     match loaded {
-        Some(mut loaded) if diagnostics.iter().all(|found| found.severity < Severity::Error) => {
+        Some(mut loaded)
+            if diagnostics.iter().all(|found| found.severity < Severity::Error || !refuses(found)) =>
+        {
             loaded.diagnostics = diagnostics;
             Ok(loaded)
         }

@@ -202,6 +202,12 @@ impl Loaded {
         library.resolve(address, absent, values)
     }
 
+    /// The addresses that have prompts, without editions, of the `c1` of its steps.
+    pub fn addresses(&self) -> BTreeSet<String> {
+        let below = self.library.folders().map(|folder| format!("{}/{folder}", self.c1()));
+        below.collect()
+    }
+
     /// The first level of the addresses of its steps' prompts.
     pub fn c1(&self) -> &str {
         &self.definition.flow.c1

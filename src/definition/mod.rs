@@ -30,7 +30,7 @@ pub mod scaffold;
 use crate::domain;
 
 pub use diagnostic::{Diagnostic, Refused, Severity};
-pub use load::{agents_of, load};
+pub use load::{agents_of, load, load_for_prompts};
 pub use loaded::Loaded;
 
 /// The formats by the name that `agentd config schema NAME` takes; the file is `schemas/<name>.v1.json`.

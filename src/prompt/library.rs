@@ -221,6 +221,11 @@ impl PromptLibrary {
         self.files.iter().map(|(path, file)| (self.shown(path), file.sha256.as_str()))
     }
 
+    /// The folders that have files, `c2/c3`; some more than once.
+    pub fn folders(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().filter_map(|path| Some(path.rsplit_once('/')?.0))
+    }
+
     fn neighbours(&self, address: &PromptAddress) -> String {
         let folder = format!("{}/", address.folder());
         let names: Vec<&str> = self.files.keys().filter_map(|path| path.strip_prefix(&folder)).collect();

@@ -422,6 +422,40 @@ fn d47_prompt_resolves_every_configured_c1_and_its_failures_carry_their_code() {
 }
 
 #[test]
+fn d47_a_prompt_that_cannot_be_filled_is_in_the_way_of_no_other_and_what_it_leaves_unused_is_told() {
+    let dir = repository();
+    let project = Project::within(dir.path(), "f0", "f0");
+    project.write("prompts/steps/initial/a/f_default.md", "Begin with {uv-a}.\n");
+    project.write("prompts/steps/initial/a/f_ed.md", "Nothing to fill.\n");
+    let ask = |args: &[&str]| agentd(dir.path(), &[&["prompt", "--agent", "f0"], args].concat());
+    for args in [&["steps/closure/a"][..], &["steps/initial/a", "--edition", "ed"]] {
+        let done = ask(args);
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {}", err(&done));
+    }
+    for (args, says) in [
+        (
+            &["steps/initial/a"][..],
+            ".agent/f0/prompts/steps/initial/a/f_default.md:1:1: error PR-RESOLVE-005: ",
+        ),
+        (&["nope/x/y"], "PR-C3L-004: there is no prompt for nope/x/y"),
+        (&["steps/../../x"], "PR-C3L-001: \"steps/../../x\" is no prompt address"),
+    ] {
+        let done = ask(args);
+        assert_eq!(done.status.code(), Some(4), "{args:?}");
+        assert!(err(&done).starts_with(&format!("error: {says}")), "{args:?}: {}", err(&done));
+        let is_unknown = says.starts_with("PR-C3L");
+        assert_eq!(err(&done).contains("steps/closure/a, steps/"), is_unknown, "{args:?}: {}", err(&done));
+    }
+    let told = ask(&["steps/initial/a", "--uv", "a=x", "--uv", "zz=3"]);
+    assert_eq!(out(&told), "Begin with x.\n");
+    assert_eq!(err(&told).matches("uv_unused: --uv zz").count(), 1, "{}", err(&told));
+    assert!(!err(&told).contains("--uv a "), "{}", err(&told));
+    let told = ask(&["steps/initial/a", "--uv", "a=x", "--uv", "zz=3", "--json"]);
+    let document: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(document["uv_unused"], serde_json::json!(["zz"]), "{document:#}");
+}
+
+#[test]
 fn an_entry_of_the_checkouts_own_file_needs_neither_name_nor_path() {
     let dir = repository();
     std::fs::create_dir_all(dir.path().join(".agent")).unwrap();
