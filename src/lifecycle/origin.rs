@@ -57,7 +57,11 @@ async fn find(plan: &Plan, context: &RepositoryContext) -> Result<Found, Refusal
             StopDetail::OriginMissing,
             format!("The origin branch from {} cannot be used: {error}.", link(source, context)),
         )
-        .hint("name an existing branch")
+        .hint(format!(
+            "change {} to the name of a branch {}",
+            link(source, context),
+            context.origin_place()
+        ))
     })?;
     if branch == branch_of(&plan.issue.key) {
         let message = format!(

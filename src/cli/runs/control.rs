@@ -386,5 +386,16 @@ pub fn not_decided(refused: NotApproved) -> CommandError {
         NotApproved::Store(_) | NotApproved::Unreadable(_) => CommandError::failed(refused.to_string()),
         _ => CommandError::invalid(refused.to_string()),
     };
+    let next = match &refused {
+        NotApproved::Unknown { waiting, .. } if waiting.is_empty() => {
+            "nothing of this run waits; `agentd approvals list` shows the calls that wait, and their hashes"
+        }
+        NotApproved::Unknown { .. } => "name one that waits, by the first digits of its hash:",
+        NotApproved::Several { .. } | NotApproved::TooShort { .. } => "write more digits of the hash:",
+        NotApproved::NoRun => "`agentd runs list` shows the runs that are known here",
+        NotApproved::TooLong => "write a shorter time, for example --expires 24h",
+        NotApproved::Unreadable(_) | NotApproved::Store(_) => return error,
+    };
+    let error = error.hint(next);
     refused.waiting().iter().fold(error, |error, (hash, name)| error.hint(format!("{hash} {name}")))
 }

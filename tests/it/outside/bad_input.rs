@@ -273,3 +273,18 @@ async fn a_file_in_the_place_of_the_state_directory_is_named_by_every_command_wi
         assert!(told.contains("/state is no directory") && told.contains("--state-dir"), "{args:?}: {told}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_about_what_is_not_there_say_what_to_do_next() {
+    let world = World::new(1).await;
+    let done = world.command_in(&["run", "--issue", "7", "--origin", "a..b"]).output().unwrap();
+    let told = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(4), "{told}");
+    assert!(told.contains("change --origin to the name of a branch on the remote \"origin\""), "{told}");
+    assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
+    let (code, refused) = world.json(&["runs", "approve", "latest", "deadbeef"]).await;
+    assert_eq!(code, Some(4), "{refused:#}");
+    let hints = refused["error"]["hints"].to_string();
+    assert!(hints.contains("nothing of this run waits") && hints.contains("approvals list"), "{hints}");
+    world.finish().await;
+}
