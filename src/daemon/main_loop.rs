@@ -150,9 +150,11 @@ impl Daemon {
         files: DaemonFiles,
         lease: Option<Box<dyn HeldLease>>,
     ) -> Result<Self, DaemonError> {
-        let saved = files.load()?;
-        let watches =
-            deps.repositories.iter().map(|watched| Watch::new(watched.clone(), saved.of(&watched.name)));
+        let (saved, started_at) = (files.load()?, deps.clock.now());
+        let watches = deps
+            .repositories
+            .iter()
+            .map(|watched| Watch::new(watched.clone(), saved.of(&watched.name).for_start(started_at)));
         let (watches, resting) = match deps.look_at_pollers {
             Some(_) => (Vec::new(), watches.collect()),
             None => (watches.collect(), Vec::new()),
@@ -162,7 +164,7 @@ impl Daemon {
             supervisor: Supervisor::new(),
             published: Arc::new(PublishedStatus::new(lease.is_some().then(|| files.clone()))),
             files,
-            started_at: deps.clock.now(),
+            started_at,
             waiting: Vec::new(),
             gone: BTreeMap::new(),
             asks_more: false,

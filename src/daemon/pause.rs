@@ -83,13 +83,22 @@ impl Pause {
         let until = match cause {
             PauseCause::Day => next_day(now),
             PauseCause::Model | PauseCause::Remote | PauseCause::State | PauseCause::Host => {
-                now + (FIRST * (1 << (times - 1).min(16))).min(LONGEST)
+                now + pause_length(times)
             }
         };
         Self { cause, until, text: text.to_owned(), times }
     }
 
     /// The reason code of what waits.
+    /// Whether it is over for a daemon that started then: what is of the host may have been mended since, and what is exported to a process
+    /// is mended by no other way.
+    pub(super) fn ends_with_start(&self, started_at: DateTime<Utc>) -> bool {
+        match self.cause {
+            PauseCause::Host => self.until - pause_length(self.times) < started_at,
+            PauseCause::Day | PauseCause::Model | PauseCause::Remote | PauseCause::State => false,
+        }
+    }
+
     pub fn code(&self) -> &'static str {
         match self.cause {
             PauseCause::Day => "day_budget_spent",
@@ -112,7 +121,8 @@ impl Pause {
                 "agentd doctor looks at the state directory; the daemon tries again by itself"
             }
             PauseCause::Host => {
-                "mend what it names, agentd doctor looks at it; the daemon tries again by itself, and at once when the configuration changes"
+                "mend what it names, agentd doctor looks at it; the daemon tries again by itself, and at once when the configuration changes or it is \
+                 started again"
             }
         }
     }
@@ -159,6 +169,11 @@ fn without_what_differs(message: &str, key: &IssueKey) -> String {
 }
 
 fn next_day(now: DateTime<Utc>) -> DateTime<Utc> {
+/// How long a pause is after so many ends for the same.
+fn pause_length(times: u32) -> TimeDelta {
+    (FIRST * (1 << times.saturating_sub(1).min(16))).min(LONGEST)
+}
+
     let day = now.date_naive().checked_add_days(Days::new(1)).unwrap_or(now.date_naive());
     day.and_time(NaiveTime::MIN).and_utc()
 }

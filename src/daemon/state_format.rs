@@ -45,6 +45,14 @@ impl DaemonState {
     }
 }
 
+impl RepositoryState {
+    /// The same for a daemon that started then.
+    pub(super) fn for_start(mut self, started_at: DateTime<Utc>) -> Self {
+        self.pause.take_if(|pause| pause.ends_with_start(started_at));
+        self
+    }
+}
+
 /// One repository.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RepositoryState {

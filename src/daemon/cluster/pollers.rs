@@ -138,6 +138,7 @@ impl Daemon {
         let Some(place) = self.cluster.resting.iter().position(|watch| watch.watched.name == *repo) else {
             return;
         };
+        let remembered = remembered.map(|remembered| remembered.for_start(self.started_at));
         let watch = begun(self.cluster.resting.remove(place), held, remembered);
         self.watches.push(watch);
     }

@@ -18,6 +18,7 @@ mod chat;
 mod chat_http;
 pub mod desk;
 pub mod doctor;
+mod ended_daemons;
 mod examples;
 mod enterprise;
 mod commands;

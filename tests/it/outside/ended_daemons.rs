@@ -1,0 +1,60 @@
+//! What is said, and what goes on, once a daemon has ended and before the next one works.
+
+use agentd::sim::IssueFile;
+use serde_json::Value;
+
+use super::world::{World, text};
+
+/// Three issues that are asked for.
+async fn three(rounds: usize) -> World {
+    let world = World::of(rounds, |scenario| {
+        let issues = &mut scenario.repositories[0].issues;
+        let seven = issues[0].clone();
+        issues.push(IssueFile { number: Some(8), ..seven.clone() });
+        issues.push(IssueFile { number: Some(12), ..seven });
+    })
+    .await;
+    for number in [7, 8, 12] {
+        world.sim.add_label("demo/shop", number, "agentd", "ada");
+    }
+    world
+}
+
+/// `agentd daemon --once` without the model's key. Gives its log.
+async fn once_without_key(world: &World) -> String {
+    let mut command = world.command_in(&["daemon", "--once"]);
+    command.env_remove("MODEL_KEY");
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    text(&done.stderr)
+}
+
+/// The first rule that says no, by `agentd why`.
+async fn refused_by(world: &World, number: &str) -> (Value, Value) {
+    let (_, why) = world.json(&["why", number]).await;
+    let rules = why["rules"].as_array().cloned().unwrap_or_default();
+    let first = rules.into_iter().find(|rule| rule["code"] != "ok").unwrap_or_default();
+    (first["code"].clone(), why)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_was_missing_is_used_by_the_next_daemon_at_once() {
+    for exported in [true, false] {
+        let world = three(3).await;
+        once_without_key(&world).await;
+        let labels = |number| world.sim.issue("demo/shop", number).unwrap().labels;
+        let (code, why) = refused_by(&world, "12").await;
+        assert_eq!(code, "host_not_ready", "{why:#}");
+        assert!(why.to_string().contains("it is started again"), "{why:#}");
+        let mut next = world.command_in(&["daemon", "--once"]);
+        if !exported {
+            // Where the message says.
+            world.write(".agentd.env", "MODEL_KEY=a-key-of-the-simulator\n");
+            next.env_remove("MODEL_KEY");
+        }
+        let done = tokio::task::spawn_blocking(move || next.output().unwrap()).await.unwrap();
+        let begun = [7, 8, 12].into_iter().filter(|number| labels(*number) == ["agentd:done"]).count();
+        assert_eq!(begun, 2, "{exported}: {:?} {}", labels(12), text(&done.stderr) + &text(&done.stdout));
+        world.finish().await;
+    }
+}
