@@ -120,7 +120,7 @@ pub enum Lookup<T> {
 pub enum Poll {
     /// The list is of now.
     Fresh,
-    /// No daemon has asked for it yet.
+    /// No daemon that works has asked for it yet.
     Never,
     /// It failed; what is known of issues is old. Public text (I50).
     Failed(String),

@@ -448,7 +448,7 @@ pub fn refusal(
 fn polled(facts: &Facts, _: Slots) -> Result<String, Reason> {
     match &facts.poll {
         Poll::Fresh => Ok("the last poll of the repository succeeded".to_owned()),
-        Poll::Never => Ok("no daemon has polled the repository yet".to_owned()),
+        Poll::Never => Ok("GitHub answers; no daemon that works has polled the repository".to_owned()),
         Poll::Failed(why) => Err(Reason::PollFailed(why.clone())),
     }
 }

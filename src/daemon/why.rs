@@ -57,10 +57,10 @@ pub async fn gather(
     let memory =
         state.repositories.get(&repo).and_then(|of| of.issues.get(&number)).cloned().unwrap_or_default();
     let polled = status.into_iter().flat_map(|status| &status.repositories).find(|of| of.repo == repo);
-    let poll = match polled.map(|of| of.error.clone()) {
-        Some(Some(why)) => Poll::Failed(why),
-        _ if !state.repositories.contains_key(&repo) => Poll::Never,
-        _ => Poll::Fresh,
+    let poll = match polled.map(|of| (of.error.clone(), of.polled_at)) {
+        Some((Some(why), _)) => Poll::Failed(why),
+        Some((None, Some(_))) => Poll::Fresh,
+        Some((None, None)) | None => Poll::Never,
     };
     let pause = state.repositories.get(&repo).and_then(|of| of.pause.clone());
     let pause = pause.filter(|pause| pause.is_for(&memory));
@@ -90,18 +90,22 @@ pub async fn gather(
     };
     let snapshot = match client.issue(&repo, number).await {
         Ok(snapshot) => snapshot,
-        Err(error) => match error.kind {
-            ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Moved { .. } => return facts,
-            ErrorKind::IsPullRequest => {
-                facts.seen = Seen::PullRequest;
-                return facts;
+        Err(error) => {
+            let unreadable = match error.kind {
+                // Where the repository cannot be seen either, nobody can tell of its issues.
+                ErrorKind::NotFound => client.repository(&repo).await.err(),
+                ErrorKind::Gone | ErrorKind::Moved { .. } => None,
+                ErrorKind::IsPullRequest => {
+                    facts.seen = Seen::PullRequest;
+                    None
+                }
+                _ => Some(error),
+            };
+            if let Some(why) = unreadable.map(|error| error.to_string()) {
+                (facts.poll, facts.seen) = (Poll::Failed(why.clone()), Seen::Unreadable(why));
             }
-            _ => {
-                facts.poll = Poll::Failed(error.to_string());
-                facts.seen = Seen::Unreadable(error.to_string());
-                return facts;
-            }
-        },
+            return facts;
+        }
     };
     facts.seen = seen(&snapshot);
     if !snapshot.has_label(&facts.labels.trigger) {

@@ -1,9 +1,9 @@
 //! What is said, and what goes on, once a daemon has ended and before the next one works.
 
 use agentd::sim::IssueFile;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::world::{World, text};
+use super::world::{World, text, with_library};
 
 /// Three issues that are asked for.
 async fn three(rounds: usize) -> World {
@@ -57,4 +57,39 @@ async fn a_key_that_was_missing_is_used_by_the_next_daemon_at_once() {
         assert_eq!(begun, 2, "{exported}: {:?} {}", labels(12), text(&done.stderr) + &text(&done.stdout));
         world.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_says_that_a_repository_cannot_be_seen_where_no_poll_has_succeeded() {
+    let world = World::of(0, |scenario| {
+        with_library(scenario);
+        scenario.repositories[0].private = true;
+        let narrow = json!({
+            "token": "narrow", "login": scenario.tokens[0].login, "repositories": ["demo/lib"],
+        });
+        scenario.tokens.push(serde_json::from_value(narrow).unwrap());
+    })
+    .await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let narrow = async |args: &[&str]| {
+        let mut command = world.command_in(&[&["--json"], args].concat());
+        command.env("GITHUB_TOKEN", "narrow");
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (done.status.code(), serde_json::from_slice::<Value>(&done.stdout).unwrap_or_default())
+    };
+    let (code, report) = narrow(&["daemon", "--once"]).await;
+    assert_eq!(code, Some(1), "{report:#}");
+    let (_, why) = narrow(&["why", "7"]).await;
+    let polled = &why["rules"][0];
+    assert_eq!((&polled["rule"], &polled["code"]), (&json!("repository_polled"), &json!("poll_failed")));
+    let told = polled["answer"].as_str().unwrap();
+    assert!(told.contains("the repository demo/shop") && told.contains("the token cannot see it"), "{told}");
+    let summary = why["summary"].as_str().unwrap();
+    assert!(summary.contains("the token cannot see it") && why["do"].is_null(), "{why:#}");
+    // Whoever sees it is not told of a poll that was none, nor that a number is wrong that is right.
+    let (_, why) = world.json(&["why", "7"]).await;
+    let answer = why["rules"][0]["answer"].as_str().unwrap();
+    assert!(why["rules"][0]["code"] == "ok" && !answer.contains("succeeded"), "{answer}");
+    assert_eq!(refused_by(&world, "99").await.0, "not_found");
+    world.finish().await;
 }
