@@ -15,6 +15,7 @@ use crate::daemon::state_format::ParkedLabel;
 use crate::daemon::status_format::RunningStatus;
 use crate::daemon::{
     Explanation, Left, LeftCalls, NodeAnswer, Outlook, Surroundings, WaitsForPerson, WorkedOnBy, gather,
+    rule_of_end,
 };
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
@@ -57,15 +58,17 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             calls: &left,
             goes_on: !left.is_empty() && goes_on_when_approved(context, &last.dir.repo, &last.facts),
         });
+        let ended_by = last.as_ref().and_then(LastRun::rule);
+        let left_over = Left { calls: left_calls, decided: None, ended_by };
         let holder = lease.and_then(|lease| lease.holder);
         let (explanation, nodes) = match key.number() {
-            Some(number) => explained(context, &site, number, (holder, left_calls)).await?,
+            Some(number) => explained(context, &site, number, (holder, left_over)).await?,
             None => {
                 let parked = parked(&site, key).await;
                 let decided = parked.as_ref().and_then(|parked| decided(parked, key));
                 let waits = parked.as_ref().and_then(|parked| waits_for(parked, key));
                 let holder = holder.map(|holder| holder.to_string());
-                let left = Left { calls: left_calls, decided };
+                let left = Left { decided, ..left_over };
                 (Explanation::of_file(key, holder.as_deref(), waits.as_ref(), left), Vec::new())
             }
         };
@@ -116,7 +119,7 @@ async fn explained(
     context: &Context,
     site: &RepositoryContext,
     number: u64,
-    (holder, calls): (Option<Holder>, Option<LeftCalls<'_>>),
+    (holder, left): (Option<Holder>, Left<'_>),
 ) -> Result<(Explanation, Vec<NodeAnswer>), CommandError> {
     let (config, key) = (&site.config, IssueKey::Number(number));
     let client =
@@ -170,7 +173,7 @@ async fn explained(
         }
         false => outlook,
     });
-    let explanation = Explanation::of(&facts, known.asked(&site.repo, number), Left { calls, decided });
+    let explanation = Explanation::of(&facts, known.asked(&site.repo, number), Left { decided, ..left });
     Ok((explanation, known.nodes))
 }
 
@@ -265,6 +268,13 @@ struct LastRun {
     dir: RunDir,
     facts: RunFacts,
     stop: Stop,
+}
+
+impl LastRun {
+    /// The rule that speaks of what ended it, where one does.
+    fn rule(&self) -> Option<&'static str> {
+        rule_of_end(self.stop.clone(), self.facts.is_unpublished_for_now(&self.stop))
+    }
 }
 
 /// The issue's last run and how it ended, from its lease; a success needs no word.

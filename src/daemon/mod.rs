@@ -80,7 +80,7 @@ pub use snapshot::{
     Facts, IssueRef, Limits, Lookup, Poll, Presence, Running, SchedulerSnapshot, Seen, Selection,
     WaitsForPerson, WorkedOnBy,
 };
-pub use start_rules::{Reason, Verdict, explain, in_one_sentence, refusal};
+pub use start_rules::{Reason, Verdict, explain, in_one_sentence, refusal, rule_of_end};
 pub use supervise::{
     Abandon, CleanUp, Extend, FindLeft, Gift, MoneyGiven, RunHandle, Start, StartRequest, UnfinishedRun,
 };

@@ -169,10 +169,10 @@ fn without_what_differs(message: &str, key: &IssueKey) -> String {
 }
 
 fn next_day(now: DateTime<Utc>) -> DateTime<Utc> {
-/// How long a pause is after so many ends for the same.
-fn pause_length(times: u32) -> TimeDelta {
-    (FIRST * (1 << times.saturating_sub(1).min(16))).min(LONGEST)
-}
+    /// How long a pause is after so many ends for the same.
+    fn pause_length(times: u32) -> TimeDelta {
+        (FIRST * (1 << times.saturating_sub(1).min(16))).min(LONGEST)
+    }
 
     let day = now.date_naive().checked_add_days(Days::new(1)).unwrap_or(now.date_naive());
     day.and_time(NaiveTime::MIN).and_utc()

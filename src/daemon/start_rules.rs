@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 
 use super::disk_room::DiskRoom;
+use super::outcome::RunSummary;
 use super::snapshot::{Facts, Lookup, Poll, Presence, Seen, Selection, WaitsForPerson, WorkedOnBy};
 use super::state_format::{Pause, PauseCause};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::domain::run_output::rfc3339;
 use crate::domain::shell_words;
+use crate::domain::stop::Stop;
 use crate::record::summary_text::counted;
 
 /// Why an issue is not started. Every code is stable and documented.
@@ -389,10 +391,12 @@ const RULES: &[Rule] = &[
         let otherwise = facts.day_money.as_deref().unwrap_or("no run met the end of the day's money");
         not_paused(facts, PauseCause::Day, otherwise)
     }),
-    ("model_answers", |facts, _| not_paused(facts, PauseCause::Model, "as far as the last run knows")),
-    ("remote_answers", |facts, _| not_paused(facts, PauseCause::Remote, "as far as the last run knows")),
-    ("state_is_usable", |facts, _| not_paused(facts, PauseCause::State, "as far as the last run knows")),
-    ("host_is_ready", |facts, _| not_paused(facts, PauseCause::Host, "as far as the last run knows")),
+    (MODEL_ANSWERS, |facts, _| not_paused(facts, PauseCause::Model, "no run waits for a model")),
+    (REMOTE_ANSWERS, |facts, _| not_paused(facts, PauseCause::Remote, "no run waits for the remote")),
+    (STATE_IS_USABLE, |facts, _| {
+        not_paused(facts, PauseCause::State, "no run waits for the state directory")
+    }),
+    (HOST_IS_READY, |facts, _| not_paused(facts, PauseCause::Host, "no run waits for the host")),
     ("actor_may_trigger", admitted),
     ("waits_for_nothing", free_of_dependencies),
     ("disk_has_room", disk_has_room),
@@ -400,6 +404,24 @@ const RULES: &[Rule] = &[
     ("slot_in_repository", repository_slot),
     ("slot", slot),
 ];
+
+const MODEL_ANSWERS: &str = "model_answers";
+const REMOTE_ANSWERS: &str = "remote_answers";
+const STATE_IS_USABLE: &str = "state_is_usable";
+const HOST_IS_READY: &str = "host_is_ready";
+
+/// The rule that would hold all runs back for the end of an issue's last run, if a daemon had made it; `None` = none would.
+/// `unpublished`: whether its work is done and not published, because another service could not be reached.
+pub fn rule_of_end(stop: Stop, unpublished: bool) -> Option<&'static str> {
+    Some(match PauseCause::of(&RunSummary { unpublished, ..stop.into() })? {
+        // What the money of the day is has words of its own.
+        PauseCause::Day => return None,
+        PauseCause::Model => MODEL_ANSWERS,
+        PauseCause::Remote => REMOTE_ANSWERS,
+        PauseCause::State => STATE_IS_USABLE,
+        PauseCause::Host => HOST_IS_READY,
+    })
+}
 
 /// Asks every rule in order. The first one that says no is the reason why the issue is not started.
 pub fn explain(

@@ -178,6 +178,8 @@ pub struct Left<'a> {
     pub calls: Option<LeftCalls<'a>>,
     /// How it goes on with what was waited for and is decided.
     pub decided: Option<Outlook>,
+    /// The rule that what ended it speaks of: see [`super::rule_of_end`].
+    pub ended_by: Option<&'static str>,
 }
 
 /// The answer to `agentd why`.
@@ -197,6 +199,12 @@ impl Explanation {
             outlook: outlook(facts, all, own, daemon.presence),
             rules: explain(facts, all, own, daemon.presence),
         };
+        for verdict in &mut told.rules {
+            // Nobody claims to know that it is well now.
+            if verdict.passed() && left.ended_by == Some(verdict.rule) {
+                "the last run ended for this; no other run waits for it".clone_into(&mut verdict.answer);
+            }
+        }
         // What only the daemon itself can know.
         if let Some(says) = daemon.says {
             told.hold_back("daemon_says", &says.code, &says.text);

@@ -444,3 +444,42 @@ async fn on_a_narrow_screen_the_live_line_is_one_line() {
     assert!(live > 3 && widest > 50 && widest < 58, "{live} lines, the widest of {widest} columns: {all:?}");
     world.finish().await;
 }
+#[tokio::test(flavor = "multi_thread")]
+async fn why_does_not_call_a_model_well_that_the_last_run_did_not_find() {
+    let world = World::new(0).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &overlay.replace("\"recorded-model\"", "\"no-such-model\""));
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("llm_unavailable")), "{output:#}");
+    assert_eq!(
+        answer(&world, "model_answers").await,
+        "the last run ended for this; no other run waits for it"
+    );
+    assert_eq!(answer(&world, "remote_answers").await, "no run waits for the remote");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_does_not_call_a_remote_well_that_refused_the_last_push() {
+    let world = World::new(1).await;
+    let refuse = json!({
+        "path": "/git/demo/shop.git/git-receive-pack", "kind": "status", "status": 403, "times": 0, "method": "POST",
+    });
+    world.sim.inject(&serde_json::from_value(refuse).unwrap()).unwrap();
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("git_error")), "{output:#}");
+    assert_eq!(
+        answer(&world, "remote_answers").await,
+        "the last run ended for this; no other run waits for it"
+    );
+    assert_eq!(answer(&world, "model_answers").await, "no run waits for a model");
+    world.finish().await;
+}
+
+/// What `agentd why` says to a rule that holds nothing back.
+async fn answer(world: &World, rule: &str) -> String {
+    let (_, why) = world.json(&["why", "7"]).await;
+    let found = why["rules"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap();
+    assert_eq!(found["code"], "ok", "{why:#}");
+    found["answer"].as_str().unwrap().to_owned()
+}
