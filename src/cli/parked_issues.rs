@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::context::Context;
 use super::error::CommandError;
 use crate::conversation::parked::ParkedCell;
+use crate::daemon::Reason;
 use crate::daemon::status_format::{IssueStatus, Status};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
@@ -76,11 +77,18 @@ pub fn left_calls(state: &StateDir, dir: &RunDir, issue: &IssueKey) -> Option<Is
     })
 }
 
+/// The codes of issues that waited only for the end of another run.
+const WAITS_FOR_SLOT: [&str; 2] = ["repository_slots_full", "slots_full"];
+
 /// What a daemon said, with what is kept: after its end that counts, and what it never heard of is told as well.
 pub fn told_with(status: &mut Status, works: bool, kept: &[IssueStatus]) {
     if !works {
         status.waiting.retain(|one| !one.waits_for_person());
         status.parked.retain(|one| !one.waits_for_person());
+        // One that was killed has said of slots what is not so any more.
+        for one in status.waiting.iter_mut().filter(|one| WAITS_FOR_SLOT.contains(&one.code.as_str())) {
+            (one.code, one.text) = (Reason::NoDaemon.code().to_owned(), Reason::NoDaemon.to_string());
+        }
     }
     for one in kept {
         let is_same = |known: &IssueStatus| is_of(one, &known.repo, &known.issue);

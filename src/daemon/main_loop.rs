@@ -19,8 +19,8 @@ use super::poll::{Frame, Watch};
 use super::published_status::{PublishedStatus, watch_store};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
-use super::snapshot::{Facts, IssueRef, Running, SchedulerSnapshot};
-use super::start_rules::Reason;
+use super::snapshot::{Facts, IssueRef, Presence, Running, SchedulerSnapshot};
+use super::start_rules::{Reason, refusal};
 use super::state_format::{BackOff, DaemonState, IssueMemory};
 use super::status_format::Status;
 use super::still_wanted::LOOK_AGAIN;
@@ -521,6 +521,8 @@ impl Daemon {
         if !self.deps.shutdown.aborting() {
             self.empty_outbox().await;
         }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting = self.left_waiting();
         self.save();
         self.give_back_all().await;
         let failed_polls = self
@@ -529,9 +531,27 @@ impl Daemon {
             .filter_map(|watch| Some((watch.watched.name.clone(), watch.health.error.clone()?)));
         DaemonReport {
             ended: std::mem::take(&mut self.ended),
-            waiting: std::mem::take(&mut self.waiting),
+            waiting,
             failed_polls: failed_polls.chain(self.deps.unopened.clone()).collect(),
         }
+    }
+
+    /// What waits once nothing runs and no daemon works: the last word of this one. In a cluster other nodes tell of it.
+    fn left_waiting(&self) -> Vec<(IssueRef, Reason)> {
+        if self.deps.look_at_pollers.is_some() {
+            return Vec::new();
+        }
+        let SchedulerSnapshot { candidates, .. } = self.snapshot();
+        let (all, own) = ((0, self.deps.limits.all), (0, self.deps.limits.per_repository));
+        let left = candidates.into_iter().filter_map(|facts| {
+            let reason = match refusal(&facts, all, own, Presence::Absent)? {
+                // Nobody reads it now.
+                Reason::AdmissionPending | Reason::DependenciesPending => Reason::NoDaemon,
+                reason => reason,
+            };
+            Some((facts.issue, reason))
+        });
+        left.collect()
     }
 
     /// Writes state and status. A state that cannot be written stops nothing and is reported (C-10).

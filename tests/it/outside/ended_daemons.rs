@@ -3,6 +3,7 @@
 use agentd::sim::IssueFile;
 use serde_json::{Value, json};
 
+use super::daemons::{Running, slow_model, until};
 use super::world::{World, text, with_library};
 
 /// Three issues that are asked for.
@@ -92,4 +93,57 @@ async fn why_says_that_a_repository_cannot_be_seen_where_no_poll_has_succeeded()
     assert!(why["rules"][0]["code"] == "ok" && !answer.contains("succeeded"), "{answer}");
     assert_eq!(refused_by(&world, "99").await.0, "not_found");
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_of_each_issue_that_an_ended_daemon_left_what_why_says() {
+    // Two refused starts, and one that no slot was left for.
+    let world = three(0).await;
+    once_without_key(&world).await;
+    let (_, shown) = world.json(&["status"]).await;
+    let waiting = shown["status"]["waiting"].as_array().unwrap();
+    let parked: Vec<_> =
+        shown["status"]["parked"].as_array().unwrap().iter().map(|row| &row["issue"]).collect();
+    assert_eq!((waiting.len(), parked.len()), (2, 1), "{shown:#}");
+    for row in waiting {
+        let (code, why) = refused_by(&world, &row["issue"].to_string()).await;
+        assert_eq!(row["code"], code, "{row:#} {why:#}");
+    }
+    world.finish().await;
+    // A run that was cut off by the stop.
+    let world = World::new(2).await;
+    slow_model(&world, 0, 8_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    let asked = |what: &str| world.sim.requests().iter().filter(|one| one.target.contains(what)).count();
+    until("work", || asked("/model") > 0).await;
+    // It sees the labels that the run has put on.
+    let seen = asked("/issues?");
+    until("two more polls", || asked("/issues?") >= seen + 2).await;
+    daemon.stop().await;
+    assert!(world.labels().contains(&"agentd".to_owned()), "{:?}", world.labels());
+    let (_, shown) = world.json(&["status"]).await;
+    let row = &shown["status"]["waiting"][0];
+    assert_eq!((&row["issue"], &row["code"]), (&json!(7), &json!("no_daemon")), "{shown:#}");
+    assert_eq!(refused_by(&world, "7").await.0, "no_daemon");
+    let mut status = world.command_in(&["status"]);
+    let told = text(&tokio::task::spawn_blocking(move || status.output().unwrap()).await.unwrap().stdout);
+    assert!(told.contains("no_daemon") && !told.contains("nothing waits"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waited_for_a_slot_of_a_killed_daemon_waits_for_the_next_one() {
+    let world = three(0).await;
+    slow_model(&world, 0, 60_000);
+    slow_model(&world, 0, 60_000);
+    let daemon = Running::start(&world, &[]);
+    let said = || std::fs::read_to_string(world.dir.path().join("state/daemon/status.json"));
+    until("no slot is left", || said().is_ok_and(|said| said.contains("repository_slots_full"))).await;
+    daemon.kill();
+    let (_, shown) = world.json(&["status"]).await;
+    let rows = shown["status"]["waiting"].as_array().unwrap();
+    assert!(rows.len() == 1 && rows[0]["code"] == "no_daemon", "{shown:#}");
+    assert_eq!(refused_by(&world, &rows[0]["issue"].to_string()).await.0, "no_daemon");
+    world.sim.shutdown().await;
 }
