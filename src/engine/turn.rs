@@ -432,8 +432,11 @@ impl Session<'_> {
     }
 }
 
-const REQUEST_REFUSED: &str =
+/// What is said where a provider does not take what it is asked.
+pub const REQUEST_REFUSED: &str =
     "The model provider refused the request; check the target's model name and settings.";
+/// What is said where there is nothing of that name, whatever is asked.
+pub const NO_SUCH_MODEL: &str = "The model provider does not know the model, or has nothing at this address; check the target's model and base_url.";
 const CONVERSATION_TOO_LONG: &str = "The conversation does not fit the model's context window.";
 
 /// Whether a run ended for what it asked: a model answers, and what other runs ask of it may well be answered.
@@ -450,13 +453,7 @@ fn fatal(error: &ModelError) -> Abort {
         ModelErrorClass::Quota => {
             (StopDetail::QuotaExceeded, "QuotaExceeded", "The model provider's quota is used up.")
         }
-        // There is nothing of that name: whatever is asked.
-        _ if error.status == Some(404) => (
-            StopDetail::LlmUnavailable,
-            "BadModelRequest",
-            "The model provider does not know the model, or has nothing at this address; check the target's \
-             model and base_url.",
-        ),
+        _ if error.status == Some(404) => (StopDetail::LlmUnavailable, "BadModelRequest", NO_SUCH_MODEL),
         _ => (StopDetail::LlmUnavailable, "BadModelRequest", REQUEST_REFUSED),
     };
     Abort::new(detail, name, message, error.to_string())

@@ -13,6 +13,7 @@ use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::trace::SuspendedProposal;
 use crate::domain::untrusted::visible;
 use crate::engine::shortage::{is_of_the_day, is_of_the_issue};
+use crate::engine::turn::{NO_SUCH_MODEL, REQUEST_REFUSED};
 use std::collections::BTreeMap;
 
 /// What becomes of an end that says nothing of the issue.
@@ -320,6 +321,13 @@ fn after_fault(run: &RunOutput, facts: &RunFacts) -> String {
                 "Raise the provider's quota, or add another target to `session.targets`, then go on: {resume}. {BY_ITSELF}"
             )
         }
+        // No wait helps.
+        StopDetail::LlmUnavailable if said(run) == NO_SUCH_MODEL => format!(
+            "Mend the target's `model` or the provider's `base_url` (`agentd doctor` asks the model), then go on: {resume}. {BY_ITSELF}"
+        ),
+        StopDetail::LlmUnavailable if said(run) == REQUEST_REFUSED => format!(
+            "Mend the target's `model` or its settings (`agentd doctor` asks the model), then go on: {resume}."
+        ),
         StopDetail::LlmUnavailable => {
             format!(
                 "Wait until the provider answers again, or add another target, then go on: {resume}. {BY_ITSELF}"

@@ -445,12 +445,18 @@ async fn on_a_narrow_screen_the_live_line_is_one_line() {
     world.finish().await;
 }
 #[tokio::test(flavor = "multi_thread")]
-async fn why_does_not_call_a_model_well_that_the_last_run_did_not_find() {
+async fn a_model_that_there_is_not_is_to_be_mended_and_why_does_not_call_it_well() {
     let world = World::new(0).await;
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     world.write("overlay.toml", &overlay.replace("\"recorded-model\"", "\"no-such-model\""));
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
     assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("llm_unavailable")), "{output:#}");
+    let next = world.json(&["runs", "report", "latest"]).await.1["next_steps"].to_string();
+    let comment = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+    for told in [&next, &comment] {
+        assert!(told.contains("Mend the target's `model`"), "{told}");
+        assert!(!told.contains("Wait until"), "no wait helps: {told}");
+    }
     assert_eq!(
         answer(&world, "model_answers").await,
         "the last run ended for this; no other run waits for it"
