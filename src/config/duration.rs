@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A span of time; reads and writes the short text form.
@@ -67,7 +68,34 @@ impl Serialize for Span {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        deserializer.deserialize_any(Written)
+    }
+}
+
+/// Reads the text form. Of a bare number it says what that form is: the unit is missing.
+struct Written;
+
+impl Visitor<'_> for Written {
+    type Value = Span;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a span of time: a number and a unit, for example \"90s\" or \"15m\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Span, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Span, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Span, E> {
+        self.visit_str(&number.to_string())
     }
 }
 
