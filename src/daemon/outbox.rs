@@ -5,6 +5,7 @@ use super::outbox_writer::{Written, write_outcome};
 use super::outcome::{Afterwards, RunSummary, afterwards};
 use super::pause::WorksFor;
 use super::snapshot::{IssueRef, Selection};
+use super::start_rules::in_one_sentence;
 use super::state_format::{AskedBy, BackOff, OutOfMoney, ParkedLabel, PauseCause, PendingOutcome, UntoldRun};
 use crate::domain::issue_state::IssueState;
 use crate::domain::run::RunId;
@@ -21,7 +22,8 @@ impl Daemon {
         match summary.run_id {
             Some(_) => tracing::info!(%issue, detail = detail.as_str(), "a run ended"),
             None => {
-                tracing::info!(%issue, detail = detail.as_str(), why = summary.stop.message, "nothing was begun");
+                let why = in_one_sentence(&summary.stop.message);
+                tracing::info!(%issue, detail = detail.as_str(), why, "nothing was begun");
             }
         }
         // Where another node polls the repository now, that one reads it.
@@ -70,7 +72,8 @@ impl Daemon {
         self.remember_end(&issue, &summary, requester.as_ref());
         if self.cut_off_by_full_disk(&issue, &summary) {
             // It waits for room on the disk and continues then. Its labels are written when it is over.
-            tracing::warn!(%issue, why = summary.stop.message, "the disk is full: the run is gone on with when there is room");
+            let why = in_one_sentence(&summary.stop.message);
+            tracing::warn!(%issue, why, "the disk is full: the run is gone on with when there is room");
             if let Some(watch) = self.watch_of(&issue.repo) {
                 let memory = watch.state.issues.entry(issue.number).or_default();
                 memory.back_off = BackOff::after(None, now, &summary.stop.message);

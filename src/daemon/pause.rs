@@ -7,6 +7,7 @@ use super::main_loop::Daemon;
 use super::outcome::RunSummary;
 use super::poll::Watch;
 use super::snapshot::IssueRef;
+use super::start_rules::in_one_sentence;
 use super::state_format::{AskedBy, GoesOn, IssueMemory, Pause, PauseCause, Suspicion};
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::{branch_of, worktree_of};
@@ -260,7 +261,8 @@ impl Daemon {
         let met = summary.flow_ended_at.filter(|_| cause == PauseCause::Day).unwrap_or(now);
         let pause = Pause::after(watch.state.pause.as_ref(), cause, &summary.stop.message, met);
         if pause.holds(now) {
-            tracing::warn!(repo = %issue.repo, until = %pause.until, why = pause.text, "no run begins before then");
+            let why = in_one_sentence(&pause.text);
+            tracing::warn!(repo = %issue.repo, until = %pause.until, why, "no run begins before then");
         }
         watch.state.pause = Some(pause);
     }

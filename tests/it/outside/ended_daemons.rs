@@ -60,6 +60,18 @@ async fn a_key_that_was_missing_is_used_by_the_next_daemon_at_once() {
     }
 }
 
+/// Hints of a refusal are lines of their own, and a line of a log is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_says_on_one_line_and_without_escapes_why_nothing_was_begun() {
+    let world = three(0).await;
+    let log = once_without_key(&world).await;
+    for what in ["nothing was begun", "no run begins before then"] {
+        let line = log.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {log}"));
+        assert!(line.contains("MODEL_KEY") && !line.contains("\\n"), "{line}");
+    }
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn why_says_that_a_repository_cannot_be_seen_where_no_poll_has_succeeded() {
     let world = World::of(0, |scenario| {
