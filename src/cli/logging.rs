@@ -22,7 +22,7 @@ use super::output::{Output, escaped, harmless};
 const NOTES: &str = "agentd::note";
 
 /// What this library says of a server agentd says itself, in the server's name.
-const TOLD: &str = "rmcp=off";
+const UNTOLD: &str = "rmcp=off";
 
 /// Starts the log. `default` is the level without flags; `progress`: whether the command shows what its run notes.
 pub fn start(global: &Global, output: Output, default: &str, progress: bool) -> Result<(), CommandError> {
@@ -31,9 +31,9 @@ pub fn start(global: &Global, output: Output, default: &str, progress: bool) -> 
         (None, true, _) => "error".to_owned(),
         // Progress is part of a log for programs.
         (None, false, 0) if global.log_format == LogFormat::Json && default == "warn" => {
-            format!("agentd=info,warn,{TOLD}")
+            format!("agentd=info,warn,{UNTOLD}")
         }
-        (None, false, 0) => format!("{default},{TOLD}"),
+        (None, false, 0) => format!("{default},{UNTOLD}"),
         // The libraries below stay quiet until everything is asked for.
         (None, false, 1) => "agentd=debug,info".to_owned(),
         (None, false, _) => "trace".to_owned(),

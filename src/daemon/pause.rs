@@ -90,7 +90,6 @@ impl Pause {
         Self { cause, until, text: text.to_owned(), times }
     }
 
-    /// The reason code of what waits.
     /// Whether it is over for a daemon that started then: what is of the host may have been mended since, and what is exported to a process
     /// is mended by no other way.
     pub(super) fn ends_with_start(&self, started_at: DateTime<Utc>) -> bool {
@@ -100,6 +99,7 @@ impl Pause {
         }
     }
 
+    /// The reason code of what waits.
     pub fn code(&self) -> &'static str {
         match self.cause {
             PauseCause::Day => "day_budget_spent",
@@ -169,12 +169,12 @@ fn without_what_differs(message: &str, key: &IssueKey) -> String {
     words.flat_map(str::chars).filter(|c| !c.is_ascii_digit()).collect()
 }
 
-fn next_day(now: DateTime<Utc>) -> DateTime<Utc> {
-    /// How long a pause is after so many ends for the same.
-    fn pause_length(times: u32) -> TimeDelta {
-        (FIRST * (1 << times.saturating_sub(1).min(16))).min(LONGEST)
-    }
+/// How long a pause is after so many ends for the same.
+fn pause_length(times: u32) -> TimeDelta {
+    (FIRST * (1 << times.saturating_sub(1).min(16))).min(LONGEST)
+}
 
+fn next_day(now: DateTime<Utc>) -> DateTime<Utc> {
     let day = now.date_naive().checked_add_days(Days::new(1)).unwrap_or(now.date_naive());
     day.and_time(NaiveTime::MIN).and_utc()
 }
