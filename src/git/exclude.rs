@@ -60,9 +60,16 @@ impl Worktree {
         let (path, known) = (file.clone(), text);
         let write = move || {
             let same = std::fs::read(path.as_path()).is_ok_and(|now| now == known.as_bytes());
-            if same { Ok(()) } else { files::write_private(path.as_path(), known.as_bytes()) }
+            if same {
+                Ok(true)
+            } else {
+                files::write_private(path.as_path(), known.as_bytes()).map(|()| false)
+            }
         };
-        tokio::task::spawn_blocking(write).await.map_err(|error| GitError::Lost(error.to_string()))??;
+        let same = tokio::task::spawn_blocking(write).await;
+        if !same.map_err(|error| GitError::Lost(error.to_string()))?? {
+            self.last_snapshot().forget_trees();
+        }
         Ok(file)
     }
 

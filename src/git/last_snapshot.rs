@@ -101,6 +101,12 @@ impl LastSnapshot {
         self.last().found = None;
     }
 
+    /// What commits leave out has changed: the same files are another tree.
+    pub(super) fn forget_trees(&self) {
+        let mut last = self.last();
+        (last.written, last.base, last.found) = (None, None, None);
+    }
+
     /// What is there beside these commits, where nothing has changed since it was found.
     pub(super) fn found(&self, beside: &[CommitId]) -> Option<Snapshot> {
         let last = self.last();

@@ -219,6 +219,7 @@ impl Worktree {
         let _turn = self.checkout.turn().await?;
         let exclude = self.checkout.common_dir().join("info").join("exclude");
         files::ensure_line(exclude.as_path(), &format!("/{path}"))?;
+        self.last_snapshot().forget_trees();
         Ok(())
     }
 

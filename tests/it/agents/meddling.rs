@@ -49,7 +49,7 @@ async fn meddled(mode: &str) {
         at("outside"),
         SECONDS.to_owned(),
     ];
-    fixer(&world, "command", &json!({"argv": argv, "readable": [prefix]}));
+    fixer(&world, "command", &json!({"argv": argv, "readable": [prefix, at("programs")]}));
     let deny = |tool: &str| {
         format!(
             "[[rule]]\nid = \"kept-{tool}\"\nkind = \"tool\"\nname = \"{tool}\"\neffect = \"deny\"\nreason = \"kept\"\n\
