@@ -27,6 +27,9 @@ use crate::sys::files;
 use crate::sys::holder_format::{Holder, LeaseRecord};
 use crate::sys::host::Host;
 
+/// What became of the labels of a run that is to be gone on with: nothing.
+pub const UNCHANGED_LABELS: &str = "unchanged: the run is to be continued";
+
 /// Longer than it takes to complete a record.
 const COMPLETING: Duration = Duration::from_secs(60);
 
@@ -343,6 +346,10 @@ fn cut_off(context: &RepositoryContext, (last, facts): (MappingRecord, RunFacts)
     let killed = facts.end.as_ref().is_none_or(|end| end.detail.is_cut_off());
     let stopped = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);
     if !(killed || stopped) || began.source == ObjectiveSource::Cli {
+        return None;
+    }
+    // A person stopped what they had begun by hand, and the labels say that it is theirs.
+    if stopped && facts.outcome(Effect::Labels).is_some_and(|outcome| outcome != UNCHANGED_LABELS) {
         return None;
     }
     // A run that is told to stop with its daemon leaves the labels as they are.

@@ -63,6 +63,11 @@ pub struct RunRequest {
 }
 
 impl RunRequest {
+    /// Whether the operator began the run by hand, also one that goes on with what a daemon had begun: nobody else goes on with it.
+    pub fn is_by_hand(&self) -> bool {
+        self.source == ObjectiveSource::Cli || self.asked.is_none()
+    }
+
     /// What the run is to reach, as far as is known before its issue was read.
     pub fn objective(&self, repo: &RepoName) -> Objective {
         let title = match &self.issue {

@@ -22,7 +22,6 @@ use crate::conversation::briefing::rules::changed_rules;
 use crate::conversation::briefing::template;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
-use crate::domain::issue::ObjectiveSource;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::CommitId;
 use crate::domain::outgoing;
@@ -34,6 +33,7 @@ use crate::git::error::GitError;
 use crate::git::push::PushOutcome;
 use crate::git::worktree::Worktree;
 use crate::github::{self, ErrorKind, PullSpec};
+use crate::issue::cut_off_runs::UNCHANGED_LABELS;
 use crate::issue::{shown_lease, status_comment};
 use crate::record::rendering::{self, Links};
 use crate::record::summary_text;
@@ -449,7 +449,7 @@ pub async fn running_label(run: &Run<'_>) {
 /// Whether the daemon that began the run writes its labels: of one that could not write its files it alone knows whether there is no
 /// room. Then it waits for some, and the run is gone on with.
 fn is_a_daemons_to_say(run: &Run<'_>, stop: &Stop) -> bool {
-    stop.detail == StopDetail::OutputWriteFailed && run.plan.request.source != ObjectiveSource::Cli
+    stop.detail == StopDetail::OutputWriteFailed && !run.plan.request.is_by_hand()
 }
 
 /// One of done, failed, attention, no-evidence; trigger first, then queued and running go (D6). A trigger that was put on again while
@@ -464,14 +464,14 @@ async fn end_labels(
     let (state, current) = match IssueState::after(stop.detail) {
         Some(state) => (state, github.issue(repo, number).await?.issue.labels),
         // Nobody goes on by itself with what a person began and stopped on an issue without the trigger: they do.
-        None if stop.detail == StopDetail::Shutdown && run.plan.request.source == ObjectiveSource::Cli => {
+        None if stop.detail == StopDetail::Shutdown && run.plan.request.is_by_hand() => {
             let current = github.issue(repo, number).await?.issue.labels;
             if current.iter().any(|label| label.eq_ignore_ascii_case(&labels.trigger)) {
-                return Ok("unchanged: the run is to be continued");
+                return Ok(UNCHANGED_LABELS);
             }
             (IssueState::Attention, current)
         }
-        None => return Ok("unchanged: the run is to be continued"),
+        None => return Ok(UNCHANGED_LABELS),
     };
     // A follow-up run answers no labelling: a trigger that is on now was put on while it worked.
     let answers = run.plan.request.answers.or(run.is_follow_up().then_some(NO_LABELLING));

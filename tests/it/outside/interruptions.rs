@@ -16,6 +16,7 @@ use agentd::sys::clock::Clock;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::daemons::Running;
 use super::solo::{calls, reports, solo};
 use super::started::{delayed, ended, start, until};
 use super::world::{World, basic, text};
@@ -176,6 +177,45 @@ async fn x_016_d69_the_first_signal_asks_for_a_last_report_and_the_issue_can_be_
     let (_, runs) = world.json(&["runs", "list"]).await;
     assert!(runs.to_string().contains("shutdown"), "{runs:#}");
     let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_016_what_a_person_resumed_and_stopped_is_theirs_and_no_daemon_goes_on_with_it() {
+    let world = World::new(4).await;
+    world.sim.inject(&delayed(1, 1500)).unwrap();
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    let asked = || world.sim.model_requests().len();
+    super::daemons::until("work", || asked() >= 2).await;
+    let (code, stopped) = world.json(&["runs", "stop", "latest"]).await;
+    assert_eq!(code, Some(0), "{stopped:#}");
+    super::daemons::until("it has ended", || world.labels() == ["agentd:attention"]).await;
+    let before = asked();
+    let mut command = world.command_in(&["--json", "runs", "resume", "latest"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = command.spawn().unwrap();
+    until(&mut run, || asked() > before).await;
+    assert_eq!(world.labels(), ["agentd:running"]);
+    let sent = std::process::Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let (code, output) = ended(run).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("shutdown")), "{output:#}");
+    assert_eq!(world.labels(), ["agentd:attention"], "it waits for whoever stopped it");
+    daemon.stop().await;
+    // Neither does the next daemon.
+    let (asked_before, looked) = (asked(), world.sim.requests().len());
+    let next = Running::start(&world, &[]);
+    let lists = || {
+        let later = world.sim.requests().into_iter().skip(looked);
+        later.filter(|request| request.target.contains("/repos/demo/shop/issues?")).count()
+    };
+    super::daemons::until("three looks", || lists() > 3).await;
+    assert_eq!((asked(), world.labels()), (asked_before, vec!["agentd:attention".to_owned()]));
+    next.stop().await;
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
     assert_eq!(code, Some(0), "{output:#}");
     world.assert_one_of_each();
     world.finish().await;
