@@ -33,20 +33,21 @@ pub fn extend(context: &Context, issue: &IssueArg, amount: Money) -> Result<(), 
         let Done::Given(spending) = done else {
             return Err(CommandError::failed("the issue could not be given more"));
         };
-        let (spent, cap) = spending::stands(&site, &spending);
+        let stands = spending::stands(&site, &spending);
         let ended = spending::ended_by_cost(&site, &key).await;
         let goes_on = ended.is_some()
             && issue.key.number().is_some_and(|number| daemon_goes_on(context, &site.repo, number));
         if context.output.json() {
             return context.output.document(&serde_json::json!({
-                "issue": issue.key, "given_usd": amount, "spent_usd": spent, "budget_usd": cap,
+                "issue": issue.key, "given_usd": amount, "spent_usd": stands.spent, "set_aside_usd": stands.set_aside,
+                "budget_usd": stands.cap,
                 "ended_run": ended.map(|(run_id, _)| run_id), "goes_on": goes_on,
             }));
         }
-        let may = cap.map_or_else(
-            || "there is no budget of an issue (budgets.max_cost_per_issue = 0)".to_owned(),
-            |cap| format!("all of its runs together may cost {cap} now, and {spent} is spent"),
-        );
+        let may = stands.in_words();
+        let may = may.unwrap_or_else(|| {
+            "there is no budget of an issue (budgets.max_cost_per_issue = 0)".to_owned()
+        });
         context.output.line(format!("Issue {key} was given {amount} more: {may}."))?;
         match ended {
             Some(_) if goes_on => context.output.line("The daemon goes on with it at its next look."),

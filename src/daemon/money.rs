@@ -100,13 +100,11 @@ impl Daemon {
         let at = by.at.unwrap_or_else(|| self.deps.clock.now());
         let extension = Extension { by: login.clone(), amount, at, by_comment: true };
         let gift = Gift { asked: comment.to_string(), extension };
-        let MoneyGiven { stands: (spent, cap), ended } = match (self.deps.extend)(issue.clone(), gift).await {
+        let MoneyGiven { stands, ended } = match (self.deps.extend)(issue.clone(), gift).await {
             Ok(given) => given,
             Err(refused) => return refused,
         };
-        let may = cap.map_or_else(String::new, |cap| {
-            format!(": all of its runs together may cost {cap} now, and {spent} is spent")
-        });
+        let may = stands.in_words().map_or_else(String::new, |may| format!(": {may}"));
         let then = if self.supervisor.get(issue).is_some() {
             "The run that works may cost as much more, too.".to_owned()
         } else if let Some((run_id, given)) = ended {

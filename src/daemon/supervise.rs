@@ -29,6 +29,7 @@ use crate::engine::shared_cap_format::Extension;
 use crate::issue::approval::NewApproval;
 use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::reference::Asked;
+use crate::issue::spending::Stands;
 use crate::issue::unwanted;
 use crate::lifecycle::beside::BesideRequest;
 use crate::lifecycle::extender::Extender;
@@ -87,8 +88,8 @@ pub struct Gift {
 /// What became of a gift.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoneyGiven {
-    /// Spent so far, and all that may be spent now; no cap where the configuration has none.
-    pub stands: (Money, Option<Money>),
+    /// How the issue's money stands now.
+    pub stands: Stands,
     /// The newest run of the issue, if a cap of money ended it, and what people had given when it ran.
     pub ended: Option<(RunId, Money)>,
 }

@@ -47,10 +47,36 @@ pub async fn extend(
     unreadable(tokio::task::spawn_blocking(work).await)
 }
 
-/// What is spent of an issue's money, and all that may be; no cap where the configuration has none.
-pub fn stands(context: &RepositoryContext, spending: &Spending) -> (Money, Option<Money>) {
+/// How the money of an issue stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stands {
+    /// What the requests of its runs cost that ended.
+    pub spent: Money,
+    /// Set aside for requests under way, and by processes that were killed.
+    pub set_aside: Money,
+    /// All that its runs may cost; `None` = the configuration has no cap.
+    pub cap: Option<Money>,
+}
+
+impl Stands {
+    /// What its runs may cost, for people; `None` where there is no cap.
+    pub fn in_words(&self) -> Option<String> {
+        let Self { spent, set_aside, cap } = self;
+        let cap = (*cap)?;
+        let aside = match set_aside.is_zero() {
+            true => String::new(),
+            false => format!(", and {set_aside} is set aside for requests"),
+        };
+        let and = if aside.is_empty() { ", and" } else { ";" };
+        Some(format!("all of its runs together may cost {cap} now{and} {spent} is spent{aside}"))
+    }
+}
+
+/// How the money of an issue stands, by what is kept of it.
+pub fn stands(context: &RepositoryContext, spending: &Spending) -> Stands {
     let cap = context.config.budgets.max_cost_per_issue;
-    (spending.total(), cap.map(|cap| cap + spending.given()))
+    let (spent, set_aside) = (spending.spent, spending.set_aside());
+    Stands { spent, set_aside, cap: cap.map(|cap| cap + spending.given()) }
 }
 
 /// The newest run of an issue, if a cap of money ended it, and what people had given the issue as far as it knew.

@@ -270,6 +270,38 @@ async fn near_its_budget_an_issue_says_so_once_and_the_machine_s_user_gives_any_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_gives_an_issue_money_is_told_what_is_set_aside_apart_from_what_is_spent() {
+    let mut replies = dear(2);
+    replies.push(reports("Done.", json!([])));
+    let world = world(replies, "max_cost_per_issue = 5.0\n").await;
+    slow_model(&world, 1, 25_000);
+    let daemon = Running::listening(&world).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("a reservation beside what is spent", || {
+        let kept = spending(&world);
+        kept["spent"] == json!(0.15) && kept["reserved"].as_object().is_some_and(|held| held.len() == 1)
+    })
+    .await;
+    let (code, given) = world.json(&["extend", "7", "2"]).await;
+    assert_eq!((code, &given["spent_usd"], &given["budget_usd"]), (Some(0), &json!(0.15), &json!(7.0)));
+    assert!(given["set_aside_usd"].as_f64().is_some_and(|aside| aside > 0.0), "{given:#}");
+    let mut command = world.command_in(&["extend", "7", "1"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = text(&done.stdout);
+    let wanted = "all of its runs together may cost $8.00 now; $0.15 is spent, and $";
+    assert!(said.contains(wanted) && said.contains(" is set aside for requests."), "{said}");
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd extend 1");
+    let answer = "all of its runs together may cost $9.00 now; $0.15 is spent, and $";
+    until_or("the answer", || told(&world, answer) == 1, || format!("{:#?}", comments(&world))).await;
+    until("done", || world.labels() == ["agentd:done"]).await;
+    // With nothing set aside only what is spent is told.
+    let (_, given) = world.json(&["extend", "7", "1"]).await;
+    assert_eq!(given["set_aside_usd"], json!(0.0), "{given:#}");
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn after_the_run_s_end_the_comment_about_a_budget_that_was_near_says_what_is_left() {
     let mut replies = dear(3);
     replies.push(reports("Done.", json!([])));
