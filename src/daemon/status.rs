@@ -194,6 +194,7 @@ impl Daemon {
             clock_skew: self.cluster.store_health.skew.clone(),
             store_full: self.cluster.store_health.full.clone(),
             store_slow: self.cluster.store_health.slow.clone(),
+            store_begun_anew: self.cluster.store_health.begun_anew.clone(),
             schema_unknown: self.cluster.store_health.schema.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: own.chain(assigned).collect(),

@@ -53,6 +53,9 @@ pub struct Status {
     /// In a cluster: how long the store takes, while that is long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_slow: Option<StoreSlow>,
+    /// In a cluster: that its store has begun anew today, so that it is not known what was spent before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_begun_anew: Option<StoreTrouble>,
     /// In a cluster: the schema in force, while this version does not know it and begins nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema_unknown: Option<SchemaUnknown>,
@@ -101,7 +104,7 @@ impl Status {
     }
 }
 
-/// See [`Status::store_unavailable`] and [`Status::store_full`].
+/// See [`Status::store_unavailable`], [`Status::store_full`] and [`Status::store_begun_anew`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StoreTrouble {
     /// Since when, by this node's clock.

@@ -247,6 +247,8 @@ pub struct Servers {
     pub slow: Option<Duration>,
     /// The form of what nodes share that is in force, where this version does not know it.
     pub later_form: Option<u32>,
+    /// How long ago this node saw that nothing is there any more of what was.
+    pub begun_anew: Option<Duration>,
 }
 
 /// What became of a commit.

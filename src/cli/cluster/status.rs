@@ -108,6 +108,7 @@ fn document(cluster: &str, seen: &Seen) -> serde_json::Value {
             "present": found.is_some(),
             "messages": found.as_ref().map(|found| found.state.messages),
             "bytes": found.as_ref().map(|found| found.state.bytes),
+            "made_at": found.as_ref().map(|found| rfc3339(found.made_at)),
             "peers": peers,
         })
     });
@@ -152,12 +153,17 @@ fn tell_streams(context: &Context, cluster: &str, seen: &Seen) -> Result<(), Com
                 kind.word().to_owned(),
                 found.state.messages.to_string(),
                 format!("{} KiB", found.state.bytes.div_ceil(1024)),
+                rfc3339(found.made_at),
                 peers(found),
             ],
-            None => vec![kind.word().to_owned(), "missing".to_owned(), String::new(), String::new()],
+            None => {
+                let mut row = vec![kind.word().to_owned(), "missing".to_owned()];
+                row.resize(5, String::new());
+                row
+            }
         })
         .collect();
-    out.table(&["STREAM", "MESSAGES", "SIZE", "SERVERS"], &rows)
+    out.table(&["STREAM", "MESSAGES", "SIZE", "MADE", "SERVERS"], &rows)
 }
 
 fn tell(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandError> {

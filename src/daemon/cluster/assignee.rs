@@ -1,7 +1,7 @@
 //! In a cluster: runs that the pollers of other nodes gave to this one. They work here as any run does; what follows from their ends
 //! is their poller's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,7 +54,12 @@ struct Shared {
     start: Mutex<Option<Start>>,
     /// Ends that their pollers were not told yet.
     untold: Mutex<Vec<Untold>>,
+    /// The last ends for which there was no assignment any more. In a store that has begun anew it may come again.
+    told_nobody: Mutex<VecDeque<Untold>>,
 }
+
+/// Most of those ends.
+const MOST_TOLD_NOBODY: usize = 32;
 
 impl AssignedRuns {
     pub fn all(&self) -> MutexGuard<'_, BTreeMap<IssueRef, AssignedRun>> {
@@ -114,6 +119,18 @@ impl AssignedRuns {
             Ok(summary) => self.untold().push((run.id, run.key, summary)),
             Err(error) => tracing::error!(%issue, %error, "the end of a run cannot be written"),
         }
+    }
+
+    fn told_nobody(&self) -> MutexGuard<'_, VecDeque<Untold>> {
+        self.0.told_nobody.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An end for which there was no assignment is to be told now that there is one. False: there is no such end.
+    fn tell_again(&self, id: &AssignmentId, key: &RunKey) -> bool {
+        let mut ends = self.told_nobody();
+        let Some(at) = ends.iter().position(|(of, by, _)| of == id && by == key) else { return false };
+        self.untold().extend(ends.remove(at));
+        true
     }
 
     fn untold(&self) -> MutexGuard<'_, Vec<Untold>> {
@@ -176,7 +193,9 @@ impl Assignee {
                     Some(cell) if cell.answer == AssignmentAnswer::Open => self.take(id, cell, &mut runs).await,
                     Some(cell) => {
                         let is_untold = |(at, key, _): &Untold| *at == id && *key == cell.key;
-                        let is_known = self.hear(&id, &cell) || self.assigned.untold().iter().any(is_untold);
+                        let is_known = self.hear(&id, &cell)
+                            || self.assigned.untold().iter().any(is_untold)
+                            || self.assigned.tell_again(&id, &cell.key);
                         if !is_known && matches!(cell.answer, AssignmentAnswer::Taken { .. }) {
                             // It was taken although the store did not say so in time: nothing began. Of another session it stays.
                             self.decline(&id, &cell.key, "it was not begun there".to_owned()).await;
@@ -303,9 +322,19 @@ impl Assignee {
                 (id.clone(), key.clone(), AssignmentAnswer::Ended { summary: summary.clone() });
             let told =
                 blocking(&self.assignments, move |assignments| assignments.answer(&at, &of, end)).await;
-            if let Err(error) = told {
-                tracing::warn!(repo = %id.repo, issue = id.number, "the run's poller is not told yet: {error}");
-                self.assigned.untold().push((id, key, summary));
+            match told {
+                Ok(true) => {}
+                Ok(false) => {
+                    let mut ends = self.assigned.told_nobody();
+                    ends.push_back((id, key, summary));
+                    if ends.len() > MOST_TOLD_NOBODY {
+                        ends.pop_front();
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(repo = %id.repo, issue = id.number, "the run's poller is not told yet: {error}");
+                    self.assigned.untold().push((id, key, summary));
+                }
             }
         }
     }

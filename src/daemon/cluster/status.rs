@@ -36,7 +36,9 @@ impl NodeWord {
             let (in_force, version) = (schema.in_force, &status.version);
             format!("schema_unknown: its agentd ({version}) does not know the schema {in_force} that is in force, and it begins nothing")
         });
-        [skew, schema, full, slow].into_iter().flatten().collect()
+        let begun_anew = status.store_begun_anew.as_ref();
+        let anew = begun_anew.map(|anew| format!("store_begun_anew: {}", anew.error));
+        [skew, schema, full, slow, anew].into_iter().flatten().collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! In a cluster: how its store is for this node. One whose wall clock is too far off the store's, that does not know the schema in force, or
 //! whose store is full, begins nothing and takes nothing of others until that is over. What runs goes on, and who has what goes by other clocks.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::daemon::dependencies::Dependencies;
 use crate::daemon::status_format::{ClockSkew, SchemaUnknown, StoreSlow, StoreTrouble};
@@ -15,7 +15,13 @@ pub(in crate::daemon) struct StoreHealth {
     pub schema: Option<SchemaUnknown>,
     pub full: Option<StoreTrouble>,
     pub slow: Option<StoreSlow>,
+    /// For as long as the day goes of which it is not known any more what was spent.
+    pub begun_anew: Option<StoreTrouble>,
 }
+
+/// What is said of a store that has begun anew.
+const BEGUN_ANEW: &str = "the cluster's store has begun anew, and what was spent today before that is not known: \
+     `budgets.max_cost_per_day` counts from nothing";
 
 impl StoreHealth {
     /// Looks how the store is. Where it cannot be told, what was seen last counts. Gives whether this node begins runs now and did not, or
@@ -85,7 +91,12 @@ impl StoreHealth {
             since: self.slow.as_ref().map_or(now, |before| before.since),
             p99_ms: u64::try_from(p99.as_millis()).unwrap_or(u64::MAX),
         });
-        Self { skew, schema, full, slow }
+        let begun_anew = seen.begun_anew.and_then(|ago| {
+            let since = now - TimeDelta::from_std(ago).unwrap_or_default();
+            (since.date_naive() == now.date_naive())
+                .then(|| StoreTrouble { since, error: BEGUN_ANEW.to_owned() })
+        });
+        Self { skew, schema, full, slow, begun_anew }
     }
 
     /// Whether this node begins what it is given.

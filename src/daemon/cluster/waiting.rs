@@ -46,6 +46,7 @@ impl Waiting {
             clock_skew: None,
             store_full: None,
             store_slow: None,
+            store_begun_anew: None,
             schema_unknown: None,
             repositories: Vec::new(),
             running: Vec::new(),

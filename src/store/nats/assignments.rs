@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use serde_json::Value;
 
 use super::cell_stream::{Write, Written};
+use super::connection::PAUSE;
 use super::control::Heard;
 use super::holders::session_lives;
 use super::node::{document, failed, issue_cell, node_cells, text_of};
@@ -93,6 +94,7 @@ async fn assign(
     let key = RunKey::asked_once();
     let made = AssignmentCell::new(key.clone(), own.id.clone(), request);
     loop {
+        tokio::time::sleep(own.waits_for_others()).await;
         let (after, cell) = issue_cell(&shared.node.cells, &issue).await?;
         let Some(next) = lease::offered(&cell, &key, Some(&id.node)) else { return Ok(None) };
         let before = assignment_cell(&shared, &subject).await?.0;
@@ -154,6 +156,26 @@ async fn withdraw(shared: Arc<Shared>, id: AssignmentId, key: RunKey) -> Result<
         (*now == cell && now.is_free(|_| lives)).then_some(None)
     });
     Ok(freed.await?.is_some())
+}
+
+/// Makes an assignment anew that is there no more although nobody has taken it away: the store has begun anew, and who works on the run
+/// still does. False: this session has expired.
+async fn made_anew(shared: &Shared, subject: &str, last: &str) -> bool {
+    loop {
+        let own = shared.session.lock().await.clone();
+        let Some(own) = own.filter(|own| !own.has_expired()) else { return false };
+        let write = Write { subject: subject.to_owned(), after: 0, value: Some(last.to_owned()) };
+        match own.commit(vec![write]).await {
+            Ok(Written::At(_)) => return true,
+            Ok(Written::Overtaken) => match shared.node.cells.get(subject).await {
+                Ok(now) if now.sequence > 0 => return true,
+                Ok(_) => {}
+                Err(error) => tracing::debug!("an assignment is not made anew yet: {error}"),
+            },
+            Err(error) => tracing::debug!("an assignment is not made anew yet: {error}"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 impl NatsStore {
@@ -316,9 +338,26 @@ impl Assignments for NatsStore {
     }
 
     fn follow(&self, id: &AssignmentId) -> BoxStream<'static, Option<AssignmentCell>> {
-        let subject = subject_of(self.names(), id);
-        let read = |(_, value): (u64, Option<String>)| value.and_then(|text| read(&text));
-        self.shared.node.cells.clone().watch(subject).map(read).boxed()
+        let (shared, subject) = (Arc::clone(&self.shared), subject_of(self.names(), id));
+        let values = self.shared.node.cells.clone().watch(subject.clone());
+        let begun = (values, None::<String>);
+        let cells = stream::unfold(begun, move |(mut values, mut last)| {
+            let (shared, subject) = (Arc::clone(&shared), subject.clone());
+            async move {
+                loop {
+                    let (sequence, value) = values.next().await?;
+                    if sequence == 0
+                        && let Some(last) = &last
+                        && made_anew(&shared, &subject, last).await
+                    {
+                        continue;
+                    }
+                    last.clone_from(&value);
+                    return Some((value.and_then(|text| read(&text)), (values, last)));
+                }
+            }
+        });
+        cells.boxed()
     }
 
     fn to_this_node(&self) -> BoxStream<'static, (AssignmentId, Option<AssignmentCell>)> {

@@ -14,6 +14,7 @@ use futures::stream::{self, BoxStream};
 use uuid::Uuid;
 
 use super::connection::{AFTER, Link, PATIENCE, PAUSE, Sent};
+use super::consumer::Consumer;
 use crate::domain::cluster::outcome::{self, WriteOutcome};
 use crate::store::port::StoreError;
 use crate::sys::clock::Stopwatch;
@@ -197,47 +198,42 @@ impl CellStream {
         self.link.send(&last.subject, headers, payload).await
     }
 
-    /// Each value from now on, with its sequence; of several in a moment, the last.
+    /// Each value from now on, with its sequence; of several in a moment, the last. Where the stream is made anew, it goes on with what
+    /// that one has.
     pub(super) fn watch(self, subject: String) -> BoxStream<'static, (u64, Option<String>)> {
         struct Watch {
             cells: CellStream,
             subject: String,
             seen: Option<u64>,
-            messages: Option<push::Ordered>,
+            messages: Option<Consumer>,
         }
         let watch = Watch { cells: self, subject, seen: None, messages: None };
         stream::unfold(watch, |mut watch| async move {
             loop {
-                // What changed between two consumers, or before the first, is read.
-                if watch.messages.is_none() {
-                    let from = watch.seen.map_or(1, |seen| seen + 1);
-                    let from = DeliverPolicy::ByStartSequence { start_sequence: from };
-                    watch.messages = watch.cells.consumer(&watch.subject, from).await.ok();
-                    let Ok(now) = watch.cells.get(&watch.subject).await else { continue };
-                    if watch.seen.is_none_or(|seen| now.sequence > seen) {
+                match &mut watch.messages {
+                    // What changed between two consumers, or before the first, is read.
+                    None => {
+                        watch.messages = watch.cells.consumer(&watch.subject, DeliverPolicy::New).await.ok()
+                    }
+                    Some(messages) => {
+                        if messages.next().await.is_none() {
+                            watch.messages = None;
+                            tokio::time::sleep(PAUSE_OF_A_WATCH).await;
+                            continue;
+                        }
+                    }
+                }
+                match watch.cells.get(&watch.subject).await {
+                    // Another stream counts from the beginning.
+                    Ok(now) if watch.seen != Some(now.sequence) => {
                         watch.seen = Some(now.sequence);
                         return Some(((now.sequence, now.value), watch));
                     }
+                    Ok(_) => {}
+                    Err(_) => watch.messages = None,
                 }
-                let Some(messages) = &mut watch.messages else {
+                if watch.messages.is_none() {
                     tokio::time::sleep(PAUSE_OF_A_WATCH).await;
-                    continue;
-                };
-                match messages.next().await {
-                    Some(Ok(_)) => {
-                        let Ok(now) = watch.cells.get(&watch.subject).await else {
-                            watch.messages = None;
-                            continue;
-                        };
-                        if watch.seen.is_none_or(|seen| now.sequence > seen) {
-                            watch.seen = Some(now.sequence);
-                            return Some(((now.sequence, now.value), watch));
-                        }
-                    }
-                    Some(Err(_)) | None => {
-                        watch.messages = None;
-                        tokio::time::sleep(PAUSE_OF_A_WATCH).await;
-                    }
                 }
             }
         })
@@ -246,14 +242,14 @@ impl CellStream {
 
     /// The subjects that match and have, or had, a value, and then each that is changed. One may come again without a change.
     pub(super) fn changes(self, filter: String) -> BoxStream<'static, String> {
-        let begun = (self, filter, None::<push::Ordered>);
+        let begun = (self, filter, None::<Consumer>);
         stream::unfold(begun, |(cells, filter, mut messages)| async move {
             loop {
                 if messages.is_none() {
                     messages = cells.consumer(&filter, DeliverPolicy::LastPerSubject).await.ok();
                 }
                 if let Some(found) = &mut messages {
-                    if let Some(Ok(message)) = found.next().await {
+                    if let Some(message) = found.next().await {
                         let subject = message.subject.to_string();
                         return Some((subject, (cells, filter, messages)));
                     }
@@ -265,20 +261,14 @@ impl CellStream {
         .boxed()
     }
 
-    async fn consumer(&self, subject: &str, from: DeliverPolicy) -> Result<push::Ordered, String> {
-        let api = format!("$JS.API.CONSUMER.CREATE.{}", self.stream);
+    async fn consumer(&self, subject: &str, from: DeliverPolicy) -> Result<Consumer, String> {
         let config = push::OrderedConfig {
-            deliver_subject: self.link.client.new_inbox(),
             filter_subject: subject.to_owned(),
             deliver_policy: from,
             headers_only: true,
             ..Default::default()
         };
-        let made = async {
-            let consumer = self.link.context.create_consumer_on_stream(config, self.stream.clone()).await;
-            consumer.map_err(|error| error.to_string())?.messages().await.map_err(|error| error.to_string())
-        };
-        self.link.permitted(&api, made).await.and_then(|made| made)
+        self.link.consumer(&self.stream, config).await
     }
 }
 

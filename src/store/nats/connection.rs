@@ -50,6 +50,8 @@ pub(super) struct Link {
     pub client: Client,
     pub context: Context,
     denied: Denied,
+    /// How often the connection was made.
+    connects: watch::Sender<u64>,
 }
 
 /// What the server said that this user may not, beside the requests that it does not answer then.
@@ -97,15 +99,16 @@ impl Connection {
             deaf: watch::Sender::new(false),
             inbox: inbox(&access.node),
         };
-        let (access, said) = (access.clone(), denied.clone());
-        let opened = waited(&runtime, async move { connected(&access, said).await });
+        let connects = watch::Sender::new(0);
+        let (access, said, made) = (access.clone(), denied.clone(), connects.clone());
+        let opened = waited(&runtime, async move { connected(&access, said, made).await });
         let client = opened?.map_err(failed)?;
         let context = {
             // It starts a task of its own.
             let _inside = runtime.enter();
             ContextBuilder::new().timeout(REQUEST).build(client.clone())
         };
-        Ok(Self { runtime: Some(runtime), link: Link { client, context, denied } })
+        Ok(Self { runtime: Some(runtime), link: Link { client, context, denied, connects } })
     }
 
     pub(super) fn link(&self) -> Link {
@@ -166,7 +169,7 @@ fn stopped() -> StoreError {
     StoreError::Failed { action: "use", place: "the store".into(), words: "its thread has ended".into() }
 }
 
-async fn connected(access: &Access, denied: Denied) -> Result<Client, String> {
+async fn connected(access: &Access, denied: Denied, connects: watch::Sender<u64>) -> Result<Client, String> {
     let mut options = ConnectOptions::new()
         .name(format!("agentd {}", access.node))
         .custom_inbox_prefix(inbox(&access.node))
@@ -175,8 +178,13 @@ async fn connected(access: &Access, denied: Denied) -> Result<Client, String> {
         .connection_timeout(CONNECT)
         .require_tls(access.tls.required)
         .event_callback(move |event| {
-            let denied = denied.clone();
-            async move { heard(&event, &denied) }
+            let (denied, connects) = (denied.clone(), connects.clone());
+            async move {
+                if matches!(event, Event::Connected) {
+                    connects.send_modify(|times| *times += 1);
+                }
+                heard(&event, &denied);
+            }
         });
     if let Some(ca) = &access.tls.ca {
         options = options.add_root_certificates(ca.clone());
@@ -246,6 +254,11 @@ fn denied_subject(words: &str) -> Option<String> {
 }
 
 impl Link {
+    /// Tells when the connection is made anew from now on.
+    pub(super) fn connects(&self) -> watch::Receiver<u64> {
+        self.connects.subscribe()
+    }
+
     /// Whether this user may not hear the answers to what it asks.
     pub(super) fn is_deaf(&self) -> bool {
         *self.denied.deaf.borrow()

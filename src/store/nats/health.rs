@@ -13,8 +13,10 @@ impl NatsStore {
     pub(super) fn health(&self) -> Result<Option<Servers>, StoreError> {
         let Some((time, under_way)) = self.servers_time()? else { return Ok(None) };
         let slow = self.shared.flushes.slow();
-        let later_form = self.session().and_then(|session| session.later_form());
-        Ok(Some(Servers { time: Some(time), under_way, full: self.full()?, slow, later_form }))
+        let session = self.session();
+        let later_form = session.as_ref().and_then(|session| session.later_form());
+        let begun_anew = session.and_then(|session| session.begun_anew());
+        Ok(Some(Servers { time: Some(time), under_way, full: self.full()?, slow, later_form, begun_anew }))
     }
 
     fn full(&self) -> Result<Option<String>, StoreError> {

@@ -1,4 +1,5 @@
-//! An issue that a session has: what its cell says, and what becomes of it where the store comes back with an older copy of the cell.
+//! An issue that a session has: what its cell says, and what becomes of it where the store comes back with an older copy of
+//! the cell, or has begun anew.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -103,5 +104,9 @@ impl Anew for HeldIssue {
 
     fn is_lost(&self) -> bool {
         *self.is_lost.borrow()
+    }
+
+    fn what(&self) -> &'static str {
+        "an issue"
     }
 }

@@ -67,6 +67,7 @@ async fn take(
     let mut first = None;
     let mut watched = Watched::new();
     loop {
+        tokio::time::sleep(session.waits_for_others()).await;
         let (sequence, cell) = issue_cell(&shared.node.cells, &subject).await?;
         let dead = match &cell.hold {
             Hold::Leased { by, .. } if *by != session.id => {

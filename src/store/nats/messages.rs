@@ -7,7 +7,7 @@ use async_nats::jetstream::consumer::{DeliverPolicy, push};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
-use super::connection::Link;
+use super::consumer::Consumer;
 use super::shared::NatsStore;
 use crate::domain::cluster::names::StreamKind;
 use crate::store::journal_format::JournalLine;
@@ -15,41 +15,24 @@ use crate::store::journal_format::JournalLine;
 /// How long until another consumer is asked for.
 const AGAIN: Duration = Duration::from_millis(500);
 
-async fn consumer(
-    link: &Link,
-    stream: &str,
-    filter: &str,
-    from: DeliverPolicy,
-) -> Result<push::Ordered, String> {
-    let config = push::OrderedConfig {
-        deliver_subject: link.client.new_inbox(),
-        filter_subject: filter.to_owned(),
-        deliver_policy: from,
-        ..Default::default()
-    };
-    let api = format!("$JS.API.CONSUMER.CREATE.{stream}");
-    let made = async {
-        let made = link.context.create_consumer_on_stream(config, stream.to_owned()).await;
-        made.map_err(|error| error.to_string())?.messages().await.map_err(|error| error.to_string())
-    };
-    link.permitted(&api, made).await.and_then(|made| made)
-}
-
 impl NatsStore {
     /// The messages of a stream, from there on. After an outage some may come again, and what came meanwhile is left out where only new
     /// ones are asked for.
     pub(super) fn messages(&self, kind: StreamKind, from: DeliverPolicy) -> BoxStream<'static, Message> {
         let (link, stream) = (self.shared.connection.link(), self.names().stream(kind));
         let filter = self.names().subjects(kind).concat();
-        stream::unfold(None::<push::Ordered>, move |mut messages| {
+        stream::unfold(None::<Consumer>, move |mut messages| {
             let (link, stream, filter) = (link.clone(), stream.clone(), filter.clone());
             async move {
                 loop {
                     if messages.is_none() {
-                        messages = consumer(&link, &stream, &filter, from).await.ok();
+                        let (filter_subject, deliver_policy) = (filter.clone(), from);
+                        let config =
+                            push::OrderedConfig { filter_subject, deliver_policy, ..Default::default() };
+                        messages = link.consumer(&stream, config).await.ok();
                     }
                     if let Some(found) = &mut messages {
-                        if let Some(Ok(message)) = found.next().await {
+                        if let Some(message) = found.next().await {
                             return Some((message, messages));
                         }
                         messages = None;

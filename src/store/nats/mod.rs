@@ -10,6 +10,7 @@ mod blobs;
 mod cell_stream;
 mod cells;
 mod connection;
+mod consumer;
 mod control;
 mod flushes;
 mod health;

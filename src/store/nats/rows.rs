@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 
 use super::connection::{AFTER, Link, PATIENCE, PAUSE, REQUEST, Sent};
 use super::shared::NatsStore;
+use super::streams::FoundStream;
 use crate::domain::cluster::cells;
 use crate::domain::cluster::names::{StreamKind, last_tokens};
 use crate::domain::cluster::run_row::{RUN_ROW_SCHEMA, RunRow};
@@ -136,8 +137,12 @@ impl NatsStore {
     /// # Errors
     /// As for [`Self::rows`].
     pub fn rows_behind(&self, place: u64) -> Result<(Vec<RowSeen>, u64), StoreError> {
-        let (mut seen, mut end) = (Vec::new(), place);
         let all = self.names().subjects(StreamKind::Runs).concat();
+        // A stream that was made anew counts from the beginning.
+        let ends_before = |stream: FoundStream| stream.state.last_sequence < place;
+        let is_another = place > 0 && self.stream(StreamKind::Runs)?.is_some_and(ends_before);
+        let place = if is_another { 0 } else { place };
+        let (mut seen, mut end) = (Vec::new(), place);
         for (subject, payload, written, at) in self.last_messages(StreamKind::Runs, all, place)? {
             seen.push(RowSeen { row: row_of(subject, &payload)?, written });
             end = end.max(at);

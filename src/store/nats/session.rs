@@ -19,7 +19,7 @@ use crate::sys::clock::{Stopwatch, awake_or_asleep};
 /// How often a name that another process may have is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What a session has, and takes anew where the store comes back with an older copy.
+/// What a session has, and takes anew where the store comes back with an older copy, or has begun anew.
 pub(super) trait Anew: std::fmt::Debug + Send + Sync {
     /// What is written to have it as before; its own cell is the last one. `None`: another has had it since.
     fn anew<'a>(
@@ -33,6 +33,9 @@ pub(super) trait Anew: std::fmt::Debug + Send + Sync {
 
     /// Whether it is known that another has had it.
     fn is_lost(&self) -> bool;
+
+    /// What it is, in words.
+    fn what(&self) -> &'static str;
 }
 
 /// One life of this node.
@@ -50,10 +53,14 @@ pub(in crate::store) struct Session {
     offered: Mutex<Offered>,
     /// The form in force, while this version does not know it.
     later_form: Mutex<Option<u32>>,
-    /// The issues that it has.
-    issues: Mutex<Vec<Weak<dyn Anew>>>,
-    /// Whether the store came back with an older copy, and what it has was not taken anew yet.
+    /// The issues and repositories that it has.
+    had: Mutex<Vec<Weak<dyn Anew>>>,
+    /// Whether the store came back with an older copy, or has begun anew, and what it has was not taken anew yet.
     is_set_back: AtomicBool,
+    /// When that was last seen.
+    set_back_at: Mutex<Option<Duration>>,
+    /// When it was seen that the store has begun anew.
+    begun_anew_at: Mutex<Option<Duration>>,
     renewing: Mutex<Option<JoinHandle<()>>>,
     /// Whether others let it expire.
     expired: watch::Sender<bool>,
@@ -131,8 +138,10 @@ impl Session {
                     sightings: Mutex::default(),
                     offered: Mutex::default(),
                     later_form: Mutex::default(),
-                    issues: Mutex::default(),
+                    had: Mutex::default(),
                     is_set_back: AtomicBool::new(false),
+                    set_back_at: Mutex::default(),
+                    begun_anew_at: Mutex::default(),
                     renewing: Mutex::new(None),
                     expired: watch::Sender::new(false),
                 });
@@ -221,19 +230,22 @@ impl Session {
         }
     }
 
-    /// Takes the issues anew that this session had, as far as nobody else has had them since.
+    /// Takes anew what this session had, as far as nobody else has had it since.
     async fn take_anew(&self, cell: &mut (u64, NodeCell)) -> Result<(), StoreError> {
-        let issues: Vec<_> = {
-            let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner);
-            issues.retain(|issue| issue.strong_count() > 0);
-            issues.iter().filter_map(Weak::upgrade).collect()
+        let had: Vec<_> = {
+            let mut had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
+            had.retain(|one| one.strong_count() > 0);
+            had.iter().filter_map(Weak::upgrade).collect()
         };
-        for issue in issues.into_iter().filter(|issue| !issue.is_lost()) {
-            while let Some(writes) = issue.anew(&self.node, self).await? {
+        for one in had.into_iter().filter(|one| !one.is_lost()) {
+            while let Some(writes) = one.anew(&self.node, self).await? {
                 if let Written::At(last) = self.write(cell, writes).await? {
                     // The node's own cell is the last one.
-                    issue.is_there(last - 1);
-                    tracing::warn!("the store was set back to an older copy: an issue is taken anew");
+                    one.is_there(last - 1);
+                    tracing::warn!(
+                        "the store was set back to an older copy, or has begun anew: {} is taken anew",
+                        one.what()
+                    );
                     break;
                 }
                 if self.has_expired() {
@@ -244,11 +256,11 @@ impl Session {
         Ok(())
     }
 
-    /// An issue that it has from now on.
-    pub(super) fn has(&self, issue: Weak<dyn Anew>) {
-        let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner);
-        issues.retain(|issue| issue.strong_count() > 0);
-        issues.push(issue);
+    /// What it has from now on.
+    pub(super) fn has(&self, one: Weak<dyn Anew>) {
+        let mut had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
+        had.retain(|one| one.strong_count() > 0);
+        had.push(one);
     }
 
     async fn write(&self, cell: &mut (u64, NodeCell), mut writes: Vec<Write>) -> Result<Written, StoreError> {
@@ -272,14 +284,45 @@ impl Session {
             {
                 // What this session wrote last is not there any more.
                 if revision < cell.0 {
-                    self.validity.lock().unwrap_or_else(PoisonError::into_inner).lapse();
-                    self.is_set_back.store(true, Ordering::SeqCst);
+                    self.is_set_back();
                 }
                 *cell = (revision, found);
+            }
+            // No node's cell is ever taken away: the store has begun anew, and nobody there has let this session expire.
+            None if revision == 0 => {
+                if cell.0 > 0 {
+                    tracing::warn!(
+                        "the cluster's store has begun anew: what was in it is gone, such as what was spent today; this node takes \
+                         anew what it has"
+                    );
+                    *self.begun_anew_at.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(awake_or_asleep());
+                }
+                self.is_set_back();
+                cell.0 = 0;
             }
             _ => drop(self.expired.send_replace(true)),
         }
         Ok(written)
+    }
+
+    /// The store has less than it had: this session is not valid until it has taken anew what it has.
+    fn is_set_back(&self) {
+        self.validity.lock().unwrap_or_else(PoisonError::into_inner).lapse();
+        self.is_set_back.store(true, Ordering::SeqCst);
+        *self.set_back_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(awake_or_asleep());
+    }
+
+    /// For how long nothing is to be taken yet: where the store has less than it had, those who have something take it anew first.
+    pub(super) fn waits_for_others(&self) -> Duration {
+        let since = *self.set_back_at.lock().unwrap_or_else(PoisonError::into_inner);
+        since.map_or(Duration::ZERO, |since| (since + self.node.lease).saturating_sub(awake_or_asleep()))
+    }
+
+    /// How long ago it was seen that the store has begun anew.
+    pub(super) fn begun_anew(&self) -> Option<Duration> {
+        let at = *self.begun_anew_at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.map(|at| awake_or_asleep().saturating_sub(at))
     }
 
     /// Looks which form is in force. Where all that live have offered the next one for long enough, that one is from now on.
@@ -319,13 +362,13 @@ impl Session {
             if session::has_ended(other, cell.as_ref()) {
                 return Ok(false);
             }
-            // Whoever holds something had a cell; without one, there is nothing to expire.
-            let Some(cell) = cell else { return Ok(true) };
-            let silent = {
-                let validity = self.validity();
-                let mut sightings = self.sightings.lock().unwrap_or_else(PoisonError::into_inner);
-                sightings.unchanged_for_a_lease(&other.node, revision, &validity, awake_or_asleep())
+            let Some(cell) = cell.filter(|cell| cell.session >= other.session) else {
+                // Whoever holds something had a cell. In a store that has begun anew it has one again, or it is over: there is nothing
+                // to expire.
+                let missing = format!("{}/{}", other.node, other.session);
+                return Ok(!self.is_unchanged(&missing, 0));
             };
+            let silent = self.is_unchanged(&other.node, revision);
             if !silent && !is_gone(&cell, &self.node.host) {
                 return Ok(true);
             }
@@ -336,6 +379,13 @@ impl Session {
                 return Ok(false);
             }
         }
+    }
+
+    /// Whether this session has seen the same for a whole lease.
+    fn is_unchanged(&self, what: &str, revision: u64) -> bool {
+        let validity = self.validity();
+        let mut sightings = self.sightings.lock().unwrap_or_else(PoisonError::into_inner);
+        sightings.unchanged_for_a_lease(what, revision, &validity, awake_or_asleep())
     }
 
     /// The revision of another node's cell.

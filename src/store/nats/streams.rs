@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, State, StorageType};
+use chrono::{DateTime, Utc};
 
 use super::connection::Link;
 use super::shared::NatsStore;
@@ -108,6 +109,8 @@ pub struct FoundStream {
     pub config: Config,
     /// What is in it.
     pub state: State,
+    /// When it was made, by the servers' clock.
+    pub made_at: DateTime<Utc>,
     /// The servers that have it, the leader first, and whether each has all of it. Empty where a server is alone.
     pub peers: Vec<(String, bool)>,
 }
@@ -124,7 +127,8 @@ async fn find(link: &Link, name: &str) -> Result<Option<FoundStream>, String> {
                     cluster.replicas.iter().map(|peer| (peer.name.clone(), peer.current && !peer.offline)),
                 );
             }
-            Ok(Some(FoundStream { config: info.config.clone(), state: info.state.clone(), peers }))
+            let made_at = DateTime::from_timestamp(info.created.unix_timestamp(), 0).unwrap_or_default();
+            Ok(Some(FoundStream { config: info.config.clone(), state: info.state.clone(), made_at, peers }))
         }
         Err(error) => match error.kind() {
             GetStreamErrorKind::JetStream(refusal) if refusal.error_code() == ErrorCode::STREAM_NOT_FOUND => {

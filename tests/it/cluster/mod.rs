@@ -6,6 +6,8 @@ mod accounts;
 #[cfg(feature = "nats")]
 mod away;
 #[cfg(feature = "nats")]
+mod begun_anew;
+#[cfg(feature = "nats")]
 mod blobless;
 #[cfg(feature = "nats")]
 mod campaign;

@@ -139,6 +139,14 @@ impl Server {
         self.wait();
     }
 
+    /// Kills it, and begins it again with nothing of what it had.
+    pub fn lose(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(self.folder.path().join("js")).unwrap();
+        self.run();
+        self.wait();
+    }
+
     fn copy(&self, from: &str, to: &str) {
         let [from, to] = [from, to].map(|name| self.folder.path().join(name));
         assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
