@@ -27,7 +27,7 @@ use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::http::{OtherNodes, word};
 use crate::record::mirror::mirror_format::{KnownRow, KnownStatus};
-use crate::record::mirror::{Mirror, NotShown, Shown};
+use crate::record::mirror::{Mirror, NotShown, Shown, what_is_wrong};
 use crate::record::rendering;
 use crate::store::nats::{Access, Caps, NatsStore};
 use crate::store::run_dir::{RunDir, StateDir};
@@ -138,7 +138,7 @@ fn tell_stale<T>(context: &Context, shown: &Shown<T>) {
         let since = rfc3339(*since);
         context
             .output
-            .note(format!("The cluster's store cannot be reached; this was known at {since}. ({why})"));
+            .note(format!("The cluster's store {}; this was known at {since}. ({why})", what_is_wrong(why)));
     }
 }
 
@@ -303,7 +303,7 @@ pub fn approvals(mirror: &Mirror, dir: &RunDir) -> StateDir {
 pub fn shared(mirror: &Mirror) -> Result<StateDir, CommandError> {
     mirror.shared().ok_or_else(|| {
         let why = mirror.store().err().map(ToString::to_string).unwrap_or_default();
-        CommandError::failed(format!("the cluster's store cannot be reached: {why}"))
+        CommandError::failed(format!("the cluster's store {}: {why}", what_is_wrong(&why)))
             .hint("`agentd cluster doctor` says what the cluster needs")
     })
 }

@@ -94,6 +94,7 @@ fn presence(status: &Status) -> Presence {
 #[cfg(feature = "nats")]
 fn in_cluster(context: &Context, site: &RepositoryContext, number: u64) -> Result<KnownDaemon, CommandError> {
     use crate::daemon::state_format::RepositoryState;
+    use crate::record::mirror::what_is_wrong;
     use crate::store::assignments::Assignments as _;
     use crate::store::port::LeaseKey;
 
@@ -101,7 +102,8 @@ fn in_cluster(context: &Context, site: &RepositoryContext, number: u64) -> Resul
     let nodes = mirror.statuses().map_err(super::elsewhere::refused)?;
     if let Some((since, why)) = &nodes.stale {
         return Err(CommandError::failed(format!(
-            "store_unavailable: the cluster's store cannot be reached, and nothing newer is known than of {since}: {why}"
+            "store_unavailable: the cluster's store {}, and nothing newer is known than of {since}: {why}",
+            what_is_wrong(why)
         )));
     }
     let statuses: Vec<(String, Status)> = nodes

@@ -172,6 +172,17 @@ fn tell(context: &Context, cluster: &str, seen: &Seen) -> Result<(), CommandErro
     if let Some(schema) = seen.schema {
         out.line(format!("The schema {schema} is in force."))?;
     }
+    let is_missing =
+        |kind: StreamKind| seen.streams.iter().any(|(one, found)| *one == kind && found.is_none());
+    if StreamKind::ALL.into_iter().any(is_missing) {
+        out.advice(
+            "Streams are missing; agentd cluster doctor --create, with the keeper's key, makes them.",
+        )?;
+    }
+    // Nothing is known of nodes and issues without their cells.
+    if is_missing(StreamKind::Cells) {
+        return Ok(());
+    }
     if seen.nodes.is_empty() {
         out.line("No node has held anything yet.")?;
     } else {

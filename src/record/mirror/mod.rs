@@ -47,17 +47,25 @@ pub struct Shown<T> {
     pub stale: Option<(DateTime<Utc>, String)>,
 }
 
+/// What is wrong with a store that gives nothing, as the end of a sentence.
+pub fn what_is_wrong(why: &str) -> &'static str {
+    match why.contains("stream not found") {
+        true => "lacks a stream (agentd cluster doctor says which)",
+        false => "cannot be reached",
+    }
+}
+
 /// Why a run, or anything, is not shown.
 #[derive(Debug, thiserror::Error)]
 pub enum NotShown {
     /// The store is out of reach, and nothing is known here.
-    #[error("the cluster's store cannot be reached, and nothing of the cluster is known here yet: {0}")]
+    #[error("the cluster's store {what}, and nothing of the cluster is known here yet: {0}", what = what_is_wrong(.0))]
     NothingKnown(String),
     /// The store answers, and this user may not read there.
     #[error("{0}")]
     NotPermitted(String),
     /// The store is out of reach, and this run was never brought here.
-    #[error("run {run} is on {node}, and the cluster's store cannot be reached: {why}")]
+    #[error("run {run} is on {node}, and the cluster's store {what}: {why}", what = what_is_wrong(.why))]
     OutOfReach {
         /// The run.
         run: RunId,

@@ -4,10 +4,12 @@
 use serde_json::json;
 
 use super::assignments::{another, label, labels, nothing_left, third_visit, two};
-use super::moving::document;
+use super::moving::{agentd, document};
+use super::running::world;
 use super::server::{is_there, make_streams};
 use super::taking_over::asked_for;
 use crate::outside::daemons::until_or;
+use crate::outside::world::text;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn k_078_k_080_streams_that_are_lost_and_made_again_leave_runs_in_place_and_nodes_that_hear_each_other()
@@ -52,5 +54,32 @@ async fn k_078_k_080_streams_that_are_lost_and_made_again_leave_runs_in_place_an
     assert!(sessions.eq([&json!(1), &json!(1)]), "{cluster:#}");
     first.stop().await;
     second.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_its_streams_is_reached_and_what_it_lacks_is_said() {
+    if !is_there("no_streams") {
+        return;
+    }
+    let (world, mut server) = world(1).await;
+    server.lose();
+    let bare = world.dir.path().join("bare");
+    let said = async |args: &[&str]| {
+        let done = agentd(&world, "cluster.toml", &bare, args).await;
+        text(&done.stdout) + &text(&done.stderr)
+    };
+    let told = said(&["status"]).await;
+    assert!(told.contains("lacks a stream") && !told.contains("cannot be reached"), "{told}");
+    let told = said(&["cluster", "status"]).await;
+    assert!(
+        told.contains("Streams are missing; agentd") && told.contains("cluster doctor --create"),
+        "{told}"
+    );
+    assert!(!told.contains("No node has held anything yet"), "{told}");
+    // Away, it is said to be away.
+    server.kill();
+    let told = said(&["status"]).await;
+    assert!(told.contains("cannot be reached"), "{told}");
     world.finish().await;
 }
