@@ -27,6 +27,7 @@ use crate::engine::shortage;
 use crate::issue::approval::{self, Decision};
 use crate::issue::shown_lease::{self, Tracked};
 use crate::issue::spending;
+use crate::lifecycle::lease::recovery;
 use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
@@ -62,9 +63,11 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let left_over = Left { calls: left_calls, decided: None, ended_by };
         let holder = lease.and_then(|lease| lease.holder);
         let (explanation, nodes) = match key.number() {
-            Some(number) => explained(context, &site, number, (holder, left_over)).await?,
+            Some(number) => {
+                explained(context, &site, (number, mapping.as_ref()), (holder, left_over)).await?
+            }
             None => {
-                let parked = parked(&site, key).await;
+                let parked = parked(&site, (key, mapping.as_ref())).await;
                 let decided = parked.as_ref().and_then(|parked| decided(parked, key));
                 let waits = parked.as_ref().and_then(|parked| waits_for(parked, key));
                 let holder = holder.map(|holder| holder.to_string());
@@ -118,7 +121,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
 async fn explained(
     context: &Context,
     site: &RepositoryContext,
-    number: u64,
+    (number, mapping): (u64, Option<&MappingRecord>),
     (holder, left): (Option<Holder>, Left<'_>),
 ) -> Result<(Explanation, Vec<NodeAnswer>), CommandError> {
     let (config, key) = (&site.config, IssueKey::Number(number));
@@ -149,7 +152,7 @@ async fn explained(
         true => WorkedOnBy::Here,
         false => WorkedOnBy::Elsewhere(holder.to_string()),
     });
-    let parked = parked(site, &key).await;
+    let parked = parked(site, (&key, mapping)).await;
     let around = Surroundings {
         watched: watched(site).await,
         labels: config.github.labels.clone(),
@@ -164,7 +167,7 @@ async fn explained(
     let facts = gather(client, (&known.state, status.as_ref()), number, around).await;
     let decided = parked.as_ref().and_then(|parked| decided(parked, &key));
     // What a run asked is gone on with whoever made it; work that somebody took, where the daemon parked it.
-    let asked = parked.as_ref().is_some_and(|parked| !matches!(parked.waits_for, WaitsFor::GiveBack(_)));
+    let asked = parked.as_ref().is_some_and(|one| !matches!(one.parked.waits_for, WaitsFor::GiveBack(_)));
     let is_daemons = asked || facts.parked.as_ref().is_some_and(ParkedLabel::waits_for_person);
     let goes_on = is_daemons && known.goes_on_in(&site.repo);
     let decided = decided.map(|outlook| match goes_on {
@@ -227,18 +230,39 @@ fn tell_nodes(context: &Context, outlook: &Outlook, nodes: &[NodeAnswer]) -> Res
 }
 
 /// For what an issue waits, or waited and no run has gone on with it.
-async fn parked(site: &RepositoryContext, key: &IssueKey) -> Option<Parked> {
+struct ParkedSeen {
+    parked: Parked,
+    /// The node with the worktree in which a person has the work, where that is another one: they give it back there.
+    on_node: Option<String>,
+}
+
+async fn parked(
+    site: &RepositoryContext,
+    (key, mapping): (&IssueKey, Option<&MappingRecord>),
+) -> Option<ParkedSeen> {
     let issue = ParkedCell::new(&site.state, &site.repo, key).read().await.ok()?;
-    issue.now().cloned()
+    let parked = issue.now().cloned()?;
+    let is_in_worktree = issue.in_hands().is_some_and(|(_, taken)| taken.is_in_worktree());
+    let on_node = if is_in_worktree { recovery::node_elsewhere(site, mapping).await } else { None };
+    Some(ParkedSeen { parked, on_node })
+}
+
+/// Without agentd's name: what is called there has that node's flags, and not these.
+fn give_back_on(node: &str, key: &IssueKey) -> String {
+    format!("on the node {node}: give-back {key}")
 }
 
 /// What a person has to do before it goes on.
-fn waits_for(parked: &Parked, key: &IssueKey) -> Option<WaitsForPerson> {
-    parked.answer.is_none().then(|| WaitsForPerson::of(parked, key))
+fn waits_for(ParkedSeen { parked, on_node }: &ParkedSeen, key: &IssueKey) -> Option<WaitsForPerson> {
+    let waits = parked.answer.is_none().then(|| WaitsForPerson::of(parked, key))?;
+    Some(match on_node {
+        Some(node) => WaitsForPerson { remedy: give_back_on(node, key), ..waits },
+        None => waits,
+    })
 }
 
 /// How somebody goes on with what is decided.
-fn decided(parked: &Parked, key: &IssueKey) -> Option<Outlook> {
+fn decided(ParkedSeen { parked, on_node }: &ParkedSeen, key: &IssueKey) -> Option<Outlook> {
     parked.answer.as_ref()?;
     let what = match parked.waits_for {
         WaitsFor::GiveBack(_) => "the work was given back, and no run has gone on with it",
@@ -246,7 +270,11 @@ fn decided(parked: &Parked, key: &IssueKey) -> Option<Outlook> {
             "what it waited for is decided, and no run has gone on with it"
         }
     };
-    Some(Outlook::NeedsYou(what.to_owned(), parked.goes_on_by(key)))
+    let todo = match on_node {
+        Some(node) => give_back_on(node, key),
+        None => parked.goes_on_by(key),
+    };
+    Some(Outlook::NeedsYou(what.to_owned(), todo))
 }
 
 /// What is spent of an issue's budget and how much that is, where it is used up.

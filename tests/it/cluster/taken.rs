@@ -78,6 +78,11 @@ async fn what_somebody_has_on_a_node_that_is_gone_is_given_back_on_another_one()
     let (code, refused, _) = command(&world, &a, &["give-back", "7", "-m", "Go on."]).await;
     assert_eq!(code, Some(4), "{refused:#}");
     assert!(refused.to_string().contains("on the node b, and not here"), "{refused:#}");
+    // What `why` advises is what is not refused.
+    for (node, todo) in [(&a, "on the node b: give-back 7"), (&b, "agentd give-back 7, or the comment")] {
+        let (_, why, _) = command(&world, node, &["why", "7"]).await;
+        assert!(why["do"].as_str().is_some_and(|told| told.starts_with(todo)), "{why:#}");
+    }
     comment(&world, 7, "ada", "/agentd give-back Go on.");
     until_or("it is refused", || !said(&world, 7, "do it on b").is_empty(), || a.said()).await;
     second.kill();
