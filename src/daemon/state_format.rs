@@ -17,6 +17,7 @@ use crate::domain::run::{Principal, RunId};
 use crate::domain::stop::StopDetail;
 use crate::domain::text_revision::AskedHow;
 use crate::github::{IssueSnapshot, PageCache, Pull};
+use crate::issue::cut_off_runs::BegunBy;
 
 /// Version of the file.
 pub const SCHEMA: &str = "agentd.daemon_state.v1";
@@ -96,6 +97,10 @@ pub struct RepositoryState {
     /// Answers to commands that GitHub has not taken yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owed: Vec<OwedAnswer>,
+    /// In a cluster: runs that were cut off or stopped with their nodes and are still to be gone on with, by issue. Where the label is on,
+    /// the list of issues tells as well.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cut_off: BTreeMap<u64, BegunBy>,
     /// Since when the configuration does not name it any more; absent = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_at: Option<DateTime<Utc>>,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize as _;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -43,7 +43,8 @@ pub struct CutOffRun {
 }
 
 /// How a run was begun, and how far it got with its issue's labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum BegunBy {
     /// By the trigger label: where it is off, a person took it off.
     Labelled,

@@ -1,6 +1,7 @@
 //! In a cluster: which repositories this node polls. A repository is one node's, for as long as its session lives; the others look
 //! whether it does. What the poller remembers of the repository goes with it to the next one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,9 +11,12 @@ use super::polling::Polling;
 use crate::daemon::hints::Hinted;
 use crate::daemon::main_loop::Daemon;
 use crate::daemon::poll::Watch;
+use crate::daemon::snapshot::IssueRef;
 use crate::daemon::state_format::RepositoryState;
+use crate::daemon::supervise::UnfinishedRun;
 use crate::domain::name::RepoName;
-use crate::github::PageCache;
+use crate::github::{IssueSnapshot, PageCache};
+use crate::issue::cut_off_runs::BegunBy;
 use crate::store::assignments::Wake;
 use crate::store::port::{HeldLease, LeaseKey, LeaseNotTaken, StoreError};
 use crate::store::run_dir::StateDir;
@@ -92,6 +96,9 @@ impl Daemon {
                     self.begin_to_poll(&name, held, remembered);
                     self.troubles.over(&format!("polling {name}"));
                     self.adopt(&name).await;
+                    // What works is gone on with already.
+                    let supervisor = &self.supervisor;
+                    self.unfinished.retain(|left| supervisor.get(&left.issue).is_none());
                     let left = (self.deps.find_left)(name).await;
                     self.unfinished.extend(left);
                 }
@@ -139,7 +146,11 @@ impl Daemon {
             return;
         };
         let remembered = remembered.map(|remembered| remembered.for_start(self.started_at));
-        let watch = begun(self.cluster.resting.remove(place), held, remembered);
+        let mut watch = begun(self.cluster.resting.remove(place), held, remembered);
+        let left = std::mem::take(&mut watch.state.cut_off).into_iter();
+        let left = left
+            .map(|(number, begun)| UnfinishedRun { issue: IssueRef { repo: repo.clone(), number }, begun });
+        self.unfinished.extend(left);
         self.watches.push(watch);
     }
 
@@ -170,6 +181,8 @@ impl Daemon {
         let mut is_all = true;
         for watch in &mut self.watches {
             let Some(polling) = &mut watch.polling else { continue };
+            watch.state.cut_off =
+                cut_off(&watch.watched.name, &self.unfinished, &watch.recovering, &watch.completing);
             let now = told(&watch.state);
             if now == polling.shared {
                 continue;
@@ -222,6 +235,23 @@ impl Daemon {
     }
 }
 
+/// The runs that are still to be gone on with, for a later poller.
+fn cut_off(
+    repo: &RepoName,
+    unfinished: &[UnfinishedRun],
+    recovering: &[IssueSnapshot],
+    completing: &BTreeSet<u64>,
+) -> BTreeMap<u64, BegunBy> {
+    let of_repo = unfinished.iter().filter(|left| left.issue.repo == *repo);
+    let left = of_repo.map(|left| (left.issue.number, left.begun));
+    let numbers = recovering.iter().filter_map(|issue| issue.issue.key.number());
+    let begun = |number| match completing.contains(&number) {
+        true => BegunBy::WritingLabels,
+        false => BegunBy::GoesOn,
+    };
+    left.chain(numbers.map(|number| (number, begun(number)))).collect()
+}
+
 /// What the last poller of a repository remembered. What cannot be read, such as a later version's, is left to who can.
 fn remembered(record: Option<&Value>) -> Result<Option<RepositoryState>, StoreError> {
     let read = record.map(|record| serde_json::from_value(record.clone())).transpose();
@@ -235,7 +265,7 @@ fn remembered(record: Option<&Value>) -> Result<Option<RepositoryState>, StoreEr
 
 /// A repository that this node begins to poll. What this node itself knew of lists may be used.
 fn begun(watch: Watch, held: Box<dyn HeldLease>, remembered: Option<RepositoryState>) -> Watch {
-    let mut state = watch.state;
+    let mut state = RepositoryState { cut_off: BTreeMap::new(), ..watch.state };
     if let Some(remembered) = remembered {
         state = RepositoryState { pages: state.pages, ..remembered };
     }

@@ -33,6 +33,8 @@ mod elsewhere;
 mod faults;
 mod fronts;
 #[cfg(feature = "nats")]
+mod gone_on_with;
+#[cfg(feature = "nats")]
 mod keys;
 #[cfg(feature = "nats")]
 mod left_unpushed;
