@@ -115,6 +115,10 @@ pub trait Assignments: Send + Sync {
     /// The daemons of living nodes that may take runs of others, this one's among them.
     fn nodes(&self) -> Result<Vec<NodeRoom>, StoreError>;
 
+    /// The same, and the processes beside daemons, such as `agentd run`, that died or were cut off: one that gives no sign of life for a
+    /// lease counts as such from then on.
+    fn nodes_and_gone(&self) -> Result<(Vec<NodeRoom>, Vec<SessionId>), StoreError>;
+
     /// The cap on the runs of all nodes together, and how many of them are at work beside those on these issues. `None`: no such cap.
     fn cap_of_all(&self, beside: &[(RepoName, u64)]) -> Result<Option<CapOfAll>, StoreError>;
 

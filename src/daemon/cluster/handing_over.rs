@@ -28,12 +28,29 @@ pub(in crate::daemon) fn next_poller<'a>(repo: &RepoName, nodes: &'a [NodeRoom])
 
 impl Daemon {
     /// The living daemons, as far as they can be looked at.
-    pub(in crate::daemon) async fn living(&self) -> Vec<NodeRoom> {
+    pub(in crate::daemon) async fn living(&mut self) -> Vec<NodeRoom> {
         let Some(assignments) = self.cluster.assignments.clone() else { return Vec::new() };
-        blocking(&assignments, |assignments| assignments.nodes()).await.unwrap_or_else(|error| {
+        let looked = blocking(&assignments, |assignments| assignments.nodes_and_gone()).await;
+        let (nodes, gone) = looked.unwrap_or_else(|error| {
             tracing::debug!("the other nodes cannot be looked at: {error}");
-            Vec::new()
-        })
+            Default::default()
+        });
+        for session in gone {
+            self.cluster.has_left_work |= self.cluster.gone.insert(session);
+        }
+        nodes
+    }
+
+    /// A process that people began beside a daemon may have died with a run that is to be gone on with: nobody else would.
+    pub(in crate::daemon) async fn look_for_left(&mut self) {
+        if !std::mem::take(&mut self.cluster.has_left_work) {
+            return;
+        }
+        for repo in self.watches.iter().map(|watch| watch.watched.name.clone()).collect::<Vec<_>>() {
+            let left = (self.deps.find_left)(repo).await;
+            let supervisor = &self.supervisor;
+            self.unfinished.extend(left.into_iter().filter(|left| supervisor.get(&left.issue).is_none()));
+        }
     }
 
     /// Looks whether this node is cut off from GitHub, and tells the others.

@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 
 use super::dependencies::Dependencies;
 use super::poll::Watch;
-use crate::domain::cluster::cells::RunKey;
+use crate::domain::cluster::cells::{RunKey, SessionId};
 use crate::domain::name::RepoName;
 use crate::repository::shared_limits::SharedLimits;
 use crate::store::assignments::{AssignmentId, Assignments, CapOfAll, NodeRoom};
@@ -57,6 +57,9 @@ pub(super) struct Cluster {
     pub own_slots: OwnSlots,
     /// Other nodes' daemons, as last seen.
     pub nodes: Vec<NodeRoom>,
+    /// Processes beside daemons that died, and whether one was seen whose work was not looked for yet.
+    pub gone: BTreeSet<SessionId>,
+    pub has_left_work: bool,
     /// The cap on the runs of all nodes, as last seen.
     pub cap_of_all: Option<CapOfAll>,
     /// Runs here that other nodes' pollers follow.

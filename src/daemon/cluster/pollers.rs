@@ -75,6 +75,7 @@ impl Daemon {
         // Each works with the same credential, as a rule.
         self.deps.client.share_pace(nodes.len());
         self.hand_over(&nodes).await;
+        self.look_for_left().await;
         self.cluster.nodes.clone_from(&nodes);
         if self.cluster.store_health.schema.is_some() {
             // What nobody polls is for who knows the schema in force.

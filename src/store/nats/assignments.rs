@@ -19,7 +19,7 @@ use crate::domain::cluster::assignment::{ASSIGNMENT_SCHEMA, AssignmentAnswer, As
 use crate::domain::cluster::cells::{Hold, IssueCell, NodeCell, NodeState, RunKey, SessionId};
 use crate::domain::cluster::control::{ControlMessage, NodeRequest};
 use crate::domain::cluster::lease;
-use crate::domain::cluster::names::{Names, last_tokens};
+use crate::domain::cluster::names::{BESIDE, Names, last_tokens};
 use crate::domain::name::RepoName;
 use crate::store::assignments::{
     AssignmentId, Assignments, CapOfAll, Control, LastHolder, NodeRoom, Room, RoomNow, Wake,
@@ -68,18 +68,30 @@ fn room_of(cell: &NodeCell) -> Option<Room> {
     })
 }
 
-async fn nodes(shared: Arc<Shared>) -> Result<Vec<NodeRoom>, StoreError> {
+async fn nodes(
+    shared: Arc<Shared>,
+    looks_beside: bool,
+) -> Result<(Vec<NodeRoom>, Vec<SessionId>), StoreError> {
     let own = session(&shared).await?;
-    let mut found = Vec::new();
+    let (mut found, mut gone) = (Vec::new(), Vec::new());
     for (node, _, cell) in node_cells(&shared.node.cells, &shared.node.names).await? {
-        let Some(room) = room_of(&cell) else { continue };
         let by = SessionId { node: node.clone(), session: cell.session };
+        if looks_beside && node.contains(BESIDE) {
+            let is_gone = match cell.state {
+                NodeState::Live | NodeState::Draining => !own.sees_alive(&by).await?,
+                NodeState::Expired => true,
+                NodeState::Left => false,
+            };
+            gone.extend(is_gone.then_some(by));
+            continue;
+        }
+        let Some(room) = room_of(&cell) else { continue };
         let is_own = by == own.id;
         if is_own || own.sees_alive(&by).await? {
             found.push(NodeRoom { node, by, is_own, room });
         }
     }
-    Ok(found)
+    Ok((found, gone))
 }
 
 /// Makes the assignment, with this node's own cell, so that a session that has expired assignments nothing.
@@ -198,7 +210,11 @@ impl Assignments for NatsStore {
     }
 
     fn nodes(&self) -> Result<Vec<NodeRoom>, StoreError> {
-        self.shared.connection.call(nodes(Arc::clone(&self.shared)))?
+        Ok(self.shared.connection.call(nodes(Arc::clone(&self.shared), false))??.0)
+    }
+
+    fn nodes_and_gone(&self) -> Result<(Vec<NodeRoom>, Vec<SessionId>), StoreError> {
+        self.shared.connection.call(nodes(Arc::clone(&self.shared), true))?
     }
 
     fn cap_of_all(&self, beside: &[(RepoName, u64)]) -> Result<Option<CapOfAll>, StoreError> {

@@ -29,6 +29,22 @@ async fn resumed_and_killed(world: &World, node: &Node) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn k_032_a_run_whose_process_beside_a_daemon_was_killed_is_gone_on_with_by_who_polls() {
+    if !is_there("k_032_beside") {
+        return;
+    }
+    let (world, _server) = world(6).await;
+    let a = node(&world, "a", 1).await;
+    let daemon = Daemon::start(&world, &a);
+    resumed_and_killed(&world, &a).await;
+    until_or("it is done", || world.labels() == ["agentd:done"], || a.said()).await;
+    world.assert_one_of_each();
+    assert_eq!(a.began(), 3, "{}", a.said());
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn k_057_a_run_without_the_label_whose_node_stopped_is_gone_on_with_by_whoever_polls_next() {
     if !is_there("k_057_unlabelled") {
         return;
