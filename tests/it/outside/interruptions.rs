@@ -521,7 +521,7 @@ async fn a_daemons_run_whose_worktree_has_no_room_waits_for_it_and_its_labels_st
     let Some((world, _disk, filler)) = writes_on_a_small_disk(300 * 1024).await else { return };
     world.configure(&["agent = \"solo\""]);
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    let daemon = super::daemons::Running::start(&world, &[]);
+    let daemon = Running::start(&world, &[]);
     super::daemons::until("it works", || !world.sim.model_requests().is_empty()).await;
     fill(&filler);
     let waits = || {
