@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize as _;
 use serde_json::Value;
 use uuid::Uuid;
 
+pub use super::begun_format::BegunBy;
 use super::ended_leases::EndedLeases;
 use super::shown_lease;
 use crate::domain::event::Effect;
@@ -40,22 +41,6 @@ pub struct CutOffRun {
     pub number: u64,
     /// What people want, according to the trigger label.
     pub begun: BegunBy,
-}
-
-/// How a run was begun, and how far it got with its issue's labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BegunBy {
-    /// By the trigger label: where it is off, a person took it off.
-    Labelled,
-    /// By a sweep, without it.
-    Swept,
-    /// Without it, to put right what was wrong with the pull request.
-    FollowUp,
-    /// Without it, because what an earlier run waited for was decided.
-    GoesOn,
-    /// It had begun to write the labels: it was agentd that took the trigger off.
-    WritingLabels,
 }
 
 /// What a daemon does first: [`clear_left`], and the runs of a repository whose processes died. Their ends are written,

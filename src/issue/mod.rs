@@ -9,6 +9,7 @@ pub mod refusal_comment;
 pub mod shown_lease;
 mod ended_leases_format;
 mod ended_leases;
+mod begun_format;
 pub mod cut_off_runs;
 pub mod unwanted;
 pub mod approval;
