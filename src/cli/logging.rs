@@ -28,7 +28,7 @@ const UNTOLD: &str = "rmcp=off";
 pub fn start(global: &Global, output: Output, default: &str, progress: bool) -> Result<(), CommandError> {
     let wanted = match (&global.log_level, global.quiet, global.verbose) {
         (Some(level), ..) => level.clone(),
-        (None, true, _) => "error".to_owned(),
+        (None, true, _) => format!("error,{UNTOLD}"),
         // Progress is part of a log for programs.
         (None, false, 0) if global.log_format == LogFormat::Json && default == "warn" => {
             format!("agentd=info,warn,{UNTOLD}")

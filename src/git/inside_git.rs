@@ -26,7 +26,7 @@ export GIT_INDEX_FILE="$look/index" GIT_OBJECT_DIRECTORY="$look/objects" GIT_ALT
 "#;
 /// What is there, as an index says it: the program's own one knows the times of files.
 const LIST: &str = r#"cp "$own/index" "$look/index" 2>/dev/null || git read-tree HEAD
-git add --all 2>/dev/null
+git add --all --sparse 2>/dev/null || git add --all
 git diff --cached --raw --numstat -z --no-abbrev --no-ext-diff --no-textconv --find-renames "$base" --
 "#;
 const PATCH: &str = r#"git diff --cached --patch --no-color --no-ext-diff --no-textconv --find-renames "$base" -- "$@"

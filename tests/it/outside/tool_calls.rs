@@ -171,11 +171,20 @@ async fn s_047_s_048_a_library_s_log_line_shows_no_secret_of_an_address() {
     let desk = Desk::new("").await;
     desk.configure("", "[mcp.servers.far]\nurl = \"http://127.0.0.1:9/mcp?key=${MODEL_KEY}\"\n");
     // The desk itself looks for the key on both streams.
-    for flags in [&["tools", "list"][..], &["-q", "tools", "list"], &["-vv", "tools", "list"]] {
-        let done = desk.agentd(flags).await;
+    let tools = ["tools", "list"];
+    for flags in [&["-v"][..], &["--log-level", "error"], &["-vv"]] {
+        let done = desk.agentd(&[flags, &tools].concat()).await;
         assert_eq!(done.status.code(), Some(3), "{flags:?}");
         let log = String::from_utf8_lossy(&done.stderr);
-        assert!(log.contains("[redacted:model_key:"), "the line is there without it: {log}");
+        assert!(
+            log.contains("[redacted:model_key:") && log.contains("worker quit"),
+            "the line is there without it: {log}"
+        );
+    }
+    // agentd says by itself what became of the server.
+    for flags in [&[][..], &["-q"]] {
+        let log = String::from_utf8_lossy(&desk.agentd(&[flags, &tools].concat()).await.stderr).into_owned();
+        assert!(log.contains("far") && !log.contains("worker quit"), "{log}");
     }
     desk.finish().await;
 }
