@@ -15,17 +15,22 @@ use crate::github::{ErrorKind, IssueSnapshot};
 /// So many issues that wait say so in one tick: writing is what GitHub limits most.
 const SHOWN_IN_A_TICK: usize = 16;
 
+fn log_end(issue: &IssueRef, summary: &RunSummary) {
+    let detail = summary.stop.detail.as_str();
+    match summary.run_id {
+        Some(_) => tracing::info!(%issue, detail, "a run ended"),
+        None => {
+            let why = in_one_sentence(&summary.stop.message);
+            tracing::info!(%issue, detail, why, "nothing was begun");
+        }
+    }
+}
+
 impl Daemon {
     /// Takes the end of a run. What follows is in the state before anything is written to GitHub.
     pub(super) fn take_outcome(&mut self, (issue, summary): (IssueRef, RunSummary)) {
+        log_end(&issue, &summary);
         let detail = summary.stop.detail;
-        match summary.run_id {
-            Some(_) => tracing::info!(%issue, detail = detail.as_str(), "a run ended"),
-            None => {
-                let why = in_one_sentence(&summary.stop.message);
-                tracing::info!(%issue, detail = detail.as_str(), why, "nothing was begun");
-            }
-        }
         // Where another node polls the repository now, that one reads it.
         let read = self.cluster.read_ends.of(&issue).filter(|_| self.watch_of(&issue.repo).is_some());
         self.cluster.kept_ends.extend(read);

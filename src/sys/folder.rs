@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(text, "mine");
         assert!(tree.file("secret".as_ref()).is_err() && tree.folder("out".as_ref()).is_err());
         // It is what it was when it was opened, whatever takes its name.
-        std::fs::rename(dir.path().join("tree"), dir.path().join("moved")).unwrap();
+        crate::sys::files::rename(&dir.path().join("tree"), &dir.path().join("moved")).unwrap();
         symlink(".", dir.path().join("tree")).unwrap();
         assert_eq!(tree.entries().unwrap().len(), 4);
     }

@@ -213,7 +213,7 @@ impl CellStream {
                 match &mut watch.messages {
                     // What changed between two consumers, or before the first, is read.
                     None => {
-                        watch.messages = watch.cells.consumer(&watch.subject, DeliverPolicy::New).await.ok()
+                        watch.messages = watch.cells.consumer(&watch.subject, DeliverPolicy::New).await.ok();
                     }
                     Some(messages) => {
                         if messages.next().await.is_none() {

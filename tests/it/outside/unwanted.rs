@@ -27,9 +27,12 @@ fn unlabel(world: &World) {
     world.sim.remove_label("demo/shop", 7, "agentd", "ada");
 }
 
+/// What is started, whether the issue has the label, what happens meanwhile, and how the run ends.
+type Case<'a> = (&'a [&'a str], bool, fn(&World), &'a str);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn d39_an_issue_that_is_closed_or_unlabelled_ends_the_run_of_a_single_look_and_of_a_sweep() {
-    let cases: [(&[&str], bool, fn(&World), &str); 5] = [
+    let cases: [Case<'_>; 5] = [
         (&["daemon", "--once"], true, close, "issue_closed"),
         (&["daemon", "--once"], true, unlabel, "label_removed"),
         (&["sweep"], true, close, "issue_closed"),

@@ -410,7 +410,6 @@ async fn what_the_work_cost_is_said_wherever_a_run_that_goes_on_with_another_is_
 
 /// A line that the screen breaks is drawn anew below what is left of it.
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
 async fn on_a_narrow_screen_the_live_line_is_one_line() {
     let world = World::new(1).await;
     if std::process::Command::new("script").arg("--version").output().is_err() {

@@ -154,7 +154,7 @@ async fn a_strangers_command_on_a_long_issue_is_answered_without_reading_all_of_
         let mut sim = world.sim.world();
         issue(&mut sim, FIRST, "nina");
         (0..3_000).for_each(|_| says(&mut sim, FIRST, "nina", "me too"));
-        let long_ago = chrono::Utc::now() - chrono::TimeDelta::days(30);
+        let long_ago = agentd::sys::clock::Clock::system().now() - chrono::TimeDelta::days(30);
         for comment in &mut of(&mut sim, FIRST).comments {
             (comment.created_at, comment.updated_at) = (long_ago, long_ago);
         }
