@@ -172,7 +172,7 @@ async fn s_047_s_048_a_library_s_log_line_shows_no_secret_of_an_address() {
     desk.configure("", "[mcp.servers.far]\nurl = \"http://127.0.0.1:9/mcp?key=${MODEL_KEY}\"\n");
     // The desk itself looks for the key on both streams.
     let tools = ["tools", "list"];
-    for flags in [&["-v"][..], &["--log-level", "error"], &["-vv"]] {
+    for flags in [&["-v"][..], &["-vv"]] {
         let done = desk.agentd(&[flags, &tools].concat()).await;
         assert_eq!(done.status.code(), Some(3), "{flags:?}");
         let log = String::from_utf8_lossy(&done.stderr);
