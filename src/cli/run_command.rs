@@ -211,7 +211,7 @@ fn tell(context: &Context, walked: Finished, site: &RepositoryContext) -> Result
         }
     }
     context.output.whole_line(&lines.join("\n"))?;
-    let summary = output.summary.trim();
+    let summary = summary_text::of_agent(&facts).unwrap_or(output.summary.trim());
     if !summary.is_empty() {
         context.output.line(format!("\n{summary}"))?;
     }

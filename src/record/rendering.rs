@@ -125,7 +125,7 @@ fn render(
             .map(|warning| said(&warning.text)).collect::<Vec<_>>(),
         // What a program prints stands there like what a model writes.
         red => red(run, facts).map(|red| plainly(fenced(&red.output))),
-        summary => said(run.summary.trim()),
+        summary => said(summary_text::of_agent(facts).unwrap_or(run.summary.trim())),
         title => said_line(&run.objective.title),
         objective_body => confined::block(run.objective.body.trim()),
         change => Value::from(Serde(change)),

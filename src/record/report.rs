@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::rendering::{self, Links};
-use super::{run_facts, run_record};
+use super::{run_facts, run_record, summary_text};
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Effect, Event};
@@ -185,6 +185,9 @@ fn fold(facts: &RunFacts, dir: &RunDir, last: (u64, String)) -> RunOutput {
         error.detail_ref = Some("run.json#/errorMessage".to_owned());
     }
     output.summary = summary(facts, &stop);
+    if let Some(red) = rendering::red(&output, facts) {
+        output.summary = format!("{}\n\n{}", red.with_output(), output.summary);
+    }
     let verdict = facts.visits.last().and_then(|visit| visit.output.get("verdict")?.as_str());
     output.verdict = verdict.map(str::to_owned);
     output.mapping = lease.map(|lease| OutputMapping {
@@ -344,15 +347,9 @@ fn final_report(facts: &RunFacts, stop: &Stop) -> FinalReport {
     })
 }
 
-/// What people read first: the last visit's summary, else why the run ended.
+/// What the work came to: the agent's own words, else why the run ended.
 pub fn summary(facts: &RunFacts, stop: &Stop) -> String {
-    facts
-        .visits
-        .iter()
-        .rev()
-        .map(|visit| visit.summary.trim())
-        .find(|summary| !summary.is_empty())
-        .map_or_else(|| stop.message.clone(), str::to_owned)
+    summary_text::of_agent(facts).unwrap_or(&stop.message).to_owned()
 }
 
 fn budgets(facts: &RunFacts) -> OutputBudgets {

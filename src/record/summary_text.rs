@@ -164,6 +164,16 @@ impl RedVerify {
     pub fn message(&self) -> String {
         format!("{} {}", self.headline, self.sentence).trim_end().to_owned()
     }
+
+    /// The same with what the command printed last.
+    pub fn with_output(&self) -> String {
+        format!("{}\n{}", self.message(), self.output).trim_end().to_owned()
+    }
+}
+
+/// The agent's own account: the last visit's summary that says something.
+pub fn of_agent(facts: &RunFacts) -> Option<&str> {
+    facts.visits.iter().rev().map(|visit| visit.summary.trim()).find(|summary| !summary.is_empty())
 }
 
 /// That a verify command does not pass; `None` = all do.
