@@ -98,8 +98,9 @@ fn called(
     let arguments = match arguments::parse(arguments) {
         Ok(arguments) => Value::Object(arguments),
         Err(error) => {
-            let words = format!("--args: {error}");
-            return Ok(ToolCallResult::error("Validation", "invalid_arguments", words));
+            let error = CommandError::argument(format!("--args: {error}"))
+                .hint("give one JSON object, such as --args '{\"id\": 1}', or --args '{}' where the tool takes nothing");
+            return Err(NotCalled { error_type: "Validation", error });
         }
     };
     let setup = setup(context)?;

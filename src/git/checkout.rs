@@ -221,14 +221,17 @@ impl Checkout {
             .fetches_missing(hardening.partial && !hardening.blobless))
     }
 
-    /// What the configuration of the repository may not do. It is read again when its files change.
+    /// What the configuration of the repository may not do. It is read again when its files or the user's change.
     pub(super) async fn hardening(&self, git_dir: &AbsPath) -> Result<Arc<Hardening>, GitError> {
         let watched = [
             self.common.join("config"),
             self.common.join("config.worktree"),
             git_dir.join("config.worktree"),
         ];
-        let stamps: Vec<_> = watched.iter().map(|file| files::stamp(file.as_path())).collect();
+        let stamps = watched.iter().map(|file| files::stamp(file.as_path()));
+        // The user's own are set while a daemon works, too.
+        let users = self.git.user_configuration();
+        let stamps: Vec<_> = stamps.chain(users.map(|file| files::stamp(&file))).collect();
         let known = self.judged.lock().unwrap_or_else(PoisonError::into_inner).get(git_dir).cloned();
         if let Some(known) = known
             && known.stamps == stamps
@@ -236,12 +239,23 @@ impl Checkout {
         {
             return Ok(known.hardening);
         }
-        let list = ["config", "--list", "--includes", "--show-scope", "-z"];
-        let listing = self.git.call(&self.root, list).at(git_dir, Some(&self.root)).bytes().await?;
-        let hardening = Arc::new(hardening::judge(&listing));
+        let hardening = self.read_hardening(git_dir).await?;
         let judged = Judged { stamps, hardening: Arc::clone(&hardening) };
         self.judged.lock().unwrap_or_else(PoisonError::into_inner).insert(git_dir.clone(), judged);
         Ok(hardening)
+    }
+
+    async fn read_hardening(&self, git_dir: &AbsPath) -> Result<Arc<Hardening>, GitError> {
+        let list = ["config", "--list", "--includes", "--show-scope", "-z"];
+        let listing = self.git.call(&self.root, list).at(git_dir, Some(&self.root)).bytes().await?;
+        Ok(Arc::new(hardening::judge(&listing)))
+    }
+
+    /// What the configuration says that people set, as it is now.
+    pub(super) async fn settings(&self) -> Result<Arc<Hardening>, GitError> {
+        let known = self.hardening(&self.common).await?;
+        // Times of files tell nothing of those that they include.
+        if known.user_includes { self.read_hardening(&self.common).await } else { Ok(known) }
     }
 
     /// Runs `work` on the repository through git2, off the runtime's threads.
@@ -294,16 +308,8 @@ impl Checkout {
 
     /// The identity that commits get: the repository's, else the user's, else `None`.
     pub async fn identity(&self) -> Result<Option<Identity>, GitError> {
-        let exit = self.call(["config", "-z", "--get-regexp", r"^user\.(name|email)$"]).await?.exit().await?;
-        let (mut name, mut email) = (String::new(), String::new());
-        // The last one of a name counts.
-        for entry in exit.stdout.text().split('\0') {
-            match entry.split_once('\n') {
-                Some(("user.name", value)) => name = value.trim().to_owned(),
-                Some(("user.email", value)) => email = value.trim().to_owned(),
-                _ => {}
-            }
-        }
+        let judged = self.settings().await?;
+        let (name, email) = (judged.user_name.clone(), judged.user_email.clone());
         Ok((!name.is_empty() && !email.is_empty()).then_some(Identity { name, email }))
     }
 

@@ -96,11 +96,24 @@ impl Worktree {
 
     /// What `core.excludesFile`, or git's default for it, says.
     async fn ignored_by_the_user(&self) -> Result<String, GitError> {
-        let ask = ["config", "--type=path", "--get", "core.excludesFile"];
-        let exit = self.checkout().call(ask).await?.exit().await?;
-        let named = exit.stdout.text().trim_end_matches('\n').to_owned();
-        let place =
-            if named.is_empty() { self.checkout().program().ignore_file() } else { Some(named.into()) };
+        let program = self.checkout().program();
+        let settings = self.checkout().settings().await?;
+        let named = settings.ignore_file.as_deref().filter(|named| !named.is_empty());
+        let in_home = |named: &str| Some(program.home()?.join(named.strip_prefix("~/")?));
+        let place = match named {
+            None => program.ignore_file(),
+            Some(named) if named.starts_with('/') => Some(named.into()),
+            Some(named) => match in_home(named) {
+                Some(place) => Some(place),
+                // What else there is, git alone reads.
+                None => {
+                    let ask = ["config", "--type=path", "--get", "core.excludesFile"];
+                    let exit = self.checkout().call(ask).await?.exit().await?;
+                    let path = exit.stdout.text().trim_end_matches('\n').to_owned();
+                    Some(path).filter(|path| !path.is_empty()).map(PathBuf::from)
+                }
+            },
+        };
         let Some(place) = place else { return Ok(String::new()) };
         let read = move || files::read_plain(&place, LONGEST_OWN);
         let read =

@@ -25,6 +25,14 @@ pub struct Hardening {
     pub signs: bool,
     /// What the operator's own configuration rewrites addresses to.
     pub rewritten_to: Vec<String>,
+    /// Whether the user's own configuration includes other files.
+    pub user_includes: bool,
+    /// `user.name`, empty where there is none.
+    pub user_name: String,
+    /// `user.email`, empty where there is none.
+    pub user_email: String,
+    /// `core.excludesFile`, as it is written.
+    pub ignore_file: Option<String>,
 }
 
 /// The key in the configuration of a clone that agentd made without the contents of files. Clones that a person made are left to git.
@@ -49,11 +57,19 @@ pub fn judge(listing: &[u8]) -> Hardening {
     let mut fields = text.split('\0');
     let mut own = Vec::new();
     let mut operators = Vec::new();
-    let mut signs = false;
+    // Of these the last one counts, whoever says so.
+    let mut hardening = Hardening::default();
     while let (Some(scope), Some(entry)) = (fields.next(), fields.next()) {
         let (key, value) = entry.split_once('\n').unwrap_or((entry, "true"));
-        if key == "commit.gpgsign" {
-            signs = !matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0" | "");
+        match key {
+            "commit.gpgsign" => {
+                let off = matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0" | "");
+                hardening.signs = !off;
+            }
+            "user.name" => value.trim().clone_into(&mut hardening.user_name),
+            "user.email" => value.trim().clone_into(&mut hardening.user_email),
+            "core.excludesfile" => hardening.ignore_file = Some(value.to_owned()),
+            _ => {}
         }
         match scope {
             "local" | "worktree" => own.push(key),
@@ -61,9 +77,9 @@ pub fn judge(listing: &[u8]) -> Hardening {
             _ => {}
         }
     }
-    let mut hardening = Hardening { signs, ..Hardening::default() };
     for (key, _) in &operators {
         let parts = Key::of(key);
+        hardening.user_includes |= matches!(parts.section, "include" | "includeif");
         if parts.section == "url" && matches!(parts.name, "insteadof" | "pushinsteadof") {
             hardening.rewritten_to.extend(parts.subsection.map(str::to_owned));
         }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::{GitError, cause, last_lines};
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Ending, Exit, ProcessSpec, run};
+use crate::sys::sandbox::which;
 use crate::sys::tls::NOT_PROXIED;
 
 /// Oldest version that has all that is used (`GIT_CONFIG_COUNT`, `rev-parse --path-format`).
@@ -112,14 +113,38 @@ pub struct GitProgram {
 }
 
 impl GitProgram {
+    /// A variable of the environment that git gets, unless it is empty.
+    fn variable(&self, wanted: &str) -> Option<PathBuf> {
+        let found = self.env.iter().find(|(name, value)| name == wanted && !value.is_empty());
+        found.map(|(_, value)| PathBuf::from(value))
+    }
+
+    /// The user's home.
+    pub(super) fn home(&self) -> Option<PathBuf> {
+        self.variable("HOME")
+    }
+
+    /// The user's folder of git's files, beside those in the home itself.
+    fn user_folder(&self) -> Option<PathBuf> {
+        let folder = self.variable("XDG_CONFIG_HOME").or_else(|| Some(self.home()?.join(".config")))?;
+        Some(folder.join("git"))
+    }
+
     /// Where git looks for what its user ignores everywhere, unless its configuration names another file.
     pub(super) fn ignore_file(&self) -> Option<PathBuf> {
-        let set = |wanted: &str| {
-            let found = self.env.iter().find(|(name, value)| name == wanted && !value.is_empty());
-            found.map(|(_, value)| PathBuf::from(value))
-        };
-        let folder = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
-        Some(folder.join("git/ignore"))
+        Some(self.user_folder()?.join("ignore"))
+    }
+
+    /// The files of the user's own configuration, there or not; where they are links, what these lead to.
+    pub(super) fn user_configuration(&self) -> impl Iterator<Item = PathBuf> {
+        let beside = self.user_folder().map(|folder| folder.join("config"));
+        let files = beside.into_iter().chain(self.home().map(|home| home.join(".gitconfig")));
+        files.map(|file| file.canonicalize().unwrap_or(file))
+    }
+
+    /// Whether its calls find a program of that name.
+    pub(super) fn finds(&self, program: &str) -> bool {
+        self.variable("PATH").is_some_and(|path| which(program.as_ref(), path.as_os_str()).is_some())
     }
 
     /// `git` from the `PATH` in `environment`, which is the user's whole environment; only what git needs is passed.

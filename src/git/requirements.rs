@@ -98,6 +98,10 @@ impl Checkout {
 
     /// Whether the program is there.
     pub(super) async fn has_lfs(&self) -> Result<bool, GitError> {
+        if self.program().finds("git-lfs") {
+            return Ok(true);
+        }
+        // git also looks among its own programs.
         Ok(self.call(["lfs", "version"]).await?.exit().await?.success())
     }
 }

@@ -146,6 +146,33 @@ async fn d13_a_commit_has_message_author_and_trailer_and_nothing_to_commit_is_no
     assert_eq!(ground.checkout().await.identity().await.unwrap(), Some(ada()));
 }
 
+/// A daemon lives for months; who commits is who the user says that is.
+#[tokio::test]
+async fn a_name_that_the_user_changes_is_the_one_of_the_next_commit() {
+    let ground = Ground::new().await;
+    let checkout = ground.checkout().await;
+    let names = |name: &str| format!("[user]\nname = {name}\nemail = e@x\n");
+    let is = |name: &str| Some(Identity { name: name.to_owned(), email: "e@x".to_owned() });
+    assert_eq!(checkout.identity().await.unwrap(), Some(ada()));
+    ground.write("~/.gitconfig", &names("first"));
+    assert_eq!(checkout.identity().await.unwrap(), is("first"));
+    ground.write("~/.config/git/config", &names("loses to the other file"));
+    assert_eq!(checkout.identity().await.unwrap(), is("first"));
+    ground.write("~/.gitconfig", &names("second"));
+    assert_eq!(checkout.identity().await.unwrap(), is("second"));
+    // Many keep the file elsewhere, and parts of it beside.
+    ground.write("~/dotfiles/gitconfig", &names("third"));
+    std::fs::remove_file(ground.at("~/.gitconfig").as_path()).unwrap();
+    std::os::unix::fs::symlink("dotfiles/gitconfig", ground.at("~/.gitconfig").as_path()).unwrap();
+    assert_eq!(checkout.identity().await.unwrap(), is("third"));
+    ground.write("~/dotfiles/gitconfig", &(names("fourth") + "[include]\npath = dotfiles/work\n"));
+    assert_eq!(checkout.identity().await.unwrap(), is("fourth"));
+    ground.write("~/dotfiles/work", &names("fifth"));
+    assert_eq!(checkout.identity().await.unwrap(), is("fifth"));
+    ground.write("~/dotfiles/work", &names("sixth"));
+    assert_eq!(checkout.identity().await.unwrap(), is("sixth"));
+}
+
 #[tokio::test]
 async fn commits_that_the_agent_made_are_kept_and_brought_to_the_branch() {
     let ground = Ground::new().await;

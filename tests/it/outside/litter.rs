@@ -397,7 +397,14 @@ async fn an_edit_in_the_worktree_and_a_push_of_the_same_file_meet_and_neither_is
 /// All that the agent wrote is in no commit: nobody hears only that it is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_repository_or_the_machine_ignores_is_named_where_the_agent_wrote_it() {
-    for (ignores, why) in [("repository", "the repository ignores them"), ("machine", "core.excludesFile")] {
+    let machine = "core.excludesFile";
+    let ways = [
+        ("repository", "the repository ignores them"),
+        ("machine", machine),
+        ("machine, in a file of the home", machine),
+        ("machine, in a file elsewhere", machine),
+    ];
+    for (ignores, why) in ways {
         let write = ("write_file", json!({ "path": "gen/conf.py", "content": "x = 1\n" }));
         let replies = vec![calls(&[write]), reports("Made gen/conf.py.", json!([]))];
         let world = super::solo::solo_of(replies, Some(ALLOW), "", |scenario| {
@@ -407,8 +414,15 @@ async fn what_the_repository_or_the_machine_ignores_is_named_where_the_agent_wro
             }
         })
         .await;
-        if ignores == "machine" {
-            world.write(".config/git/ignore", "gen/\n");
+        let elsewhere = world.shop().with_file_name("shared-ignores").display().to_string();
+        match ignores {
+            "repository" => {}
+            "machine" => world.write(".config/git/ignore", "gen/\n"),
+            _ => {
+                let named = if ignores.ends_with("home") { "~/shared-ignores" } else { &elsewhere };
+                world.write("shared-ignores", "gen/\n");
+                world.write(".config/git/config", &format!("[core]\nexcludesFile = {named}\n"));
+            }
         }
         let (code, output) = run(&world).await;
         assert_eq!(code, Some(0), "{output:#}");

@@ -80,7 +80,10 @@ async fn a_change_whose_tests_fail_is_no_success_and_everybody_reads_that_first(
     let (_, output) = world.json(&["runs", "show", &run]).await;
     assert_eq!((&output["success"], &output["exit_code"]), (&json!(false), &json!(1)), "{output:#}");
     let summary = output["summary"].as_str().unwrap();
-    assert!(summary.starts_with(first) && summary.contains("line-15\n\n"), "before what the agent says: {summary}");
+    assert!(
+        summary.starts_with(first) && summary.contains("line-15\n\n"),
+        "before what the agent says: {summary}"
+    );
     assert!(codes(&output).contains(&"also_red_on_base"), "{output:#}");
     let (_, stats) = world.json(&["runs", "stats"]).await;
     assert_eq!(stats["success_rate"], json!(0.0), "{stats:#}");

@@ -122,6 +122,12 @@ async fn s_030_s_031_s_042_case_36_the_user_is_set_by_the_host() {
     assert_eq!((code, &result["status"]), (4, &json!("error")));
     assert!(result["error"].as_str().unwrap().starts_with("Invalid request parameters"));
     assert!(!result["message"].as_str().unwrap().is_empty(), "S-024: {result:#}");
+    for args in ["", "nothing", "[]", "{\"user_id\""] {
+        let (code, result, _) = desk.call("desk__whoami", args).await;
+        assert_eq!((code, &result["error_type"]), (4, &json!("Validation")), "{args}: {result:#}");
+        assert!(result["error"].as_str().unwrap().starts_with("--args: "), "{result:#}");
+        assert!(result["message"].as_str().unwrap().contains("--args '{}'"), "{result:#}");
+    }
     desk.finish().await;
 }
 
