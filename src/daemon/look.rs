@@ -102,6 +102,7 @@ impl Daemon {
         }
         self.open_rest().await;
         self.empty_outbox().await;
+        self.tell_ends().await;
         self.leave_repositories();
         let now = self.deps.clock.now();
         let (client, interval) = (self.quick_client(), self.deps.poll_interval);

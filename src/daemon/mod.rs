@@ -14,6 +14,7 @@ pub mod status_format;
 mod look;
 mod activity;
 mod unread;
+mod untold_ends;
 mod hints;
 mod poll;
 mod admission;

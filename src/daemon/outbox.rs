@@ -248,12 +248,15 @@ impl Daemon {
                 tracing::info!(%issue, times, "the issue's labels are written now");
             }
             match written {
-                Written::Labels { before } => {
+                Written::Labels { before, untold } => {
                     let memory = self
                         .watch_of(&issue.repo)
                         .and_then(|watch| watch.state.issues.get_mut(&issue.number));
                     if let Some(closed) = memory.and_then(|memory| memory.closed.as_mut()) {
                         closed.before = closed.before.or(before);
+                    }
+                    if let (Some(error), Some(run)) = (untold, wanted.run) {
+                        self.note_untold_end(&issue, run, &error);
                     }
                 }
                 Written::Gone { became: Some(became) } => {

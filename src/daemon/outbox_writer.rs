@@ -17,6 +17,8 @@ pub(super) enum Written {
     Labels {
         /// `None` = nothing.
         before: Option<IssueState>,
+        /// Why GitHub did not take what its comment is to say, where it will not take it at once either.
+        untold: Option<Error>,
     },
     /// The issue is not there any more.
     Gone {
@@ -59,21 +61,30 @@ pub(super) async fn write_outcome(
     }
     let (current, end) = (snapshot.issue.labels, (wanted.state, wanted.answers));
     client.ensure_end_labels(&issue.repo, issue.number, current, end, labels).await?;
-    if let Some(run) = &wanted.run {
-        tell_untold(client, store, issue, run).await?;
+    let told = match &wanted.run {
+        Some(run) => tell_untold(client, store, issue, run).await,
+        None => Ok(()),
+    };
+    match told {
+        Ok(()) => Ok(Written::Labels { before, untold: None }),
+        Err(error) if error.is_transient() || error.is_ambiguous() => Err(error),
+        // GitHub takes the labels, and no comment: the issue does not wait for that.
+        Err(error) => Ok(Written::Labels { before, untold: Some(error) }),
     }
-    Ok(Written::Labels { before })
 }
 
 /// The status comment of a run whose end GitHub did not take from it says how it ended, unless it does.
-async fn tell_untold(
+pub(super) async fn tell_untold(
     client: &Client,
     store: &Arc<dyn Store>,
     issue: &IssueRef,
     run: &UntoldRun,
 ) -> Result<(), Error> {
     let marker = rendering::marker(&IssueKey::Number(issue.number));
-    let found = client.find_comment(&issue.repo, issue.number, &marker).await?;
+    let found = match client.find_comment(&issue.repo, issue.number, &marker).await {
+        Err(error) if error.kind == ErrorKind::Gone => return Ok(()),
+        found => found?,
+    };
     let UntoldRun { run_id, message, pull_request } = run;
     let is_told = |body: &str| body.contains(&run_id.to_string()) && !shown_lease::shows_work(body);
     if found.is_some_and(|found| is_told(&found.body)) {
@@ -88,8 +99,8 @@ async fn tell_untold(
         Ok(_) => Ok(()),
         // Nothing is written where people locked the conversation, and the labels say how it ended.
         Err(error) if error.is_locked() => Ok(()),
-        // GitHub takes the labels, and no comment: the issue does not wait for that.
-        Err(error) if !error.is_transient() && !error.is_ambiguous() => {
+        // The words themselves are refused: the same is refused again.
+        Err(error) if error.kind == ErrorKind::Validation => {
             tracing::warn!(%issue, %run_id, %error, detail = error.technical(), "the issue's status comment does not say how its run ended");
             Ok(())
         }

@@ -17,6 +17,7 @@ use crate::engine::budget::is_beyond_the_run;
 use crate::engine::shortage::is_of_the_day;
 use crate::engine::turn::is_of_the_request;
 use crate::github::Error;
+use crate::lifecycle::origin;
 
 /// The first pause after an end for which a service did not answer, and the longest.
 const FIRST: TimeDelta = TimeDelta::minutes(1);
@@ -60,6 +61,7 @@ impl Suspicion {
             StopDetail::LlmUnavailable => is_of_the_request(stop) && summary.failed_before_work,
             // Its worktree could not be made. What is refused before there is a run keeps its label, and is tried again.
             StopDetail::GitError => summary.run_id.is_some() && summary.failed_before_work,
+            StopDetail::OriginMissing => origin::is_of_the_configuration(stop),
             _ => false,
         };
         let text = without_what_differs(&stop.message, &IssueKey::Number(issue));

@@ -49,6 +49,7 @@ impl Daemon {
         let memory = watch.state.issues.entry(issue.number).or_default();
         memory.parked = None;
         memory.out_of_money = None;
+        memory.untold = None;
         let resume = memory.resume.take();
         memory.answers = admission.labelled;
         let scheduled = selection == Selection::Sweep && !fresh.has_label(&trigger);

@@ -157,6 +157,9 @@ pub struct IssueMemory {
     /// The run that the next one goes on with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<RunId>,
+    /// Its last run, whose end its status comment does not say yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untold: Option<UntoldRun>,
     /// Its last run met what would meet every run, and is gone on with after a pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goes_on: Option<GoesOn>,

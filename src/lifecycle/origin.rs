@@ -39,6 +39,18 @@ pub async fn resolve(plan: Plan, context: &RepositoryContext) -> Result<Resolved
     Ok(Resolved { plan, origin, warnings })
 }
 
+/// The words around what names an origin branch that does not exist.
+const NAMED_BY: &str = ", named by ";
+const ABSENT: &str = ", does not exist ";
+/// The key of the configuration that names the origin.
+const KEY: &str = "origin_branch";
+
+/// Whether a start was refused since the origin branch that the configuration names does not exist: that meets every other issue
+/// which names none itself.
+pub fn is_of_the_configuration(stop: &Stop) -> bool {
+    stop.detail == StopDetail::OriginMissing && stop.message.contains(&format!("{NAMED_BY}{KEY}{ABSENT}"))
+}
+
 async fn find(plan: &Plan, context: &RepositoryContext) -> Result<Found, Refusal> {
     let (asked, unreadable) = ask_chain(plan, context).await?;
     let warned = |mut resolved: Found| {
@@ -75,7 +87,7 @@ async fn find(plan: &Plan, context: &RepositoryContext) -> Result<Found, Refusal
         Refusal::new(
             StopDetail::OriginMissing,
             format!(
-                "The origin branch \"{branch}\", named by {}, does not exist {}.",
+                "The origin branch \"{branch}\"{NAMED_BY}{}{ABSENT}{}.",
                 link(source, context),
                 context.origin_place()
             ),
@@ -396,7 +408,7 @@ fn link(source: OriginSource, context: &RepositoryContext) -> String {
         OriginSource::ProjectField => {
             format!("the project field \"{}\"", context.config.github.project_field)
         }
-        OriginSource::Config => "origin_branch".to_owned(),
+        OriginSource::Config => KEY.to_owned(),
     }
 }
 

@@ -60,6 +60,33 @@ async fn a_key_that_was_missing_is_used_by_the_next_daemon_at_once() {
     }
 }
 
+/// The default branch of the repository was renamed, and the configuration names the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_origin_branch_that_is_gone_costs_one_issue_its_label_and_not_all_of_them() {
+    let world = three(3).await;
+    world.configure(&["origin_branch = \"renamed\""]);
+    let once = || async {
+        let mut command = world.command_in(&["daemon", "--once"]);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    };
+    for _ in 0..2 {
+        once().await;
+    }
+    let labels = |number| world.sim.issue("demo/shop", number).unwrap().labels;
+    let with = |label: &str| {
+        let has = |number: &u64| labels(*number).iter().any(|on| on == label);
+        [7, 8, 12].iter().filter(|number| has(number)).count()
+    };
+    assert_eq!((with("agentd"), with("agentd:attention")), (2, 1), "{:?}", [7, 8, 12].map(labels));
+    let (code, why) = refused_by(&world, "12").await;
+    assert_eq!(code, "host_not_ready", "{why:#}");
+    assert!(why.to_string().contains("renamed"), "{why:#}");
+    world.configure(&["origin_branch = \"develop\""]);
+    let done = once().await;
+    assert_eq!(with("agentd:done"), 2, "{:?} {}", [7, 8, 12].map(labels), text(&done.stderr));
+    world.finish().await;
+}
+
 /// Hints of a refusal are lines of their own, and a line of a log is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_says_on_one_line_and_without_escapes_why_nothing_was_begun() {

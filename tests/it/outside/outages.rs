@@ -581,6 +581,50 @@ async fn an_issue_whose_last_comment_was_not_taken_says_soon_that_the_work_has_e
     futures::future::join_all(each).await;
 }
 
+/// A token that lost a right, or expired, gets it back: what was to be said meanwhile is said then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_last_comment_that_github_refuses_for_long_is_written_once_it_takes_comments_again() {
+    let each = [401, 403, 404].map(|refused| async move {
+        let world = World::new(1).await;
+        for (method, path) in [("PATCH", "comments/*"), ("POST", "7/comments")] {
+            for contains in ["Verified:", "has ended its work"] {
+                let fault = json!({
+                    "kind": "status", "status": refused, "times": 0, "method": method, "contains": contains
+                });
+                trouble(&world, &format!("/repos/demo/shop/issues/{path}"), fault);
+            }
+        }
+        world.sim.add_label("demo/shop", 7, "agentd", "ada");
+        let daemon = Running::start(&world, &[]);
+        until("done", || world.labels() == ["agentd:done"]).await;
+        until("the issue does not wait for it", || status(&world)["waiting"] == json!([])).await;
+        let comments = || world.sim.issue("demo/shop", 7).unwrap().comments;
+        let tried = || {
+            let requests = world.sim.requests();
+            requests
+                .iter()
+                .filter(|one| one.method == "PATCH" && one.path.contains("/issues/comments/"))
+                .count()
+        };
+        let before = tried();
+        until("it is tried again", || tried() > before + 1).await;
+        assert!(!comments()[0].body.contains("has ended"), "{:#?}", comments());
+        // It is remembered over an end of the daemon.
+        daemon.stop().await;
+        let clear = format!("{}/_sim/faults", world.sim.base_url());
+        assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+        let daemon = Running::start(&world, &[]);
+        let told = || comments()[0].body.contains("has ended its work on this issue");
+        until_or("it says so", told, || format!("{refused}: {:#?}", comments())).await;
+        assert_eq!(comments().len(), 1, "{:#?}", comments());
+        let state = || std::fs::read_to_string(world.dir.path().join("state/daemon/state.json")).unwrap();
+        until("it is over", || !state().contains("untold")).await;
+        daemon.stop().await;
+        world.finish().await;
+    });
+    futures::future::join_all(each).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn why_says_what_is_known_here_while_github_cannot_be_asked() {
     let world = World::new(1).await;
