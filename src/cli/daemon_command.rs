@@ -178,6 +178,9 @@ fn show_status(
         status.version,
         rfc3339(status.at)
     ))?;
+    if let Some(silence) = status.silence(Clock::system().now()).filter(|_| running) {
+        out.line(out.toned(&silence, Tone::Bad))?;
+    }
     for of in &status.repositories {
         let polled = of.polled_at.map_or_else(|| "never".to_owned(), rfc3339);
         let line = match &of.error {

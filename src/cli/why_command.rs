@@ -131,6 +131,9 @@ async fn explained(
     let known = tokio::task::spawn_blocking(move || KnownDaemon::of(&asks, &of, number)).await;
     let known = known.map_err(|panic| CommandError::failed(panic.to_string()))??;
     let status = &known.status;
+    if let Some(silence) = status.as_ref().and_then(|status| status.silence(site.clock.now())) {
+        context.output.note(silence);
+    }
     let failing = status.iter().flat_map(|status| &status.repositories).find(|of| of.repo == site.repo);
     if let Some(since) = failing.and_then(|of| of.failing_since) {
         let since = since.format("%Y-%m-%dT%H:%M:%SZ");
@@ -138,20 +141,17 @@ async fn explained(
             .output
             .note(format!("the daemon has not heard of {} since {since}; asking GitHub now", site.repo));
     }
-    let here = |pid| {
-        status.as_ref().is_some_and(|status| {
-            let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;
-            status.pid == pid && status.running.iter().any(is)
-        })
+    let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;
+    let ours = status.as_ref().filter(|status| status.running.iter().any(is)).map(|status| status.pid);
+    let holder = match (holder, ours) {
+        (Some(holder), ours) if ours == Some(holder.pid) => Some(WorkedOnBy::Here),
+        (Some(holder), _) => Some(WorkedOnBy::Elsewhere(holder.to_string())),
+        // It prepares: the issue is not taken yet.
+        (None, Some(_)) if site.state.shared().is_none() => Some(WorkedOnBy::Here),
+        (None, _) => {
+            worked_on_elsewhere(site, &key).await.map(|holder| WorkedOnBy::Elsewhere(holder.to_string()))
+        }
     };
-    let holder = match holder {
-        None => worked_on_elsewhere(site, &key).await,
-        known => known,
-    };
-    let holder = holder.map(|holder| match here(holder.pid) {
-        true => WorkedOnBy::Here,
-        false => WorkedOnBy::Elsewhere(holder.to_string()),
-    });
     let parked = parked(site, (&key, mapping)).await;
     let around = Surroundings {
         watched: watched(site).await,

@@ -96,6 +96,13 @@ impl Daemon {
         }
     }
 
+    /// Makes what is to be made of what was heard on one issue.
+    pub(super) async fn attend_now(&mut self, issue: &IssueRef) {
+        if let Err(error) = self.attend_to(issue, &mut Spent::default()).await {
+            tracing::error!(%issue, %error, "what was heard cannot be kept");
+        }
+    }
+
     /// One inbox. False = nothing is left to be made of it.
     async fn attend_to(&mut self, issue: &IssueRef, spent: &mut Spent) -> Result<bool, StoreError> {
         let cell = self.inbox(issue);

@@ -9,6 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures::StreamExt as _;
 use tokio::time::Instant;
 
+use super::listen::Ears;
 use super::look::POLLED_AT_ONCE;
 use super::main_loop::Daemon;
 use super::poll::Watch;
@@ -17,6 +18,7 @@ use super::rounds::{NEEDS_WORK, NotPrepared, base_changed};
 use super::snapshot::IssueRef;
 use super::state_format::{ClosedPull, Followed, IssueMemory, TriedRound};
 use super::unread::List;
+use crate::conversation::inbox::Inboxes;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::head_check::CheckOutcome;
 use crate::domain::issue_state::{IssueState, LabelsTable};
@@ -253,10 +255,10 @@ impl Daemon {
                 if let Some(live) = self.supervisor.get(&issue) {
                     // What follows from it comes once the run has ended.
                     tracing::info!(%issue, merged, "the pull request is over: asking its follow-up run to stop");
-                    live.control.stop(unwanted::by_person());
+                    live.control.stop(unwanted::pull_request_over(merged));
                     continue;
                 }
-                if merged && !self.tell_unbegun(&issue).await {
+                if !self.hear_last(&issue).await || !self.tell_unbegun(&issue, merged).await {
                     // It is looked at once more.
                     continue;
                 }
@@ -360,19 +362,40 @@ impl Daemon {
         Ok(())
     }
 
-    /// Tells whoever asked for a run that the pull request was merged before it began. False = GitHub does not answer now.
-    async fn tell_unbegun(&mut self, issue: &IssueRef) -> bool {
-        match self.refuse_merged(issue).await {
+    /// Tells whoever asked for a run that the pull request was merged or closed before it began. False = GitHub does not answer now.
+    async fn tell_unbegun(&mut self, issue: &IssueRef, merged: bool) -> bool {
+        match self.refuse_over(issue, merged).await {
             Ok(()) => true,
             Err(NotPrepared::GitHub(error)) if error.is_transient() => {
-                tracing::warn!(%issue, %error, "that the pull request was merged could not be told yet; it is tried again");
+                tracing::warn!(%issue, %error, "that the pull request is over could not be told yet; it is tried again");
                 false
             }
             Err(error) => {
-                tracing::warn!(%issue, %error, "whoever asked for a run is not told that the pull request was merged");
+                tracing::warn!(%issue, %error, "whoever asked for a run is not told that the pull request is over");
                 true
             }
         }
+    }
+
+    /// Hears what was sent as a review before the pull request was over and after the last look. False = GitHub does not answer now.
+    async fn hear_last(&mut self, issue: &IssueRef) -> bool {
+        let (client, now) = (self.quick_client(), self.deps.clock.now());
+        let inboxes = Inboxes::new(&self.deps.state, &issue.repo);
+        let (table, busy) = (&self.deps.conversation, BTreeMap::new());
+        let has_nodes = self.cluster.assignments.is_some();
+        let ears = Ears { client: &client, table, inboxes: &inboxes, busy: &busy, now, has_nodes };
+        let mut watches = self.watches.iter_mut();
+        let Some(watch) = watches.find(|watch| watch.watched.name == issue.repo) else { return true };
+        match watch.hear_last_reviews(ears, issue.number).await {
+            Ok(true) => {}
+            Ok(false) => return true,
+            Err(error) => {
+                tracing::debug!(%issue, %error, "the last reviews of a pull request could not be read");
+                return !error.is_transient();
+            }
+        }
+        self.attend_now(issue).await;
+        true
     }
 
     /// Nobody is told any more what was said of a pull request that is over.

@@ -186,6 +186,22 @@ impl Watch {
         Ok(())
     }
 
+    /// The reviews of a pull request that is over, where no look has read them since it last changed. True = they were read.
+    pub(super) async fn hear_last_reviews(&mut self, ears: Ears<'_>, issue: u64) -> Result<bool, Error> {
+        let Some(pull) = self.state.issues.get(&issue).and_then(|memory| memory.pull) else {
+            return Ok(false);
+        };
+        let repo = self.watched.name.clone();
+        let reviews = match ears.client.reviews_sent(&repo, pull).await {
+            Err(error) if error.is_absent() => return Ok(false),
+            reviews => reviews?,
+        };
+        let begin = self.state.listens_since;
+        let is_old = |one: &Listed| begin.is_some_and(|begin| one.remark.created < begin);
+        self.keep(ears, reviews, is_old).await?;
+        Ok(true)
+    }
+
     /// Puts remarks into the inboxes of their issues. An inbox that does not take them holds back no other.
     async fn keep(
         &mut self,

@@ -325,6 +325,10 @@ impl Daemon {
             }
         }
         for (issue, snapshot) in unshown.into_iter().take(SHOWN_IN_A_TICK) {
+            // Polls and runs go first where many issues wait.
+            if !self.deps.client.has_room() {
+                break;
+            }
             self.show_one_waiting(&issue, snapshot).await;
         }
     }

@@ -563,6 +563,16 @@ impl Daemon {
                         .to_owned();
                 }
                 let quiet = self.deps.conversation.quiet_period;
+                if let Some(first) =
+                    parked.and_then(|parked| first_answer(&inbox, parked)).filter(|first| first.id != id)
+                {
+                    let by = first.login.as_deref().unwrap_or_default();
+                    let link = first.url.as_deref().map(|url| format!(" ({url})")).unwrap_or_default();
+                    return format!(
+                        "{by} answered before{link}, and the first answer counts, {quiet} after it was written. Yours counts where that one is \
+                         deleted or made another text before."
+                    );
+                }
                 format!(
                     "Taken as an answer: the first one counts, {quiet} after it was written; until then it may be edited."
                 )
@@ -634,6 +644,16 @@ pub(super) fn written_since<'a>(inbox: &'a Inbox, told: &PostedComment) -> Vec<&
         .collect();
     since.sort_by_key(|heard| (heard.remark.created, heard.remark.id));
     since
+}
+
+/// The first remark that answers the question for which an issue waits.
+fn first_answer<'a>(inbox: &'a Inbox, parked: &Parked) -> Option<&'a Remark> {
+    let (WaitsFor::Answer { question, .. }, Some(told)) = (&parked.waits_for, &parked.comment) else {
+        return None;
+    };
+    let answers =
+        |heard: &&Heard| answer_in(&heard.remark.text, heard, question, parked.asked.as_deref()).is_some();
+    written_since(inbox, told).into_iter().find(answers).map(|heard| &heard.remark)
 }
 
 /// The answer that a text gives: by the command, by an option, or as any words of whoever was asked.

@@ -243,8 +243,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whoever asked for a follow-up run that had not begun when the pull request was merged is told so.
-    pub(super) async fn refuse_merged(&mut self, issue: &IssueRef) -> Result<(), NotPrepared> {
+    /// Whoever asked for a follow-up run that had not begun when the pull request was merged or closed is told so.
+    pub(super) async fn refuse_over(&mut self, issue: &IssueRef, merged: bool) -> Result<(), NotPrepared> {
         let inbox = self.inbox(issue).read().await?;
         let memory = self.memory(issue);
         let tried =
@@ -258,9 +258,18 @@ impl Daemon {
         if self.deps.max_follow_ups == 0 {
             return Ok(());
         }
-        let instead = "For more work, write a new issue, or open this one again and put the label on.";
+        let (why, instead) = match merged {
+            true => (
+                "the pull request was merged before a run began",
+                "For more work, write a new issue, or open this one again and put the label on.",
+            ),
+            false => (
+                "the pull request was closed before a run began",
+                "Open it again and write here again, or write a new issue.",
+            ),
+        };
         let refused = RefusedRound { pull, asked: due.asked.remark.id, instead };
-        self.refuse_round(issue, refused, "the pull request was merged before a run began").await
+        self.refuse_round(issue, refused, why).await
     }
 
     /// Whether the same start was refused before, so that people have to do something first.

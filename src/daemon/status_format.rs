@@ -1,6 +1,6 @@
 //! The daemon's status file, from which `agentd status` reads in another process what the daemon does.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::parked::parked_format::{Parked, WaitsFor};
@@ -33,6 +33,9 @@ pub struct Status {
     pub started_at: DateTime<Utc>,
     /// When this was written.
     pub at: DateTime<Utc>,
+    /// How often the daemon looks at its repositories, and writes this at least; milliseconds. 0 = an earlier version, which did not say.
+    #[serde(default)]
+    pub poll_interval_ms: u64,
     /// Whether it was told to stop.
     pub stopping: bool,
     /// Address of the HTTP front, where there is one.
@@ -91,7 +94,25 @@ pub struct NodeStatus {
     pub troubles: Vec<String>,
 }
 
+/// A look at GitHub may take so long.
+const LONG_LOOK: TimeDelta = TimeDelta::seconds(60);
+
 impl Status {
+    /// What is to be said of a daemon that has not written for long although it lives; `None` = it has, or only waits for its last runs.
+    pub fn silence(&self, now: DateTime<Utc>) -> Option<String> {
+        let interval = i64::try_from(self.poll_interval_ms).ok().filter(|interval| *interval > 0)?;
+        let longest = TimeDelta::try_milliseconds(interval.saturating_mul(2))? + LONG_LOOK;
+        let silent = now - self.at;
+        (silent > longest && !self.stopping).then(|| {
+            format!(
+                "The daemon (pid {}) lives and has written nothing for {} s, so that what is told of its runs may not be so any more: it is \
+                 stopped or hangs, or the disk of its state directory is full. Its log may say which.",
+                self.pid,
+                silent.num_seconds()
+            )
+        })
+    }
+
     /// Of one repository alone, where one is named.
     pub fn of_repository(mut self, repo: Option<&RepoName>) -> Self {
         if let Some(repo) = repo {

@@ -14,11 +14,24 @@ use crate::domain::remark::RemarkId;
 use crate::domain::stop::StopDetail;
 use crate::domain::taken::TakenOver;
 use crate::domain::text_revision::AskedHow;
+use crate::issue::{shown_lease, status_comment};
 use crate::lifecycle::give_back::GaveBack;
 use crate::lifecycle::taken::Took;
 
 /// What of `/agentd give-back` ends the work instead.
 const ENDS: &str = "--end";
+/// When the work on a closed issue goes on.
+const ONCE_OPEN: &str = "The issue is closed: open it again, and the work goes on.";
+
+/// Why work is not given back.
+enum NotGiven {
+    /// The run that was asked for it works yet.
+    NotHandedOver,
+    /// Nobody has it.
+    NotTaken,
+    /// Somebody has done so before.
+    Already(String),
+}
 
 impl Daemon {
     /// Whether a person has the work of an issue, or asked its run for it: then nothing starts on it.
@@ -93,17 +106,32 @@ impl Daemon {
         let kept = giving.clone();
         let keep = move |issue: &mut ParkedIssue| {
             let is_asked = issue.asked.is_some();
-            // What was given back already, and no run has gone on with, goes on for whoever says so again.
-            let taken = issue.in_hands_mut().map(|taken| taken.giving_back = Some(kept.clone()));
-            taken.ok_or(is_asked)
+            let answered = issue.in_hands().and_then(|(parked, _)| Some(parked.answer.as_ref()?.by.clone()));
+            let Some(taken) = issue.in_hands_mut() else {
+                return Err(if is_asked { NotGiven::NotHandedOver } else { NotGiven::NotTaken });
+            };
+            let given = taken.giving_back.as_ref().filter(|giving| giving.remark != kept.remark);
+            if let Some(giving) = given {
+                return Err(NotGiven::Already(giving.by.clone()));
+            }
+            // What was given back on this machine goes on for whoever says so by a comment.
+            if let (Some(by), true) = (answered, taken.given.as_ref().is_some_and(|given| given.by_id > 0)) {
+                return Err(NotGiven::Already(by));
+            }
+            taken.giving_back = Some(kept.clone());
+            Ok(())
         };
         match self.parked_cell(issue).update(keep).await {
             Err(error) => format!("It could not be kept: {error}. Write it again, please."),
-            Ok((_, Err(true))) => {
+            Ok((_, Err(NotGiven::NotHandedOver))) => {
                 "The run has not handed the work over yet; the status comment says when. Give it back then."
                     .to_owned()
             }
-            Ok((_, Err(false))) => "Nobody has taken the work on this issue over.".to_owned(),
+            Ok((_, Err(NotGiven::NotTaken))) => "Nobody has taken the work on this issue over.".to_owned(),
+            Ok((_, Err(NotGiven::Already(by)))) => format!(
+                "{by} has given the work back already, and this changes nothing. `/agentd say TEXT` tells what goes on something, \
+                 `/agentd stop` stops it."
+            ),
             Ok((_, Ok(()))) => match self.carry_out(issue, &giving).await {
                 Ok(text) => text,
                 Err(later) => format!("It is tried again: {later}."),
@@ -122,7 +150,16 @@ impl Daemon {
                 } else if let Some(watch) = self.watch_of(&issue.repo) {
                     watch.drop_candidate(issue.number);
                 }
-                Ok(given(issue, giving, &back))
+                let then = if giving.ends {
+                    "Nothing goes on."
+                } else if self.is_closed(issue).await {
+                    let text = format!("**{} gave the work back.** {ONCE_OPEN}", giving.by);
+                    self.show_given(issue, &text).await;
+                    ONCE_OPEN
+                } else {
+                    "The work goes on."
+                };
+                Ok(given(issue, (giving, then), &back))
             }
             Err(refusal) if refusal.transient => Err(refusal.stop.message),
             Err(refusal) => {
@@ -137,6 +174,21 @@ impl Daemon {
                     Err(error) => Err(error.to_string()),
                 }
             }
+        }
+    }
+
+    async fn is_closed(&self, issue: &IssueRef) -> bool {
+        let fresh = self.quick_client().issue(&issue.repo, issue.number).await;
+        fresh.is_ok_and(|fresh| !fresh.issue.open)
+    }
+
+    /// No run writes the status comment anew for a while, and it says that somebody has the work.
+    async fn show_given(&self, issue: &IssueRef, text: &str) {
+        let text = format!("{text}\n{}", shown_lease::parked_line(&self.deps.state));
+        let of = (&issue.repo, issue.number);
+        let shown = status_comment::ensure(&self.quick_client(), self.deps.state.store(), of, &text).await;
+        if let Err(error) = shown {
+            tracing::warn!(%issue, %error, "the status comment does not say that the work was given back");
         }
     }
 
@@ -279,13 +331,12 @@ pub(super) fn told(refusal: &Refusal) -> String {
 }
 
 /// What became of work that was given back.
-fn given(issue: &IssueRef, giving: &GivingBack, back: &GaveBack) -> String {
+fn given(issue: &IssueRef, (giving, then): (&GivingBack, &str), back: &GaveBack) -> String {
     let files = match back.changed.len() {
         0 => "nothing was changed".to_owned(),
         1 => "one file was changed".to_owned(),
         files => format!("{files} files were changed"),
     };
-    let then = if giving.ends { "Nothing goes on." } else { "The work goes on." };
     let left_out = back.left_out(&branch_of(&IssueKey::Number(issue.number)));
     let left_out = left_out.map(|told| format!(" {told}")).unwrap_or_default();
     format!("{} gave the work back at {}; {files}. {then}{left_out}", giving.by, back.head.short())

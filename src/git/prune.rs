@@ -12,6 +12,8 @@ use crate::domain::shell_words;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 
+/// Why a worktree stays whose preparation failed.
+const PREPARED_IN_PART: &str = "its files could not all be checked out; the next run of its issue does that";
 /// Why a worktree stays that may be a person's.
 pub const NOT_MADE: &str = "agentd has no record of having made it";
 
@@ -110,8 +112,11 @@ impl Checkout {
                 (Some(worktree), true) => worktree.nested_repository().await.ok().flatten(),
                 _ => None,
             };
-            let (branch, is_made, locked) =
-                (branch.map(|branch| branch.to_string()), entry.is_made(), entry.locked);
+            let (branch, is_made, locked) = (
+                branch.map(|branch| branch.to_string()),
+                entry.is_made() || entry.is_preparing(),
+                entry.locked,
+            );
             found.push(ListedWorktree {
                 name,
                 path,
@@ -187,6 +192,9 @@ impl Checkout {
         let Some(branch) = plan.free.get(name) else {
             return kept("it was made only now".into());
         };
+        if entry.is_preparing() {
+            return kept(PREPARED_IN_PART.into());
+        }
         if !entry.is_made() {
             return kept(NOT_MADE.into());
         }

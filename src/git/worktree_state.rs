@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::checkout::Checkout;
 use super::error::GitError;
+use super::prepare::PREPARING;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::paths::AbsPath;
 
@@ -44,6 +45,11 @@ impl Entry {
     /// Whether agentd made its worktree.
     pub(super) fn is_made(&self) -> bool {
         self.dir.join(MADE).as_path().exists()
+    }
+
+    /// Whether agentd has begun to make its worktree, and the files are not all there.
+    pub(super) fn is_preparing(&self) -> bool {
+        self.dir.join(PREPARING).as_path().exists()
     }
 
     /// Left by a `git worktree add` that was killed.

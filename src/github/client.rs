@@ -271,6 +271,11 @@ impl Client {
         self.shared.pace.in_a_minute()
     }
 
+    /// Whether so few requests went in the last minute that what nobody waits for may go, too.
+    pub fn has_room(&self) -> bool {
+        self.shared.pace.has_room(Instant::now())
+    }
+
     /// So many processes share the credential's requests a minute from now on, this one among them. For all clones.
     pub fn share_pace(&self, among: usize) {
         self.shared.pace.share(u32::try_from(among).unwrap_or(u32::MAX));

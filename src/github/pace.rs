@@ -46,6 +46,12 @@ impl Pace {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner).own = own as usize;
     }
 
+    /// Whether less than a quarter of a minute's requests went in the last one, so that what nobody waits for may go, too.
+    pub fn has_room(&self, now: Instant) -> bool {
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.sent.iter().rev().take_while(|sent| **sent + WINDOW > now).count() < turns.own.div_ceil(4)
+    }
+
     /// How long the next request waits, from `now`. It counts as sent then.
     pub fn turn(&self, now: Instant) -> Duration {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,6 +104,18 @@ mod tests {
         now += Duration::from_secs(120);
         assert!((0..150).all(|_| pace.turn(now).is_zero()));
         assert!(!pace.turn(now).is_zero());
+    }
+
+    #[test]
+    fn there_is_room_for_what_nobody_waits_for_while_little_goes() {
+        let (pace, now) = (Pace::new(40), Instant::now());
+        for _ in 0..10 {
+            assert!(pace.has_room(now));
+            pace.turn(now);
+        }
+        assert!(!pace.has_room(now) && pace.turn(now).is_zero());
+        assert!(pace.has_room(now + WINDOW));
+        assert!(Pace::new(1).has_room(now));
     }
 
     #[test]

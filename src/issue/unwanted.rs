@@ -28,6 +28,12 @@ pub fn by_person() -> Stop {
     Stop::new(StopDetail::UserStop, "A person asked the run to stop.")
 }
 
+/// The pull request that it was to change is over.
+pub fn pull_request_over(merged: bool) -> Stop {
+    let what = if merged { "merged" } else { "closed" };
+    Stop::new(StopDetail::UserStop, format!("The pull request was {what} while the run worked on it."))
+}
+
 /// It is not here any more. `None`: it could not be read, and may be.
 pub fn not_here(error: &Error) -> Option<Stop> {
     let stop = |words: String| Some(Stop::new(StopDetail::IssueClosed, words));

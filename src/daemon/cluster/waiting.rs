@@ -39,6 +39,8 @@ impl Waiting {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: now,
             at: now,
+            // It writes only what changes.
+            poll_interval_ms: 0,
             stopping: false,
             listen,
             reload_error: None,

@@ -11,6 +11,7 @@ mod commands;
 mod demo;
 mod images;
 mod issue_budget;
+mod last_words;
 mod others;
 mod parked;
 mod plan_gate;

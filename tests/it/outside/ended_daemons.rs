@@ -87,6 +87,35 @@ async fn an_origin_branch_that_is_gone_costs_one_issue_its_label_and_not_all_of_
     world.finish().await;
 }
 
+/// Whoever asks while GitHub keeps a start waiting, and while the daemon itself stands still.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_run_that_is_prepared_it_is_said_that_it_runs_and_of_a_daemon_that_stands_still_that_it_does() {
+    let world = World::new(0).await;
+    let hang = json!({ "path": "/graphql", "kind": "hang", "times": 0 });
+    world.sim.inject(&serde_json::from_value(hang).unwrap()).unwrap();
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    let file = world.dir.path().join("state/daemon/status.json");
+    let status =
+        || -> Value { serde_json::from_slice(&std::fs::read(&file).unwrap_or_default()).unwrap_or_default() };
+    until("it begins", || status()["running"][0]["issue"] == 7).await;
+    let (_, why) = world.json(&["why", "7"]).await;
+    assert_eq!(why["outlook"], "runs", "{why:#}");
+    assert!(!text(&world.agentd(&["status"]).await.stdout).contains("has written nothing"));
+    // As if it had stood still since: what it wrote last is old.
+    let _ = std::process::Command::new("kill").args(["-STOP", &daemon.pid().to_string()]).status();
+    let mut old = status();
+    old["at"] = json!("2026-01-01T00:00:00Z");
+    std::fs::write(&file, old.to_string()).unwrap();
+    for args in [&["status"][..], &["why", "7"]] {
+        let told = world.agentd(args).await;
+        let told = text(&told.stdout) + &text(&told.stderr);
+        assert!(told.contains("lives and has written nothing for"), "{args:?}: {told}");
+    }
+    daemon.kill();
+    world.sim.shutdown().await;
+}
+
 /// Hints of a refusal are lines of their own, and a line of a log is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_says_on_one_line_and_without_escapes_why_nothing_was_begun() {

@@ -603,7 +603,7 @@ async fn a_last_comment_that_github_refuses_for_long_is_written_once_it_takes_co
             let requests = world.sim.requests();
             requests
                 .iter()
-                .filter(|one| one.method == "PATCH" && one.path.contains("/issues/comments/"))
+                .filter(|one| one.method == "PATCH" && one.target.contains("/issues/comments/"))
                 .count()
         };
         let before = tried();

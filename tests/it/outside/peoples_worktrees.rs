@@ -130,3 +130,29 @@ async fn agentds_own_worktree_on_another_branch_or_without_a_record_is_kept_with
     assert_eq!(named(&pruned["removed"]), ["issue-7"], "{pruned:#}");
     world.finish().await;
 }
+
+/// As where the server of Git LFS does not answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worktree_whose_files_could_not_be_checked_out_is_agentds_and_the_next_run_makes_it_ready() {
+    let world = World::of(1, |scenario| {
+        let files = &mut scenario.repositories[0].commits[0].files;
+        files.insert(".gitattributes".to_owned(), serde_json::from_value("lib/* filter=far".into()).unwrap());
+    })
+    .await;
+    let far = |smudge: &str| {
+        let filter = format!("[filter \"far\"]\nsmudge = {smudge}\nclean = cat\nrequired = true\n");
+        world.write(".config/git/config", &filter);
+    };
+    far("false");
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &"git_error".into()), "{output:#}");
+    let (_, listed) = world.json(&["worktrees", "list"]).await;
+    assert_eq!(named(&listed), ["issue-7"]);
+    assert!(!listed.to_string().contains(NOT_MADE), "{listed:#}");
+    let (_, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert!(reason(&pruned, "issue-7").contains("could not all be checked out"), "{pruned:#}");
+    far("cat");
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.sim.shutdown().await;
+}
