@@ -107,6 +107,7 @@ impl Daemon {
         let keep = move |issue: &mut ParkedIssue| {
             let is_asked = issue.asked.is_some();
             let answered = issue.in_hands().and_then(|(parked, _)| Some(parked.answer.as_ref()?.by.clone()));
+            let other = answered.filter(|by| *by != kept.by);
             let Some(taken) = issue.in_hands_mut() else {
                 return Err(if is_asked { NotGiven::NotHandedOver } else { NotGiven::NotTaken });
             };
@@ -114,8 +115,8 @@ impl Daemon {
             if let Some(giving) = given {
                 return Err(NotGiven::Already(giving.by.clone()));
             }
-            // What was given back on this machine goes on for whoever says so by a comment.
-            if let (Some(by), true) = (answered, taken.given.as_ref().is_some_and(|given| given.by_id > 0)) {
+            // What was given back on this machine goes on for whoever says so by a comment. And the same one may come once more, after a kill.
+            if let (Some(by), true) = (other, taken.given.as_ref().is_some_and(|given| given.by_id > 0)) {
                 return Err(NotGiven::Already(by));
             }
             taken.giving_back = Some(kept.clone());

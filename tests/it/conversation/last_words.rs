@@ -121,7 +121,8 @@ async fn work_is_given_back_once_and_on_a_closed_issue_it_goes_on_when_that_is_o
     );
     let shows = || !said(&world, 7, "**ada gave the work back.**").is_empty();
     until_or("the status comment says so", shows, || format!("{:#?}", said(&world, 7, ""))).await;
-    comment(&world, 7, "ada", "/agentd give-back --end MANGO");
+    admin(&world, "PUT", "collaborators/mallory", &json!({ "role": "write" }));
+    comment(&world, 7, "mallory", "/agentd give-back --end MANGO");
     let again = || said(&world, 7, "ada has given the work back already");
     until_or("the second is told", || again().len() == 1, || format!("{:#?}", said(&world, 7, ""))).await;
     ticks(&world, 3).await;
