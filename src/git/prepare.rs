@@ -12,7 +12,7 @@ use super::merge_base_in::Forward;
 use super::worktree::Worktree;
 use super::worktree_plan::WorktreePlan;
 use super::worktree_state::{
-    Entry, Found, Head, MADE, entries, found_at, is_empty_file, is_member, resolved,
+    Entry, Found, Head, MADE, PREPARING, entries, found_at, is_empty_file, is_member, resolved,
 };
 use crate::domain::event::WorktreeState;
 use crate::domain::name::{BranchName, CommitId};
@@ -20,10 +20,6 @@ use crate::domain::shell_words;
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 use crate::sys::worktree_path::TEMPORARY_PREFIX;
-
-/// This file is in the administrative directory while files are checked out. If it is found later, the checkout is
-/// repeated. Once that is done, it is what says that agentd made the worktree.
-pub(super) const PREPARING: &str = "agentd-preparing";
 
 /// A worktree that is ready.
 #[derive(Debug, Clone)]

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::checkout::Checkout;
 use super::error::GitError;
-use super::prepare::PREPARING;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::paths::AbsPath;
 
@@ -16,6 +15,9 @@ pub(super) const POOL_FOLDER: &str = ".pool";
 pub(super) const MEMBER: &str = "pool-";
 /// Stands in the administrative directory of a worktree that agentd made. It goes with it.
 pub(super) const MADE: &str = "agentd-made";
+/// This file is in the administrative directory while files are checked out. If it is found later, the checkout is
+/// repeated. Once that is done, it is what says that agentd made the worktree.
+pub(super) const PREPARING: &str = "agentd-preparing";
 
 /// Git's administrative entry of a linked worktree, `<common>/worktrees/<id>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
