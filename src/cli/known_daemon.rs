@@ -43,9 +43,10 @@ impl KnownDaemon {
         let state = files.look().map_err(|error| CommandError::failed(error.to_string()))?;
         // What a daemon that is gone said last is not so any more.
         let status = files.load_status_of_living().ok().flatten();
-        let running = status.as_ref().map_or(0, |status| status.running.len());
+        let running = || status.iter().flat_map(|status| &status.running);
+        let own = running().filter(|run| run.repo == site.repo).count();
         let limits = Limits::from(&site.config.daemon);
-        let slots = [(running, limits.all), (running, limits.per_repository)];
+        let slots = [(running().count(), limits.all), (own, limits.per_repository)];
         let watches = |status: &&Status| status.repositories.iter().any(|of| of.repo == site.repo);
         let presence = status.as_ref().filter(watches).map_or(Presence::Absent, presence);
         Ok(Self { state, status, presence, slots, nodes: Vec::new() })

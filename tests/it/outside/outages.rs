@@ -227,6 +227,31 @@ async fn a_repository_that_does_not_answer_is_not_waited_for_in_each_look_at_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn why_counts_the_runs_of_its_own_repository_alone() {
+    let world = with_a_second_repository().await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let one = "[daemon]\npoll_interval = \"1s\"\nmax_runs_per_repository = 1\n";
+    world.write("overlay.toml", &format!("{overlay}{one}"));
+    slow_model(&world, 1, 30_000);
+    let daemon = Running::start(&world, &[]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("it works", || status(&world)["running"].as_array().is_some_and(|runs| runs.len() == 1)).await;
+    for (of, code, words) in [
+        ("shop", "repository_slots_full", "all 1 slots of the repository are taken"),
+        ("second", "ok", "0 of 1 slots of the repository are taken"),
+    ] {
+        let (_, why) = world.json(&["why", &format!("demo/{of}#1")]).await;
+        let rule =
+            |name: &str| why["rules"].as_array().unwrap().iter().find(|one| one["rule"] == name).cloned();
+        let (own, all) = (rule("slot_in_repository").unwrap(), rule("slot").unwrap());
+        assert_eq!((&own["code"], &own["answer"]), (&json!(code), &json!(words)), "{of}: {own:#}");
+        assert!(all["answer"].as_str().unwrap().starts_with("1 of "), "{all:#}");
+    }
+    daemon.kill();
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_first_clone_that_cannot_be_made_is_waited_for_and_the_other_repositories_go_on() {
     let world = with_a_second_repository().await;
     // Asked four times at the start, and once more ten seconds later.
