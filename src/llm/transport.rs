@@ -109,7 +109,8 @@ impl Endpoint {
         }
         text = without_keys(&text);
         text = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_ERROR_TEXT).collect();
-        if let Some(at) = echo_of(&text, &String::from_utf8_lossy(request_body)) {
+        let request = String::from_utf8_lossy(request_body);
+        if let Some(at) = echo_of(&text, &without_told_errors(&request, &self.provider)) {
             text.truncate(at);
             text.push_str("[…]");
         }
@@ -230,6 +231,22 @@ fn without_keys(text: &str) -> String {
     clean
 }
 
+/// A request without what agentd told in it of earlier errors of the provider, each to the end of its line: the same error once more is
+/// no echo.
+fn without_told_errors(request: &str, provider: &str) -> String {
+    let told = format!("provider {provider}: ");
+    let mut parts = request.split(&told);
+    let mut left = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // In a JSON string each of its characters may be two.
+        let longest = part.char_indices().nth(2 * MAX_ERROR_TEXT).map_or(part.len(), |(at, _)| at);
+        let end = part.find("\\n").unwrap_or(part.len()).min(longest);
+        left.push('\n');
+        left.push_str(&part[end..]);
+    }
+    left
+}
+
 /// Where the text begins to repeat the request.
 fn echo_of(text: &str, request: &str) -> Option<usize> {
     let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
@@ -256,5 +273,15 @@ mod tests {
         let text = "bad input: a long enough private sentence of the user";
         assert_eq!(echo_of(text, request), Some(11));
         assert_eq!(echo_of("the model m does not exist, or you have no access to it", request), None);
+    }
+
+    #[test]
+    fn an_earlier_error_that_the_request_tells_of_is_no_echo_and_what_stands_behind_it_is() {
+        let error = "HTTP 500: api_error: the model is away for a while";
+        let private = "a long enough private sentence of the user";
+        let request = format!(r#"{{"content":"end: provider sim: {error}\n{private}"}}"#);
+        let left = without_told_errors(&request, "sim");
+        assert_eq!((echo_of(error, &left), echo_of(private, &left)), (None, Some(0)), "{left}");
+        assert_eq!(echo_of(error, &without_told_errors(&request, "other")), Some(0));
     }
 }

@@ -28,6 +28,26 @@ async fn x_039_the_next_run_of_the_issue_is_told_once_what_went_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn x_039_an_error_of_the_provider_that_comes_again_is_told_as_it_was() {
+    let away = "the model is away for a while, ask again later";
+    let fails: agentd::sim::ReplyFile =
+        serde_json::from_value(json!({ "error": { "status": 500, "message": away }, "times": 0 })).unwrap();
+    let world = solo(vec![fails], None, "[session]\nretry_backoff = \"1ms\"\n").await;
+    let (code, first) = run(&world).await;
+    assert_eq!((code, &first["stop_detail"]), (Some(1), &json!("llm_unavailable")), "{first:#}");
+    let id = first["run_id"].as_str().unwrap();
+    let (_, second) = world.json(&["runs", "resume", id]).await;
+    assert_ne!(second["run_id"], first["run_id"], "{second:#}");
+    let (_, third) = world.json(&["runs", "resume", second["run_id"].as_str().unwrap()]).await;
+    assert!(asked(&world).last().unwrap().contains(away), "it is told of them");
+    for output in [first, second, third] {
+        let told = output["error"].to_string() + &output["failures"].to_string();
+        assert!(told.contains(away) && !told.contains("[…]"), "{output:#}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn x_008_claims_that_do_not_hold_are_sent_back_once_and_the_attempt_counts() {
     let wrong = json!([{ "statement": "The defect is here", "kind": "defect_location", "status": "verified",
         "cites": [{ "path": "lib/cart.sh", "start": 900, "end": 901 }] }]);
