@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -37,6 +38,7 @@ use crate::repository::tool_servers;
 use crate::store::journal_file::FileJournal;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::Clock;
+use crate::sys::lock::Turn;
 use crate::sys::paths::AbsPath;
 use crate::tools::rest::rest_tools;
 
@@ -118,7 +120,12 @@ pub(super) struct Opened {
     pub(super) dir: RunDir,
     pub(super) journal: Arc<dyn Journal>,
     pub(super) world: SessionWorld,
+    /// Held while its process lives: whoever adds up costs sees that nobody ends what nobody holds.
+    _alive: Option<Turn>,
 }
+
+/// How long somebody who looks whether a turn is held is waited for.
+const A_LOOK: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Starts the configured MCP servers, lists their tools and reads the policy. Models are checked too, but a service
@@ -207,8 +214,13 @@ impl Service {
         let unopened = |message: String| JournalError { path: folder.display().to_string(), message };
         let dir = self.state.user_run(user.id, run).map_err(|error| unopened(error.to_string()))?;
         let (clock, redactor, own) = (self.clock.clone(), Arc::clone(&self.redactor), dir.clone());
-        let opened = tokio::task::spawn_blocking(move || FileJournal::open(own, clock, redactor)).await;
-        let file = opened.map_err(|panic| unopened(panic.to_string()))??;
+        let opened = tokio::task::spawn_blocking(move || {
+            let place = own.accounting();
+            let file = FileJournal::open(own, clock, redactor)?;
+            // Before its first line: what has lines and is not held is of a dead process.
+            Ok::<_, JournalError>((file, Turn::wait(&place, A_LOOK).ok().flatten()))
+        });
+        let (file, alive) = opened.await.map_err(|panic| unopened(panic.to_string()))??;
         let journal: Arc<dyn Journal> = Arc::new(LoggedJournal::new(Arc::new(file), run));
         let clock = RunClock::starting(self.clock.now());
         let backoff = self.models.as_ref().map_or_else(
@@ -240,7 +252,7 @@ impl Service {
             longest_inline: self.config.longest_inline(),
             touched: Touched::default(),
         };
-        Ok(Opened { run, dir, journal, world })
+        Ok(Opened { run, dir, journal, world, _alive: alive })
     }
 }
 

@@ -375,3 +375,23 @@ async fn d87_money_that_is_set_aside_or_used_up_has_words_and_a_status_of_its_ow
     drop(front);
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_072_what_a_turn_had_sent_whose_process_was_killed_is_told_as_of_unknown_cost() {
+    let hangs = reply(json!({ "text": "late", "delay_ms": 60_000 }));
+    let (world, front) = endpoint(vec![hangs], "").await;
+    let ask = front.http.post(format!("{}/api/{ADA}/chat", front.base)).bearer_auth(ADA_TOKEN);
+    let asked = tokio::spawn(ask.body(json!({ "message": "a" }).to_string()).send());
+    until("it is asked", || world.sim.model_requests().len() == 1).await;
+    assert_eq!(front.json("/api/v1/cost").await["turns_of_unknown_cost"], 0, "it works");
+    drop(front);
+    assert!(asked.await.unwrap().is_err());
+    let front = Front::start(&world, "10m", "");
+    for _ in 0..2 {
+        let cost = front.json("/api/v1/cost").await;
+        assert_eq!((&cost["turns_of_unknown_cost"], &cost["runs_of_unknown_cost"]), (&json!(1), &json!(0)));
+        assert_eq!(cost["unknown_by_day"].as_object().unwrap().len(), 1, "{cost:#}");
+    }
+    drop(front);
+    world.sim.shutdown().await;
+}
