@@ -1,11 +1,15 @@
 //! Which runs are listed.
 
+use chrono::DateTime;
+
 use crate::cli::args::ListArgs;
 #[cfg(feature = "nats")]
 use crate::cli::elsewhere;
 #[cfg(feature = "nats")]
 use crate::domain::cluster::run_row::RunRow;
 use crate::domain::facts::RunFacts;
+use crate::domain::run_output::RunOutput;
+use crate::domain::stop::Stop;
 use crate::record::finish::RunState;
 use crate::store::run_dir::RunDir;
 
@@ -37,5 +41,18 @@ impl ListArgs {
         of_issue
             && self.state.is_none_or(|state| state.is_of(facts, standing))
             && self.since.is_none_or(|since| facts.started_at >= since.ms(now))
+    }
+
+    /// The same of one of which the result alone can be read.
+    pub(super) fn takes_output(&self, dir: &RunDir, output: &RunOutput, now: i64) -> bool {
+        let of_issue = self.issue.as_ref().is_none_or(|issue| {
+            let key = output.mapping.as_ref().map(|mapping| &mapping.issue);
+            key == Some(&issue.key) && issue.repo.as_ref().is_none_or(|repo| *repo == dir.repo)
+        });
+        let stop = Stop::new(output.stop_detail, String::new());
+        let started = DateTime::parse_from_rfc3339(&output.started_at).map(|at| at.timestamp_millis());
+        of_issue
+            && self.state.is_none_or(|state| state.is_of_stop(Some(&stop), true))
+            && self.since.is_none_or(|since| started.is_ok_and(|at| at >= since.ms(now)))
     }
 }

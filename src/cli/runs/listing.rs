@@ -16,7 +16,7 @@ use crate::cli::output::Tone;
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
 use crate::domain::name::CommitId;
-use crate::domain::run_output::{known_cost, rfc3339_of_ms};
+use crate::domain::run_output::{RunOutput, known_cost, rfc3339_of_ms};
 use crate::domain::stop::StopDetail;
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
@@ -61,13 +61,17 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
     }
     let most = if args.limit == 0 { usize::MAX } else { args.limit };
     let now = Clock::system().now_ms();
-    let (mut last, mut more) = (None, false);
+    let (mut last, mut more, mut unknown) = (None, false, 0);
     for dir in runs {
         let finished = super::finished(&dir);
-        let wanted = match &finished {
-            Ok((facts, standing)) => args.takes(&dir, facts, *standing, now),
-            Err(_) => args.takes_all(),
+        // The result of a run is as it was sealed also where its journal was damaged since.
+        let sealed = finished.is_err().then(|| report::output_if_ended(&dir).ok().flatten()).flatten();
+        let wanted = match (&finished, &sealed) {
+            (Ok((facts, standing)), _) => args.takes(&dir, facts, *standing, now),
+            (Err(_), Some(output)) => args.takes_output(&dir, output, now),
+            (Err(_), None) => args.takes_all(),
         };
+        unknown += usize::from(!wanted && finished.is_err() && sealed.is_none());
         if !wanted {
             continue;
         }
@@ -78,13 +82,8 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
         last = Some(dir.run_id);
         // A run whose journal cannot be read is told, not hidden.
         let Ok((facts, standing)) = finished else {
-            told.push(json!({ "run_id": dir.run_id, "repo": dir.repo, "readable": false }));
-            rows.push(vec![
-                dir.run_id.to_string(),
-                dir.repo.to_string(),
-                String::new(),
-                "unreadable".to_owned(),
-            ]);
+            told.push(unreadable(&dir, sealed.as_ref()));
+            rows.push(unreadable_row(&dir, sealed.as_ref()));
             continue;
         };
         let totals = facts.totals();
@@ -105,6 +104,12 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
     if let Some(last) = last.filter(|_| more) {
         context.output.note(format!("There are older ones: add --cursor {last} (or --limit 0 for all)."));
     }
+    if unknown > 0 {
+        let runs = counted(unknown, "run");
+        context.output.note(format!(
+            "{runs} cannot be read, and whether they would be among these is not known: agentd runs list"
+        ));
+    }
     if context.output.json() {
         return context.output.document(&told);
     }
@@ -115,6 +120,40 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
         return context.output.advice("No runs yet. `agentd run --issue N` makes one.");
     }
     context.output.table(&["RUN", "REPOSITORY", "ISSUE", "END", "COST", "STARTED (UTC)", "TITLE"], &rows)
+}
+
+/// A run whose journal cannot be read, in a few words: what its result says, where that is as it was sealed.
+fn unreadable(dir: &RunDir, sealed: Option<&RunOutput>) -> Value {
+    let mut told = json!({ "run_id": dir.run_id, "repo": dir.repo, "readable": false });
+    if let Some(output) = sealed {
+        told["issue"] = json!(output.mapping.as_ref().map(|mapping| &mapping.issue));
+        told["instance"] = json!(output.mapping.as_ref().map(|mapping| &mapping.instance));
+        told["started_at"] = json!(output.started_at);
+        told["stop_reason"] = json!(output.stop_reason);
+        told["stop_detail"] = json!(output.stop_detail);
+        told["visits"] = json!(output.iterations);
+        told["cost_usd"] = json!(output.totals.cost_usd);
+    }
+    told
+}
+
+fn unreadable_row(dir: &RunDir, sealed: Option<&RunOutput>) -> Vec<String> {
+    let place = [dir.run_id.to_string(), dir.repo.to_string()];
+    let told = match sealed {
+        None => vec![String::new(), "unreadable".to_owned()],
+        Some(output) => {
+            let cost = output.totals.cost_usd;
+            let started = output.started_at.get(..19).unwrap_or(&output.started_at).replace('T', " ");
+            vec![
+                output.mapping.as_ref().map(|mapping| mapping.issue.to_string()).unwrap_or_default(),
+                format!("{} ({}), its journal unreadable", output.stop_reason, output.stop_detail),
+                rendering::amount(cost.unwrap_or_default(), cost.is_none()),
+                started,
+                output.objective.title.clone(),
+            ]
+        }
+    };
+    place.into_iter().chain(told).collect()
 }
 
 /// A run in a few words, whether it has ended or not.

@@ -352,3 +352,37 @@ async fn a_result_that_is_not_as_it_was_sealed_is_not_believed() {
     drop(front);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_journal_was_damaged_ended_as_its_sealed_result_says_here_and_in_the_list_of_the_command()
+{
+    let world = World::new(1).await;
+    let (_, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(output["success"], true, "{output:#}");
+    let dir = crate::outside::solo::newest(&world);
+    let journal = std::fs::read_to_string(dir.join("events.jsonl")).unwrap();
+    let (first, rest) = journal.split_once('\n').unwrap();
+    std::fs::write(dir.join("events.jsonl"), format!("{first}\ngarbage\n{rest}")).unwrap();
+    let front = Front::start(&world, "1s", "");
+    let told = front.json("/api/v1/runs").await["runs"][0].clone();
+    assert_eq!((&told["state"], &told["success"]), (&json!("ended"), &json!(true)), "{told:#}");
+    for chosen in [&[][..], &["--issue", "7"], &["--state", "achieved"], &["--since", "1h"]] {
+        let (_, listed) = world.json(&[&["runs", "list"], chosen].concat()).await;
+        let listed = &listed[0];
+        assert_eq!((&listed["run_id"], &listed["readable"]), (&told["run_id"], &json!(false)), "{chosen:?}");
+        for member in ["issue", "stop_reason", "stop_detail", "cost_usd"] {
+            assert_eq!(listed[member], told[member], "{chosen:?} {member}");
+        }
+    }
+    let shown = super::world::text(&world.agentd(&["runs", "list", "--issue", "7"]).await.stdout);
+    assert!(shown.contains("OBJECTIVE_ACHIEVED (completed), its journal unreadable"), "{shown}");
+    let (_, others) = world.json(&["runs", "list", "--issue", "8"]).await;
+    assert_eq!(others, json!([]));
+    // Of one that has no result any more nobody knows.
+    std::fs::remove_file(dir.join("result.json")).unwrap();
+    let listed = world.agentd(&["runs", "list", "--issue", "7"]).await;
+    let noted = super::world::text(&listed.stderr);
+    assert!(noted.contains("1 run cannot be read, and whether"), "{noted}");
+    drop(front);
+    world.finish().await;
+}
