@@ -202,8 +202,10 @@ fn show_status(
                 let told = format!("begun at {since}; its daemon has ended, and the next one looks after it");
                 return vec![issue, "cut off".to_owned(), told];
             }
-            let why = run.stopping.clone().unwrap_or_default();
-            vec![issue, "running".to_owned(), format!("since {since} {why}")]
+            let doing = run.progress.as_ref().map(|progress| progress.doing.clone());
+            let doing = run.stopping.clone().or(doing).filter(|doing| !doing.is_empty());
+            let doing = doing.map(|doing| format!(", {doing}")).unwrap_or_default();
+            vec![issue, "running".to_owned(), format!("since {since}{doing}")]
         })
         .collect();
     let waits = status.waiting.iter().chain(&status.parked);

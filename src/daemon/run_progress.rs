@@ -13,6 +13,7 @@ use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingSta
 use crate::domain::money::Money;
 use crate::domain::outgoing::plain_line;
 use crate::domain::run::RunId;
+use crate::engine::shortage::WAITS_FOR_MONEY;
 use crate::lifecycle::run_observer::{Lines, RunObserver};
 use crate::record::{rendering, summary_text};
 use crate::store::journal_format::{HeardLine, JournalLine};
@@ -207,7 +208,13 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
             format!("denied {}: {}", decision.resource.name, decision.reason)
         }
         Event::VisitFinished(visit) => format!("visit {} ends with {}", visit.visit, visit.verdict),
-        Event::Warned(warning) => warning.text.clone(),
+        Event::Warned(warning) => {
+            // Until it is sent.
+            if warning.code == WAITS_FOR_MONEY {
+                "waiting for money that others have set aside".clone_into(&mut run.doing);
+            }
+            warning.text.clone()
+        }
         Event::BudgetSoftLimit { kind, .. } => format!("{} is nearly used up", kind.as_str()),
         Event::BudgetExtended { by, budgets } => format!("{by} raised the budgets: {}", budgets.all_shown()),
         Event::QuestionAsked(asked) => format!("asks: {}", asked.question),

@@ -16,7 +16,7 @@ use super::interrupt::Interrupt;
 use super::journal::Journal;
 use super::session::{Session, SessionWorld};
 use super::shared_caps::Reservations;
-use super::shortage::{SharedCapError, Shortage, Wanted};
+use super::shortage::{SharedCapError, Shortage, WAITS_FOR_MONEY, Wanted};
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::event::Event;
 use crate::domain::message::Message;
@@ -32,6 +32,8 @@ const PROVIDER_OVERHEAD: u64 = 2048;
 /// How many bytes the request for a last report is longer than the conversation. It has the notice that it is the last.
 const LAST_NOTICE: u64 = 512;
 
+/// What the journal says of a wait, during it and behind it.
+const HAD_TO_WAIT: &str = "A request had to wait for money that others have set aside.";
 /// How often it is looked whether others gave money back.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -174,6 +176,7 @@ impl Session<'_> {
         let at_most = self.request.settings.llm_timeout;
         let at_most = self.request.turn_timeout.map_or(at_most, |turn| turn.min(at_most));
         if waited.is_none() {
+            self.record.warn(WAITS_FOR_MONEY, HAD_TO_WAIT)?;
             tracing::warn!(%wanted, ?at_most, "waiting for money that other requests have set aside; what a killed process had \
                 set aside does not come back");
         }

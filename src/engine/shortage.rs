@@ -14,6 +14,9 @@ pub fn is_of_the_day(stop: &Stop) -> bool {
     stop.detail == StopDetail::MaxCost && stop.message.contains(A_DAY)
 }
 
+/// The code of the warning that a request waits for money that others have set aside.
+pub const WAITS_FOR_MONEY: &str = "waits_for_money";
+
 /// The words for money that is not spent, and that others may give back.
 const SET_ASIDE: &str = "set aside";
 

@@ -10,6 +10,7 @@ use crate::domain::event::Event;
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::run::{ForcedFinal, RunId};
 use crate::engine::journal::{Journal, JournalError};
+use crate::engine::shortage::WAITS_FOR_MONEY;
 
 /// Code of the journal's note that holds an error's technical words.
 pub(super) const ERROR_CODE: &str = "agent_error";
@@ -96,6 +97,8 @@ fn entry(event: &Event) -> Option<(Level, String)> {
     })
 }
 
+        // Who waits has logged it.
+        Event::Warned(warning) if warning.code == WAITS_FOR_MONEY => return None,
 fn llm(entry: &AccountingEntry) -> (Level, String) {
     let AccountingKind::Llm { provider, model, http_status, .. } = &entry.what else {
         return (Level::DEBUG, String::new());

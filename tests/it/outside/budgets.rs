@@ -211,6 +211,9 @@ async fn d87_a_run_waits_for_money_of_the_day_that_others_have_only_set_aside() 
             && !labels.iter().any(|label| ["agentd", "agentd:running"].contains(&label.as_str()))
     };
     let over = || (7..11).all(is_over);
+    let status = world.dir.path().join("state/daemon/status.json");
+    let shown = || std::fs::read_to_string(&status).unwrap_or_default();
+    until("it is shown", || shown().contains("waiting for money that others have set aside")).await;
     until("all are over", over).await;
     let ends: Vec<Vec<String>> = (7..11).map(labels).collect();
     let log = super::world::text(&daemon.stop().await.stderr);
