@@ -18,12 +18,13 @@ use crate::domain::message::Message;
 use crate::domain::refusal::Refusal;
 use crate::domain::report::{ReportFormat, ReportSource};
 use crate::domain::run::{ForcedFinal, Principal, Warning};
-use crate::domain::stop::StopReason;
+use crate::domain::stop::{Stop, StopReason};
 use crate::domain::trace::SessionFailure;
 use crate::engine::abort::Abort;
 use crate::engine::report::ReportShape;
 use crate::engine::session::{PromptIdentity, SessionMode, SessionRequest, run_session};
 use crate::engine::session_outcome::SessionOutcome;
+use crate::engine::shortage::is_of_the_day;
 use crate::engine::tool_list::{ToolProvider, ToolSource};
 use crate::sys::clock::Stopwatch;
 
@@ -178,18 +179,32 @@ async fn response(
         _ => {}
     }
     if is_last {
-        warnings.push(match outcome.failure.as_ref().map(|failure| failure.stop.reason()) {
-            Some(StopReason::BudgetExceeded) => {
-                "The money for this is used up; this answer is the last one.".to_owned()
-            }
-            _ => "agentd was told to stop; this answer is the last one.".to_owned(),
-        });
+        let stop = outcome.failure.as_ref().map(|failure| &failure.stop);
+        let told = match stop.filter(|stop| stop.reason() == StopReason::BudgetExceeded) {
+            Some(stop) => without_tools(stop),
+            None => "agentd was told to stop; this answer is the last one.",
+        };
+        warnings.push(told.to_owned());
     }
     response.warning = (!warnings.is_empty()).then(|| warnings.join(" "));
     if let Err(error) = opened.journal.flush().await {
         tracing::error!(%error, "the conversation's record is not on disk");
     }
     response
+}
+
+/// What a user is told of an answer for whose next request with tools there was no money. What is left may cover many answers like it.
+fn without_tools(stop: &Stop) -> &'static str {
+    match is_of_the_day(stop) {
+        true => {
+            "This answer was given without further tools: what is left of today's money (UTC) does not cover a request with them. \
+             Whoever runs this service can allow more for a day."
+        }
+        false => {
+            "This answer was given without further tools: what one answer may cost does not cover a request with them. Whoever \
+             runs this service can let an answer cost more."
+        }
+    }
 }
 
 /// An error for the user: a fixed text, and an id that finds the technical detail (S-016, S-017).

@@ -74,6 +74,11 @@ fn entry(event: &Event) -> Option<(Level, String)> {
         Event::FinalTurnForced { reason: ForcedFinal::MaxTurns, turn } => {
             (Level::WARN, format!("the last iteration is over; turn {turn} is the summary"))
         }
+        Event::FinalTurnForced { reason: ForcedFinal::MaxCost, turn } => {
+            let why = "the money does not cover a request with them, as the end of this says; `budgets.max_cost` holds for one \
+                       answer, `budgets.max_cost_per_day` for all of a day";
+            (Level::WARN, format!("turn {turn} is answered without tools: {why}"))
+        }
         Event::FinalTurnForced { reason, turn } => {
             (Level::WARN, format!("turn {turn} is the last one: {reason:?}"))
         }
@@ -92,13 +97,13 @@ fn entry(event: &Event) -> Option<(Level, String)> {
             (Level::DEBUG, format!("attempt {attempt}: the reply cannot be used: {reason}"))
         }
         Event::Warned(warning) if warning.code == ERROR_CODE => (Level::ERROR, warning.text.clone()),
+        // Who waits has logged it.
+        Event::Warned(warning) if warning.code == WAITS_FOR_MONEY => return None,
         Event::Warned(warning) => (Level::WARN, warning.text.clone()),
         _ => return None,
     })
 }
 
-        // Who waits has logged it.
-        Event::Warned(warning) if warning.code == WAITS_FOR_MONEY => return None,
 fn llm(entry: &AccountingEntry) -> (Level, String) {
     let AccountingKind::Llm { provider, model, http_status, .. } = &entry.what else {
         return (Level::DEBUG, String::new());

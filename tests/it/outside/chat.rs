@@ -353,13 +353,34 @@ async fn s_015_d98_what_the_last_money_was_paid_for_is_the_users() {
     let desk = Desk::new(&model).await;
     desk.configure("", "[budgets]\nmax_cost = 0.166\n");
     let (code, response, log) = desk.ask("look", &[]).await;
-    assert!(log.contains("is the last one"), "{response:#} {log}");
+    assert!(log.contains("is answered without tools"), "{response:#} {log}");
     assert_eq!((code, &response["final_response"]), (0, &json!("what was found")), "{response:#} {log}");
     assert_eq!(
         (&response["status"], &response["error"]),
         (&json!("completed"), &json!(null)),
         "{response:#}"
     );
-    assert!(response["warning"].as_str().is_some_and(|told| told.contains("money")), "{response:#}");
+    let told = response["warning"].as_str().unwrap_or_default();
+    assert!(told.contains("without further tools: what one answer may cost"), "{response:#}");
+    desk.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d98_an_answer_without_tools_is_not_said_to_be_the_last_one_while_most_of_the_money_is_left() {
+    let model = "[[model.replies]]\ntimes = 4\ntext = \"hi there\"\nusage = { input = 100, output = 10 }\n";
+    let desk = Desk::new(model).await;
+    for (cap, told_cap, is_of) in [
+        ("max_cost = 0.04", "budgets.max_cost`", "what one answer may cost"),
+        ("max_cost_per_day = 0.05", "budgets.max_cost_per_day`", "what is left of today's money"),
+    ] {
+        desk.configure("", &format!("[budgets]\n{cap}\n"));
+        for _ in 0..2 {
+            let (code, response, log) = desk.ask("hello", &[]).await;
+            assert_eq!((code, &response["final_response"]), (0, &json!("hi there")), "{response:#} {log}");
+            let told = response["warning"].as_str().unwrap_or_default();
+            assert!(told.contains(is_of) && !told.contains("used up") && !told.contains("last"), "{told}");
+            assert!(log.contains(told_cap) && log.contains("is left"), "{log}");
+        }
+    }
     desk.finish().await;
 }
