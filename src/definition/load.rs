@@ -15,13 +15,13 @@ use super::position::Position;
 use super::program::AgentPrograms;
 use super::prompt_check::{PromptCheck, in_prompt};
 use super::registry::{self, ReadRegistry};
-use super::schema_file::{SchemaFolder, unknown_keywords};
+use super::schema_file::{SchemaFolder, unknown_formats, unknown_keywords};
 use super::source::{Files, Findings, JsonSource, Unreadable, below};
 use super::steps::ReadStep;
 use super::unused;
 use super::variables::{Supply, host_variable};
 use crate::domain::flow::Definition;
-use crate::domain::output_schema::OutputValidator;
+use crate::domain::output_schema::{OutputValidator, StepSchema};
 use crate::domain::step_check::CheckPrompt;
 use crate::prompt::PromptError;
 use crate::prompt::breakdown::PromptRoot;
@@ -478,6 +478,23 @@ fn duplicates(code: &'static str, source: &JsonSource, findings: &mut Findings<'
     }
 }
 
+/// What nothing heeds in a schema that was read from a file.
+fn unheeded(schema: &StepSchema, at: &str, findings: &mut Findings<'_>) {
+    let source = &schema.source;
+    let keywords = unknown_keywords(&schema.json).into_iter();
+    let keywords = keywords.map(|(word, meant)| {
+        (format!("\"{word}\" in {source} is no keyword of JSON Schema; it is ignored"), meant)
+    });
+    let formats = unknown_formats(&schema.json).into_iter();
+    let formats = formats.map(|(format, meant)| {
+        (format!("the format \"{format}\" in {source} is none of JSON Schema; it is ignored"), meant)
+    });
+    for (message, meant) in keywords.chain(formats) {
+        let fix = meant.map_or_else(|| "remove it".to_owned(), |meant| format!("did you mean \"{meant}\"?"));
+        findings.add(Severity::Warning, "SR-SCHEMA-002", at, message, fix);
+    }
+}
+
 /// Schemas that could not be resolved, and files that are not JSON Schemas.
 fn check_schemas(registry: &ReadRegistry, reach: &ReachableSteps, findings: &mut Findings<'_>) {
     for read in &registry.steps {
@@ -486,15 +503,8 @@ fn check_schemas(registry: &ReadRegistry, reach: &ReachableSteps, findings: &mut
             findings.add(severity, code, pointer, message.clone(), fix.clone());
         }
         let whole = read.step.output_schema.as_ref().filter(|schema| schema.fields.is_none());
-        for (word, meant) in whole.map(|schema| unknown_keywords(&schema.json)).unwrap_or_default() {
-            let source = whole.map_or("", |schema| schema.source.as_str());
-            findings.add(
-                Severity::Warning,
-                "SR-SCHEMA-002",
-                &format!("{}/outputSchemaRef", read.at),
-                format!("\"{word}\" in {source} is no keyword of JSON Schema; it is ignored"),
-                meant.map_or_else(|| "remove it".to_owned(), |meant| format!("did you mean \"{meant}\"?")),
-            );
+        if let Some(schema) = whole {
+            unheeded(schema, &format!("{}/outputSchemaRef", read.at), findings);
         }
         if let Some(schema) = &read.step.output_schema
             && let Err(broken) = OutputValidator::new(schema)

@@ -280,14 +280,61 @@ const KEYWORDS: [&str; 51] = [
 /// Words of a resolved schema that are no keywords, so that nothing heeds them; each once, with the keyword that is meant.
 pub fn unknown_keywords(schema: &Value) -> BTreeMap<String, Option<&'static str>> {
     let mut found = BTreeMap::new();
+    each_member(schema, &mut |key, _| {
+        let is_known = KEYWORDS.contains(&key) || key.starts_with('$') || key.starts_with("x-");
+        if !is_known {
+            found.insert(key.to_owned(), nearest(key, KEYWORDS.into_iter()));
+        }
+        is_known
+    });
+    found
+}
+
+/// Formats that are checked.
+const FORMATS: [&str; 19] = [
+    "date",
+    "date-time",
+    "duration",
+    "email",
+    "hostname",
+    "idn-email",
+    "idn-hostname",
+    "ipv4",
+    "ipv6",
+    "iri",
+    "iri-reference",
+    "json-pointer",
+    "regex",
+    "relative-json-pointer",
+    "time",
+    "uri",
+    "uri-reference",
+    "uri-template",
+    "uuid",
+];
+
+/// Formats of a resolved schema that are not checked; each once, with the format that is meant.
+pub fn unknown_formats(schema: &Value) -> BTreeMap<String, Option<&'static str>> {
+    let mut found = BTreeMap::new();
+    each_member(schema, &mut |key, value| {
+        if let ("format", Some(format)) = (key, value.as_str())
+            && !FORMATS.contains(&format)
+        {
+            found.insert(format.to_owned(), nearest(format, FORMATS.into_iter()));
+        }
+        true
+    });
+    found
+}
+
+/// Every member of a schema and of the schemas in it. What is below one is looked at where `look` says so.
+fn each_member(schema: &Value, look: &mut impl FnMut(&str, &Value) -> bool) {
     let mut open = vec![schema];
     while let Some(schema) = open.pop() {
         match schema {
             Value::Object(object) => {
-                for (key, value) in object {
-                    if !KEYWORDS.contains(&key.as_str()) && !key.starts_with('$') && !key.starts_with("x-") {
-                        found.insert(key.clone(), nearest(key, KEYWORDS.into_iter()));
-                    } else if holds_named_schemas(key) {
+                for (key, value) in object.iter().filter(|(key, value)| look(key, value)) {
+                    if holds_named_schemas(key) {
                         open.extend(value.as_object().into_iter().flat_map(Map::values));
                     } else if !is_data(key) {
                         open.push(value);
@@ -298,7 +345,6 @@ pub fn unknown_keywords(schema: &Value) -> BTreeMap<String, Option<&'static str>
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    found
 }
 
 const CONDITIONAL: [&str; 7] = ["if", "then", "else", "not", "anyOf", "oneOf", "allOf"];
@@ -424,6 +470,23 @@ mod tests {
         let found = unknown_keywords(&schema);
         let expected = [("minLenght", Some("minLength")), ("mood", None), ("requierd", Some("required"))];
         assert_eq!(found, expected.map(|(word, meant)| (word.to_owned(), meant)).into());
+    }
+
+    #[test]
+    fn a_format_that_is_not_checked_is_found_and_a_field_of_that_name_is_none() {
+        let schema = json!({"properties": {
+            "format": {"type": "string", "format": "emial"}, "due": {"format": "date"},
+            "all": {"items": {"format": "color"}}, "so": {"const": {"format": "x"}}}});
+        let expected = [("color", None), ("emial", Some("email"))];
+        let found = unknown_formats(&schema);
+        assert_eq!(found, expected.map(|(word, meant)| (word.to_owned(), meant)).into());
+        for format in FORMATS {
+            let strict = jsonschema::options()
+                .should_validate_formats(true)
+                .should_ignore_unknown_formats(false)
+                .build(&json!({ "format": format }));
+            assert!(strict.is_ok(), "{format} is known to the library");
+        }
     }
 
     #[test]

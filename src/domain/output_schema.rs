@@ -236,10 +236,18 @@ pub struct BrokenSchema {
     pub message: String,
 }
 
+/// Compiles the schema of an output. What is no such `format` does not fit; a format that the library does not know takes all.
+///
+/// # Errors
+/// It is no JSON Schema.
+pub fn compiled(schema: &Value) -> Result<jsonschema::Validator, jsonschema::ValidationError<'static>> {
+    jsonschema::options().should_validate_formats(true).build(schema)
+}
+
 impl OutputValidator {
     /// Compiles a step's schema.
     pub fn new(schema: &StepSchema) -> Result<Self, BrokenSchema> {
-        let compiled = jsonschema::options().build(&schema.json).map_err(|error| BrokenSchema {
+        let compiled = compiled(&schema.json).map_err(|error| BrokenSchema {
             pointer: error.instance_path().to_string(),
             message: error.to_string(),
         })?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{arguments, slack_blocks};
 use crate::domain::answer::OUTCOMES;
 use crate::domain::message::ToolSpec;
-use crate::domain::output_schema::{ExtractionStrategy, extract};
+use crate::domain::output_schema::{ExtractionStrategy, compiled, extract};
 use crate::domain::remark::ThreadOutcome;
 use crate::domain::report::{FinalReport, ProposedClaim, ReportFormat, ReportOutcome, ReportSource};
 use crate::domain::run::ForcedFinal;
@@ -105,8 +105,7 @@ impl ReportShape {
     pub fn new(format: ReportFormat, schema: Option<Value>) -> Result<Self, InvalidSchema> {
         let validator = match &schema {
             Some(schema) => {
-                let built =
-                    jsonschema::validator_for(schema).map_err(|error| InvalidSchema(error.to_string()))?;
+                let built = compiled(schema).map_err(|error| InvalidSchema(error.to_string()))?;
                 Some(Arc::new(built))
             }
             None => None,

@@ -10,6 +10,7 @@ mod approved_files;
 mod attacks;
 mod bad_input;
 mod before_a_run;
+mod beforehand;
 mod blobless;
 mod budgets;
 mod cases;
