@@ -16,6 +16,7 @@ pub mod registry_file;
 pub mod step_check;
 pub mod steps;
 pub mod registry;
+mod void_checks;
 pub mod variables;
 pub mod graph;
 mod unused;

@@ -17,6 +17,7 @@ use super::schema_file::SchemaFolder;
 use super::shape::{self, Format};
 use super::source::Findings;
 use super::steps::{CODES, ReadStep, StepReader};
+use super::void_checks;
 use crate::domain::check_output::{CheckOutput, EXTRACTORS};
 use crate::domain::completion::{known_type_names, type_names};
 use crate::domain::flow::{
@@ -317,11 +318,13 @@ fn validators(
                 );
             }
         }
+        let success = success_when(file.success_when.as_deref(), &child(&at, "successWhen"), findings);
+        void_checks::tell(name, &kind, &success, &at, findings);
         validators.insert(
             name.clone(),
             Validator {
                 kind,
-                success: success_when(file.success_when.as_deref(), &child(&at, "successWhen"), findings),
+                success,
                 failure_pattern: file.failure_pattern,
                 extract_params: file.extract_params,
                 recoverable: file.recoverable_by_default.unwrap_or(true),

@@ -268,11 +268,12 @@ fn file_answer(plan: &FlowPlan, name: &str, path: &str, params: &[(String, Strin
     let path = params
         .iter()
         .fold(path.to_owned(), |path, (name, value)| path.replace(&format!("${{{name}}}"), value));
-    let there = plan.workplace.root.resolve(&path).is_ok_and(|found| found.absolute().as_path().exists());
-    if there {
-        return held(name, &path);
-    }
-    let mut answer = refused(name, format!("There is no \"{path}\" in the working tree."));
+    let what = match plan.workplace.root.resolve(&path) {
+        Ok(found) if found.absolute().as_path().exists() => return held(name, &path),
+        Ok(_) => format!("There is no \"{path}\" in the working tree."),
+        Err(error) => format!("The check \"{name}\" does not hold: {error}."),
+    };
+    let mut answer = refused(name, what);
     answer.output.expected_path = Some(path);
     answer
 }

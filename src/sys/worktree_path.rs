@@ -103,18 +103,7 @@ impl WorktreeRoot {
     /// as they stay inside. What does not exist yet is fine.
     pub fn resolve(&self, named: &str) -> Result<WorktreePath, PathError> {
         let outside = |why| PathError::Outside { named: named.to_owned(), why };
-        check_text(named).map_err(outside)?;
-        let mut open: Vec<OsString> = Vec::new();
-        for component in Path::new(named).components() {
-            match component {
-                Component::CurDir => {}
-                Component::Normal(part) => open.push(part.to_owned()),
-                Component::ParentDir => return Err(outside("\"..\" is not allowed")),
-                Component::RootDir | Component::Prefix(_) => {
-                    return Err(outside("it is absolute; paths start at the worktree's root"));
-                }
-            }
-        }
+        let mut open = parts(named).map_err(outside)?;
         let follow = |parts: Vec<OsString>| follow(&self.path, parts).map_err(outside);
         let relative = follow(open.clone())?;
         // The path as named. Its last component is not followed, so that a link can be seen as a link.
@@ -127,6 +116,28 @@ impl WorktreeRoot {
         };
         Ok(WorktreePath { root: self.clone(), relative, link })
     }
+}
+
+/// Why a path is none inside a worktree, whatever is there; `None` = it may be one.
+pub fn outside(named: &str) -> Option<PathError> {
+    parts(named).err().map(|why| PathError::Outside { named: named.to_owned(), why })
+}
+
+/// The components of a path as a model names it.
+fn parts(named: &str) -> Result<Vec<OsString>, &'static str> {
+    check_text(named)?;
+    let mut parts: Vec<OsString> = Vec::new();
+    for component in Path::new(named).components() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(part) => parts.push(part.to_owned()),
+            Component::ParentDir => return Err("\"..\" is not allowed"),
+            Component::RootDir | Component::Prefix(_) => {
+                return Err("it is absolute; paths start at the worktree's root");
+            }
+        }
+    }
+    Ok(parts)
 }
 
 /// What no component of a path may have, on any file system.

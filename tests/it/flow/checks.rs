@@ -177,13 +177,12 @@ async fn every_condition_of_success_and_files_are_asked() {
     assert!(ended.succeeded().checks()[0].checks.iter().all(|check| check.held));
     let fails = json!({
         "gone": {"type": "file", "path": "docs/plan.md"},
-        "out": {"type": "file", "path": "../outside.txt"},
         "red": {"type": "command", "command": "echo 'FAIL x'; exit 1"}
     });
     let script = vec![says("handoff"), says("closing")];
     let ended = checked(script, fails, json!({"action": "retry", "maxAttempts": 2})).await.run().await;
     let asked = ended.asked(2);
-    for part in ["## gone", "\"docs/plan.md\"", "## out", "## red", "exit code 1", "FAIL x"] {
+    for part in ["## gone", "\"docs/plan.md\"", "## red", "exit code 1", "FAIL x"] {
         assert!(asked.contains(part), "{part} in {asked}");
     }
 }

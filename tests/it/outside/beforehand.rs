@@ -34,6 +34,70 @@ fn tells(found: &[String], expected: &[&[&str]]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_can_never_hold_or_always_holds_is_found() {
+    let world = World::new(1).await;
+    edit(&world, "steps_registry.json", |registry| {
+        let command =
+            |line: &str, success: &str| json!({"type": "command", "command": line, "successWhen": success});
+        registry["validators"] = json!({
+            "absolute": {"type": "file", "path": "/etc/passwd"},
+            "above": {"type": "file", "path": "../../x"},
+            "nowhere": {"type": "file", "path": ""},
+            "high": command("true", "exitCode:256"),
+            "low": command("true", "exitCode:-1"),
+            "mute": command("# TODO", "contains:ok"),
+            "silent": {"type": "semantic", "semanticConfig": {"checkType": " "}},
+            "void": {"type": "command", "command": ""},
+            "todo": command("  # TODO\n", "empty"),
+            "any": command("true", "contains:"),
+            "sound": command("make # all", "exitCode:255"),
+            "given": {"type": "file", "path": "${file}"},
+        });
+    });
+    let (code, found) = found(&world).await;
+    assert_eq!(code, Some(4), "{found:#?}");
+    let never = "error SR-CHECK-001 .agent/resolver/steps_registry.json/validators/";
+    let always = "warning SR-CHECK-002 .agent/resolver/steps_registry.json/validators/";
+    let of = |severity: &str, rest: &str| format!("{severity}{rest}");
+    for (place, words) in [
+        (of(never, "absolute/path"), "it is absolute"),
+        (of(never, "above/path"), "\"..\" is not allowed"),
+        (of(never, "nowhere/path"), "it is empty"),
+        (of(never, "high/successWhen"), "no program ends with exit code 256"),
+        (of(never, "low/successWhen"), "no program ends with exit code -1"),
+        (of(never, "mute/command"), "its command does nothing"),
+        (of(never, "silent/semanticConfig"), "asks nothing"),
+        (of(always, "void/command"), "its command does nothing"),
+        (of(always, "todo/command"), "its command does nothing"),
+        (of(always, "any/successWhen"), "every output contains nothing"),
+    ] {
+        tells(&found, &[&[&place, words]]);
+    }
+    assert_eq!(found.iter().filter(|line| line.contains("SR-CHECK-")).count(), 10, "{found:#?}");
+    let (code, refused) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(4), "{refused:#}");
+    assert!(world.sim.model_requests().is_empty());
+    world.finish().await;
+}
+
+/// What a parameter brings is known only when the check is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_no_worktree_has_is_told_with_the_cause() {
+    let world = World::new(1).await;
+    edit(&world, "steps_registry.json", |registry| {
+        registry["validators"] = json!({"there": {"type": "file", "path": "${file}"}});
+        registry["validationSteps"] = json!({"closure.issue": {"c2": "retry", "c3": "issue",
+            "onFailure": {"action": "abort"},
+            "validationConditions": [{"validator": "there", "params": {"file": "/etc/passwd"}}]}});
+    });
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_ne!(code, Some(0), "{output:#}");
+    let told = output["error"]["message"].as_str().unwrap();
+    assert!(told.contains("\"/etc/passwd\" is not a path inside the worktree: it is absolute"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_format_of_a_field_is_held_and_one_that_nobody_knows_is_told() {
     let fallback = json!({ "times": 0, "text": "I have nothing else." });
     let fallback = serde_json::from_value(fallback).unwrap();
