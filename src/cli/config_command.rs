@@ -166,11 +166,17 @@ async fn check_for_use(
         }
     }
     CommandError::all(wrong)?;
-    let mut warnings: Vec<String> = Vec::new();
+    let mut warnings: Vec<String> = config.budgets.asks_nothing().map(str::to_owned).into_iter().collect();
     for standing in &standings {
         warnings.extend(programs_gone(standing).await);
     }
-    warnings.dedup();
+        let idle = doctor::idle_rules(standing).into_iter();
+        warnings
+            .extend(idle.map(|told| format!("a policy rule decides nothing, or less than it says: {told}")));
+        let own = standing.config().ok();
+        warnings.extend(own.and_then(|own| own.budgets.asks_nothing()).map(str::to_owned));
+    let mut seen = BTreeSet::new();
+    warnings.retain(|told| seen.insert(told.clone()));
     Ok((checked, warnings))
 }
 

@@ -362,7 +362,9 @@ fn plan_warnings(Resolved { plan, warnings, .. }: &Resolved) -> Vec<String> {
     // The others are among those of the start.
     let denied = denied.iter().filter(|denied| denied.severity == Severity::Warning);
     let of_policy = denied.map(|denied| format!("{denied}\n    fix: {}", denied.remedy()));
-    of_definition.chain(of_start).chain(of_policy).collect()
+    let asks_models = !plan.session.settings.targets.is_empty();
+    let of_budgets = plan.budgets.asks_nothing().filter(|_| asks_models).map(str::to_owned);
+    of_definition.chain(of_start).chain(of_policy).chain(of_budgets).collect()
 }
 
 /// The plan of `--dry-run` for people.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::backend_file::{self, ProgramFile};
 use super::diagnostic::Severity;
+use super::parameter_value;
 use super::position::child;
 use super::shape::{self, Format};
 use super::source::Findings;
@@ -24,6 +25,7 @@ use crate::domain::flow::{
 };
 use crate::domain::money::Money;
 use crate::domain::report::ClaimKind;
+use crate::domain::step_context::value_text;
 
 /// `agent.json`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -445,6 +447,15 @@ fn budgets(file: BudgetsFile, findings: &mut Findings<'_>) -> WantedBudgets {
         "write a time such as 15m",
     );
     refuse("maxCost", cost == Some(None), "write US dollars from 0");
+    if cost.flatten() == Some(Money::ZERO) {
+        findings.add(
+            Severity::Warning,
+            "AC-VALID-002",
+            "/runner/agentd/budgets/maxCost",
+            "budgets.maxCost is 0: no model that has a price can be asked anything, and a run ends at its first request",
+            "write US dollars, or leave it out",
+        );
+    }
     WantedBudgets {
         max_steps: file.max_steps,
         max_wall_time: file.max_wall_time.map(|span| span.0),
@@ -490,8 +501,28 @@ fn egress(file: &NetworkFile, findings: &mut Findings<'_>) -> Egress {
     })
 }
 
+const LABELS: &str = "/runner/integrations/github/labels";
+
+/// A label beside `completion`: nobody puts it on but a model that names it as it closes.
+fn named_label(name: &str, label: &str, findings: &mut Findings<'_>) {
+    let fix = match shape::nearest(name, ["completion"].into_iter()) {
+        Some(near) => format!("did you mean \"{near}\": {{\"add\": [\"{label}\"]}}?"),
+        None => {
+            "leave it if a model is to name it; else remove it, or write it into \"completion\"".to_owned()
+        }
+    };
+    findings.add(
+        Severity::Warning,
+        IGNORED,
+        &child(LABELS, name),
+        format!(
+            "\"{name}\" has little effect: agentd itself never puts the label \"{label}\" on; a model may name it as it closes"
+        ),
+        fix,
+    );
+}
+
 fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
-    const AT: &str = "/runner/integrations/github/labels";
     let off = file.enabled == Some(false);
     for (key, there) in
         [("labels", !file.labels.is_empty()), ("defaultClosureAction", file.default_closure_action.is_some())]
@@ -517,6 +548,7 @@ fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
     for (name, value) in &file.labels {
         match value {
             Value::String(label) if name != "completion" => {
+                named_label(name, label, findings);
                 settings.labels.insert(name.clone(), label.clone());
             }
             Value::Object(change) if name == "completion" => {
@@ -524,12 +556,17 @@ fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
                     let labels: Option<Vec<String>> = value.as_array().and_then(|list| {
                         list.iter().map(|label| label.as_str().map(str::to_owned)).collect()
                     });
+                    let at = child(&child(LABELS, name), key);
+                    if labels.iter().flatten().any(|label| label.trim().is_empty()) {
+                        let message = format!("\"{key}\" of the completion labels has a blank one");
+                        findings.add(Severity::Error, "AC-VALID-001", &at, message, "write names of labels");
+                    }
                     match (key.as_str(), labels) {
                         ("add", Some(labels)) => settings.completion_add = labels,
                         ("remove", Some(labels)) => settings.completion_remove = labels,
                         _ => findings.schema_error(
                             "AC-VALID-001",
-                            &child(&child(AT, name), key),
+                            &at,
                             format!("\"{key}\" is no list of completion labels: they are {{\"add\": [texts], \"remove\": [texts]}}"),
                             "write lists of label names",
                         ),
@@ -538,7 +575,7 @@ fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
             }
             _ => findings.schema_error(
                 "AC-VALID-001",
-                &child(AT, name),
+                &child(LABELS, name),
                 match name.as_str() {
                     "completion" => {
                         "the completion labels are no {\"add\": [texts], \"remove\": [texts]}".to_owned()
@@ -550,6 +587,22 @@ fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
         }
     }
     settings
+}
+
+/// A default is held to what its parameter says of every other value.
+fn fitting_default(parameter: &Parameter, at: &str, findings: &mut Findings<'_>) {
+    let Some(default) = parameter.default.as_ref().filter(|default| parameter.kind.fits(default)) else {
+        return;
+    };
+    if let Err(why) = parameter_value::fits(parameter, &value_text(default)) {
+        findings.add(
+            Severity::Error,
+            "AC-VALID-001",
+            &child(at, "default"),
+            format!("the default of \"{}\" breaks its own validation: {default} {why}", parameter.name),
+            "correct one of the two",
+        );
+    }
 }
 
 fn parameters(file: &Map<String, Value>, findings: &mut Findings<'_>) -> Vec<Parameter> {
@@ -617,7 +670,7 @@ fn parameters(file: &Map<String, Value>, findings: &mut Findings<'_>) -> Vec<Par
                 "remove one of the two",
             );
         }
-        parameters.push(Parameter {
+        let parameter = Parameter {
             name: name.clone(),
             kind,
             description: parameter.description.unwrap_or_default(),
@@ -630,7 +683,9 @@ fn parameters(file: &Map<String, Value>, findings: &mut Findings<'_>) -> Vec<Par
                 pattern: limits.pattern,
                 allowed: limits.allowed,
             },
-        });
+        };
+        fitting_default(&parameter, &at, findings);
+        parameters.push(parameter);
     }
     parameters
 }

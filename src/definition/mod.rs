@@ -9,6 +9,7 @@ mod older_steps;
 pub mod schema_file;
 pub mod shape;
 pub mod backend_file;
+mod parameter_value;
 pub mod agent_file;
 mod verdict_file;
 pub mod verdict;

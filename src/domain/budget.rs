@@ -76,6 +76,12 @@ impl WantedBudgets {
 }
 
 impl Budgets {
+    /// What it means where a run may cost nothing. Elsewhere 0 means that there is no cap.
+    pub fn asks_nothing(&self) -> Option<&'static str> {
+        const TOLD: &str = "budgets.max_cost is 0, which is not \"no cap\": no model that has a price can be asked anything, and a run ends at its first request";
+        (self.max_cost == Money::ZERO).then_some(TOLD)
+    }
+
     /// Takes a request over; false = there is none of this kind.
     pub fn follow(&mut self, wanted: &WantedBudgets, kind: BudgetKind) -> bool {
         match kind {

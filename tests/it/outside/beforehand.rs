@@ -128,3 +128,53 @@ async fn the_format_of_a_field_is_held_and_one_that_nobody_knows_is_told() {
     assert!(told.iter().any(|told| told.contains("is not a \"date\"")), "{told:#?}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_file_says_without_effect_or_against_itself_is_found() {
+    let world = World::new(1).await;
+    edit(&world, "agent.json", |agent| {
+        agent["parameters"]["mood"] = json!({"type": "string", "description": "x", "cli": "--mood",
+            "default": "zzz", "validation": {"pattern": "^a$"}});
+        agent["parameters"]["size"] = json!({"type": "number", "description": "x", "cli": "--size",
+            "default": 50, "validation": {"max": 10}});
+        agent["runner"]["integrations"]["github"]["labels"] =
+            json!({"blocked": "stuck", "complet": "zz", "completion": {"add": ["done", " "], "remove": []}});
+        agent["runner"]["agentd"]["budgets"] = json!({"maxCost": 0});
+    });
+    let (code, told) = found(&world).await;
+    assert_eq!(code, Some(4), "{told:#?}");
+    let file = ".agent/resolver/agent.json";
+    let at = |severity: &str, pointer: &str| format!("{severity} {file}{pointer} ");
+    tells(
+        &told,
+        &[
+            &[&at("error AC-VALID-001", "/parameters/mood/default"), "\"zzz\" does not match ^a$"],
+            &[&at("error AC-VALID-001", "/parameters/size/default"), "50 is above the maximum 10"],
+            &[&at("error AC-VALID-001", "/runner/integrations/github/labels/completion/add"), "a blank one"],
+            &[&at("warning AC-IGNORED-001", "/runner/integrations/github/labels/blocked"), "\"stuck\""],
+            &[&at("warning AC-IGNORED-001", "/runner/integrations/github/labels/complet"), "\"completion\""],
+            &[&at("warning AC-VALID-002", "/runner/agentd/budgets/maxCost"), "no model that has a price"],
+        ],
+    );
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cap_of_nothing_is_told_before_a_run_ends_at_it() {
+    let world = World::new(1).await;
+    let words = "budgets.max_cost is 0";
+    let (code, told) = world.json(&["run", "--issue", "7", "--dry-run", "--max-cost", "0"]).await;
+    assert_eq!(code, Some(0), "{told:#}");
+    assert!(told["warnings"].to_string().contains(words), "{told:#}");
+    let (_, told) = world.json(&["run", "--issue", "7", "--dry-run"]).await;
+    assert!(!told["warnings"].to_string().contains(words), "{told:#}");
+    let (_, told) = world.json(&["config", "check"]).await;
+    assert_eq!(told["warnings"], json!([]), "{told:#}");
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[budgets]\nmax_cost = 0.0\n"));
+    let (code, told) = world.json(&["config", "check"]).await;
+    assert_eq!(code, Some(0), "{told:#}");
+    assert_eq!(told["warnings"].as_array().unwrap().len(), 1, "{told:#}");
+    assert!(told["warnings"][0].as_str().unwrap().contains(words), "{told:#}");
+    world.finish().await;
+}
