@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::position::Position;
-
 use crate::domain::words::words;
+use crate::prompt::PromptError;
 
 words! {
     /// What a finding does.
@@ -91,5 +91,19 @@ pub fn exit_code(findings: &[Diagnostic], fatal: Severity) -> u8 {
         4
     } else {
         0
+    }
+}
+
+/// A finding in a prompt file.
+pub fn in_prompt(severity: Severity, error: &PromptError, shown: &str) -> Diagnostic {
+    Diagnostic {
+        code: error.code,
+        severity,
+        file: error.file.clone().unwrap_or_else(|| shown.to_owned()),
+        pointer: String::new(),
+        place: error.line.map(|line| Position { line, column: 1 }),
+        message: error.message.clone(),
+        fix: String::new(),
+        schema: false,
     }
 }

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use super::agent_file::{self, AgentParts};
-use super::diagnostic::{Diagnostic, Refused, Severity};
+use super::diagnostic::{Diagnostic, Refused, Severity, in_prompt};
 use super::generations::{Newest, OlderForm, newest_agent, newest_registry_of};
 use super::graph::{self, ReachableSteps};
 use super::loaded::{Loaded, check_key, library_of};
 use super::output_check;
 use super::position::Position;
 use super::program::AgentPrograms;
-use super::prompt_check::{PromptCheck, in_prompt};
+use super::prompt_check::PromptCheck;
 use super::registry::{self, ReadRegistry};
 use super::schema_file::{SchemaFolder, unknown_formats, unknown_keywords};
 use super::source::{Files, Findings, JsonSource, Unreadable, below};

@@ -3,21 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::agent_file::AgentParts;
-use super::diagnostic::{Diagnostic, Severity};
+use super::diagnostic::{Diagnostic, Severity, in_prompt};
 use super::graph::ReachableSteps;
 use super::loaded::{address_of, check_address, check_key};
-use super::position::Position;
 use super::registry::ReadRegistry;
+use super::retry_check;
 use super::source::Findings;
 use super::steps::ReadStep;
 use super::variables::{Supply, host_variable};
 use crate::domain::flow::{GithubSettings, Step, Subprocess};
 use crate::domain::step_check::StepCheck;
-use crate::prompt::address::PromptAddress;
+use crate::prompt::PromptError;
 use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::{AbsentAdaptation, FoundTemplate, PromptLibrary};
 use crate::prompt::template::{Placeholder, RESERVED, Template, is_variable_name};
-use crate::prompt::{PromptError, retry};
 
 /// What the checks look at.
 pub struct PromptCheck<'a> {
@@ -37,20 +36,6 @@ pub struct PromptCheck<'a> {
     pub reach: &'a ReachableSteps,
 }
 
-/// A finding in a prompt file.
-pub fn in_prompt(severity: Severity, error: &PromptError, shown: &str) -> Diagnostic {
-    Diagnostic {
-        code: error.code,
-        severity,
-        file: error.file.clone().unwrap_or_else(|| shown.to_owned()),
-        pointer: String::new(),
-        place: error.line.map(|line| Position { line, column: 1 }),
-        message: error.message.clone(),
-        fix: String::new(),
-        schema: false,
-    }
-}
-
 impl PromptCheck<'_> {
     /// Adds every finding.
     pub fn run(&self, findings: &mut Findings<'_>) {
@@ -65,7 +50,7 @@ impl PromptCheck<'_> {
                 self.question(read, check, findings);
             }
         }
-        self.retry_prompts(findings);
+        retry_check::tell(&self.registry.flow, self.library, &self.root.shown, findings);
     }
 
     /// The question of a step's check: it exists, is complete, and has a value for every variable.
@@ -119,36 +104,6 @@ impl PromptCheck<'_> {
                     format!("step \"{}\" uses ${{context.{name}}}, {why}", read.step.id),
                     fix,
                 );
-            }
-        }
-    }
-
-    /// Retry prompts are optional, but one that is there must be whole.
-    fn retry_prompts(&self, findings: &mut Findings<'_>) {
-        let flow = &self.registry.flow;
-        for validation in &flow.validation_steps {
-            let general = ("failed".to_owned(), None);
-            let patterns = flow.failure_patterns.values();
-            let own = patterns.map(|pattern| (pattern.edition.clone(), pattern.adaptation.clone()));
-            for (edition, adaptation) in own.chain([general]) {
-                let address = PromptAddress {
-                    c1: flow.c1.clone(),
-                    c2: validation.c2.clone(),
-                    c3: validation.c3.clone(),
-                    edition,
-                    adaptation,
-                };
-                let found = self.library.find(&address, AbsentAdaptation::FallBack);
-                let error = match &found {
-                    Ok(found) => retry::render(found.template.body(), &serde_json::Value::Null)
-                        .err()
-                        .map(|error| error.in_file(&self.library.shown(found.path))),
-                    // One that is not there is in no file.
-                    Err(error) => Some(error.clone()).filter(|error| error.file.is_some()),
-                };
-                if let Some(error) = error {
-                    findings.list.push(in_prompt(Severity::Error, &error, &self.root.shown));
-                }
             }
         }
     }

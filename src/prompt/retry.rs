@@ -1,5 +1,7 @@
 //! Retry prompts: `{{name}}`, `{{#if}}…{{else}}…{{/if}}` and `{{#each}}…{{/each}}` over what a validator found.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::PromptError;
@@ -12,6 +14,23 @@ pub fn render(body: &str, params: &Value) -> Result<String, PromptError> {
     let mut text = String::with_capacity(body.len() + 256);
     block(&tokens, &mut position, &[params], Some(&mut text), None)?;
     Ok(text)
+}
+
+/// The names whose values a retry prompt's body shows, but for those in an `{{#each}}`: an item may bring them.
+pub fn names(body: &str) -> BTreeSet<&str> {
+    let mut depth = 0_usize;
+    let mut names = BTreeSet::new();
+    for token in tokens(body) {
+        match token {
+            Token::Each(_) => depth += 1,
+            Token::End("each") => depth = depth.saturating_sub(1),
+            Token::Value(name) if depth == 0 => {
+                names.insert(name);
+            }
+            _ => {}
+        }
+    }
+    names
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

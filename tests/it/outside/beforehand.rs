@@ -178,3 +178,43 @@ async fn a_cap_of_nothing_is_told_before_a_run_ends_at_it() {
     assert!(told["warnings"][0].as_str().unwrap().contains(words), "{told:#}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_prompt_that_nothing_fills_or_finds_is_told() {
+    let world = World::new(1).await;
+    let asked_with =
+        |c2: &str| json!({"closure.issue": {"c2": c2, "c3": "issue", "validationConditions": ["green"]}});
+    edit(&world, "steps_registry.json", |registry| {
+        registry["validators"] = json!({"green": {"type": "command", "command": "make",
+            "extractParams": {"files": "parseChangedFiles"}}});
+        registry["validationSteps"] = asked_with("retry");
+    });
+    let prompt = ".agent/resolver/prompts/steps/retry/issue/f_failed.md";
+    let body = "It fails: {{error}}, {{flies}}\n{{#each files}}{{path}}{{/each}}\nof issue {uv-issue}\n";
+    world.write(&format!("shop/{prompt}"), body);
+    let (code, told) = found(&world).await;
+    assert_eq!(code, Some(0), "{told:#?}");
+    let here: Vec<&String> = told.iter().filter(|line| line.contains(prompt)).collect();
+    assert_eq!(here.len(), 2, "{told:#?}");
+    tells(
+        &told,
+        &[
+            &["warning PR-UV-004", prompt, "{{flies}} has no value", "{{files}}"],
+            &["warning PR-UV-004", prompt, "{uv-issue} is no placeholder in a retry prompt"],
+        ],
+    );
+    // A typo in the address of the prompt.
+    edit(&world, "steps_registry.json", |registry| registry["validationSteps"] = asked_with("rtry"));
+    let (code, told) = found(&world).await;
+    assert_eq!(code, Some(0), "{told:#?}");
+    let place = ".agent/resolver/steps_registry.json/validationSteps/closure.issue/c2";
+    tells(&told, &[&["warning PR-C3L-006", place, "agentd's own words", "did you mean \"retry\"?"]]);
+    // A program of the agent may say more than is written.
+    edit(&world, "steps_registry.json", |registry| {
+        registry["validationSteps"] = asked_with("retry");
+        registry["validators"]["green"] = json!({"type": "custom", "path": "check.sh"});
+    });
+    let (_, told) = found(&world).await;
+    assert!(!told.iter().any(|line| line.contains("flies")), "{told:#?}");
+    world.finish().await;
+}
