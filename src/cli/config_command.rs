@@ -8,6 +8,7 @@ use serde_json::json;
 use super::args::ConfigCommand;
 use super::clones;
 use super::context::Context;
+use super::doctor;
 use super::error::CommandError;
 use super::output::Tone;
 use super::remote::Remote;
@@ -169,12 +170,12 @@ async fn check_for_use(
     let mut warnings: Vec<String> = config.budgets.asks_nothing().map(str::to_owned).into_iter().collect();
     for standing in &standings {
         warnings.extend(programs_gone(standing).await);
-    }
         let idle = doctor::idle_rules(standing).into_iter();
         warnings
             .extend(idle.map(|told| format!("a policy rule decides nothing, or less than it says: {told}")));
         let own = standing.config().ok();
         warnings.extend(own.and_then(|own| own.budgets.asks_nothing()).map(str::to_owned));
+    }
     let mut seen = BTreeSet::new();
     warnings.retain(|told| seen.insert(told.clone()));
     Ok((checked, warnings))

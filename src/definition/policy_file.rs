@@ -10,8 +10,8 @@ use uuid::Uuid;
 use crate::domain::call_scope::CallScope;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::{
-    ActorPermission, Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyPrincipal, ProposalContext,
-    ProposalKind, Proposed, Risk,
+    APPROVAL_REQUIRED, ActorPermission, Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyPrincipal,
+    ProposalContext, ProposalKind, Proposed, Risk, WORKTREE_TOOLS,
 };
 use crate::domain::rules::{GlobError, Globs, Rule, RuleName, RuleSet, When, policy_version};
 use crate::domain::run::PrincipalSource;
@@ -248,6 +248,10 @@ fn read_rule(entry: &RuleEntry, version: &str, place: &Place<'_>) -> Result<Rule
             place.wrong(mode.span().start, "deny_mode has no meaning in a rule that allows; remove it")
         );
     }
+    if entry.effect == Decision::Allow && entry.reason.get_ref() == APPROVAL_REQUIRED {
+        let message = "the reason approval_required asks a person in a rule that denies; this one allows: write effect = \"deny\", or another reason";
+        return Err(place.wrong(entry.reason.span().start, message));
+    }
     let when = match &entry.when {
         Some(when) => read_when(when, entry, place)?,
         None => When::default(),
@@ -300,7 +304,15 @@ fn read_when(
         let Some(list) = list else { return Ok(None) };
         compile(&list.list()).map(Some).map_err(|error| place.wrong(at, error.to_string()))
     };
-    Ok(When {
+    if let Some(words) = when.argv.iter().flatten().find_map(|prefix| one_word(prefix)) {
+        let message = format!(
+            "no program is called \"{}\"; each word stands by itself: [{}]",
+            words.join(" "),
+            words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
+        );
+        return Err(place.wrong(at, message));
+    }
+    let read = When {
         path: globs(&when.path, Globs::paths)?,
         argv: when.argv.clone(),
         host: globs(&when.host, Globs::hosts)?,
@@ -308,7 +320,40 @@ fn read_when(
         from: globs(&when.from, Globs::names)?,
         to: globs(&when.to, Globs::names)?,
         actor_permission: when.actor_permission,
-    })
+    };
+    match never_holds(entry.name.get_ref(), when) {
+        Some(message) => Err(place.wrong(at, message)),
+        None => Ok(read),
+    }
+}
+
+/// The words of a command that was written as one; a path may have a space in it.
+fn one_word(prefix: &[String]) -> Option<Vec<&str>> {
+    let program = prefix.first().filter(|program| !program.contains('/'))?;
+    let words: Vec<&str> = program.split_whitespace().collect();
+    (words.len() > 1).then_some(words)
+}
+
+/// Why a condition on calls of a built-in tool never holds: their arguments have nothing of the kind.
+fn never_holds(tool: &str, when: &WhenEntry) -> Option<String> {
+    if !WORKTREE_TOOLS.contains(&tool) {
+        return None;
+    }
+    match tool {
+        "run_command" => when.path.as_ref().map(|_| {
+            "a call of run_command names no path, so that this rule decides nothing; a rule knows a command by its argv".to_owned()
+        }),
+        _ if when.argv.is_some() => {
+            Some(format!("a call of {tool} has no argv, so that this rule decides nothing; argv is for run_command"))
+        }
+        _ if when.host.is_some() => {
+            Some(format!("no argument of {tool} is a host; host is for run_command and for tools of servers"))
+        }
+        "git_status" if when.path.is_some() => {
+            Some("a call of git_status names no path, so that this rule decides nothing".to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// The whole rule set must decide an example as it says. If the example shows the effect of its own rule, that rule
@@ -488,9 +533,12 @@ fn unknown_principal(id: Uuid) -> PolicyPrincipal {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
+    use crate::domain::rules::Surroundings;
 
     fn source(text: &str) -> PolicySource {
         PolicySource { name: "policy.toml".into(), text: text.into() }
@@ -621,6 +669,21 @@ denies = [{ name = "resolver", actor_permission = "read" }, { name = "resolver" 
             (rule.replace("run_command", "files__*"), 4, "is a pattern"),
             (rule.replace("\"r\"", "\" \""), 6, "reason is blank"),
             (rule.replace("\"allow\"", "\"maybe\""), 5, "maybe"),
+            (rule.replace("\"r\"", "\"approval_required\""), 6, "this one allows"),
+            (format!("{rule}when.argv = [[\"git push\"]]\n"), 7, "[\"git\", \"push\"]"),
+            (format!("{rule}when.path = [\"secret/**\"]\n"), 7, "names no path"),
+            (
+                format!("{}when.path = [\"!secret/**\"]\n", rule.replace("run_command", "*")),
+                7,
+                "takes nothing out",
+            ),
+            (
+                format!("{}when.argv = [[\"a\"]]\n", rule.replace("run_command", "write_file")),
+                7,
+                "has no argv",
+            ),
+            (format!("{}when.host = \"a.b\"\n", rule.replace("run_command", "write_file")), 7, "is a host"),
+            (format!("{}when.path = \"a\"\n", rule.replace("run_command", "git_status")), 7, "names no path"),
             (
                 format!("{rule}when.argv = [[\"cargo\"]]\nallows = [[\"cargo\"],\n [\"env\", \"cargo\"]]\n"),
                 9,
@@ -662,9 +725,29 @@ denies = [{ name = "resolver", actor_permission = "read" }, { name = "resolver" 
             rule("lost", "*", "when.path = \"x\""),
         ];
         let set = read_policies(&[source(&text.concat())]).unwrap();
-        let idle = set.idle(|tool| tool == "read_file");
+        let steps = BTreeSet::from(["a.b".to_owned()]);
+        let around = Surroundings {
+            is_tool: &|tool| tool == "read_file",
+            agents: None,
+            steps: Some(&steps),
+            is_folder: &|path| path == "docs",
+        };
+        let idle = set.idle(&around);
         let told: Vec<(&str, bool)> = idle.iter().map(|(id, why)| (*id, why.contains("before it"))).collect();
         assert_eq!(told, [("late", true), ("typo", false), ("lost", true)]);
+        let handoff =
+            |id: &str, name: &str, more: &str| rule(id, name, more).replace("\"tool\"", "\"handoff\"");
+        let text = [
+            rule("folder", "read_file", "when.path = [\"docs\", \"src/**\"]"),
+            rule("both", "read_file", "when.path = [\"docs\", \"docs/**\"]"),
+            handoff("step", "a.c", ""),
+            handoff("to", "*", "when.to = \"a.c\""),
+            handoff("fits", "a.b", "when.from = \"a.*\""),
+            rule("agent", "nobody", "").replace("\"tool\"", "\"run\""),
+        ];
+        let set = read_policies(&[source(&text.concat())]).unwrap();
+        let told: Vec<&str> = set.idle(&around).into_iter().map(|(id, _)| id).collect();
+        assert_eq!(told, ["folder", "step", "to"], "of agents nothing is known");
     }
 
     #[test]

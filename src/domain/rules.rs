@@ -1,7 +1,7 @@
 //! Declarative policy rules: what a rule may look at, and which rule decides. What no rule allows is denied (P-038,
 //! D44).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -129,6 +129,18 @@ pub struct HandoffDenial {
     pub named: bool,
 }
 
+/// What there is where rules are used.
+pub struct Surroundings<'a> {
+    /// Whether calls of a tool of this name are possible.
+    pub is_tool: &'a dyn Fn(&str) -> bool,
+    /// All agents; `None` = not known.
+    pub agents: Option<&'a BTreeSet<String>>,
+    /// The steps of all agents; `None` = not known.
+    pub steps: Option<&'a BTreeSet<String>>,
+    /// Whether a path of the worktree is a folder.
+    pub is_folder: &'a dyn Fn(&str) -> bool,
+}
+
 /// What the rules say of one proposal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleVerdict {
@@ -169,21 +181,19 @@ impl RuleSet {
         lists.into_iter().any(|rules| first_match(rules, input, scope).is_some_and(Rule::denies_by_path))
     }
 
-    /// Rules that can decide nothing, each with the reason: an earlier one always decides, or there is no tool of that name.
-    pub fn idle(&self, is_tool: impl Fn(&str) -> bool) -> Vec<(&str, String)> {
+    /// Rules that decide nothing, or less than they say, each with the reason: an earlier one always decides, or there is not what it
+    /// names.
+    pub fn idle(&self, around: &Surroundings<'_>) -> Vec<(&str, String)> {
         let reason = |at: usize| {
             let rule = &self.rules[at];
             let before = self.rules[..at].iter().find(|before| {
                 before.kind == rule.kind && before.name == rule.name && before.when.is_always()
             });
-            match (&rule.name, before) {
-                (_, Some(before)) => {
+            match before {
+                Some(before) => {
                     Some(format!("the rule \"{}\" before it decides all that it could", before.id))
                 }
-                (RuleName::Exactly(name), None) if rule.kind == ProposalKind::Tool && !is_tool(name) => {
-                    Some(format!("no tool is called \"{name}\""))
-                }
-                (RuleName::Exactly(_) | RuleName::Any, None) => None,
+                None => rule.names_nothing(around).or_else(|| rule.names_a_folder(around)),
             }
         };
         (0..self.rules.len()).filter_map(|at| Some((self.rules[at].id.as_str(), reason(at)?))).collect()
@@ -316,6 +326,49 @@ impl Rule {
         self.kind == input.kind && self.name.is(input.resource_name())
     }
 
+    /// Whether there is nothing of what it names.
+    fn names_nothing(&self, around: &Surroundings<'_>) -> Option<String> {
+        let has = |all: Option<&BTreeSet<String>>, name: &str| all.is_none_or(|all| all.contains(name));
+        let step = |name: &str| format!("no agent here has a step \"{name}\"");
+        match (self.kind, &self.name) {
+            (ProposalKind::Tool, RuleName::Exactly(name)) if !(around.is_tool)(name) => {
+                return Some(format!("no tool is called \"{name}\""));
+            }
+            (ProposalKind::Run, RuleName::Exactly(name)) if !has(around.agents, name) => {
+                return Some(format!("no agent here is called \"{name}\""));
+            }
+            (ProposalKind::Handoff, RuleName::Exactly(name)) if !has(around.steps, name) => {
+                return Some(step(name));
+            }
+            _ => {}
+        }
+        let steps = around.steps?;
+        let fits_none = |globs: &Globs| !steps.iter().any(|step| globs.exact(step));
+        for globs in [&self.when.from, &self.when.to].into_iter().flatten() {
+            let mut patterns = globs.0.patterns.iter();
+            if let Some(gone) = patterns.find(|pattern| is_plain(pattern) && !steps.contains(*pattern)) {
+                return Some(step(gone));
+            }
+            if fits_none(globs) {
+                return Some(step(&globs.0.patterns.join("\" or \"")));
+            }
+        }
+        None
+    }
+
+    /// Whether it is about files, and a path that it names is a folder: a glob without `**` fits nothing in it.
+    fn names_a_folder(&self, around: &Surroundings<'_>) -> Option<String> {
+        let is_about_files = match &self.name {
+            RuleName::Exactly(name) => ["read_file", "write_file", "edit_file"].contains(&name.as_str()),
+            RuleName::Any => true,
+        };
+        let globs = self.when.path.as_ref().filter(|_| is_about_files)?;
+        let reaches_in = |folder: &str| globs.exact(&format!("{folder}/a/file"));
+        let mut plain = globs.0.patterns.iter().filter(|pattern| is_plain(pattern));
+        let folder = plain.find(|pattern| (around.is_folder)(pattern) && !reaches_in(pattern))?;
+        Some(format!("\"{folder}\" is a folder, and no file in it fits; \"{folder}/**\" would fit them"))
+    }
+
     /// Whether it fits a handoff, as far as that depends on the two steps.
     fn may_fit(&self, from: &str, to: &str) -> bool {
         self.kind == ProposalKind::Handoff && self.name.is(to) && self.when.fits_steps(Some(from), Some(to))
@@ -382,6 +435,11 @@ fn program_holds(prefixes: &[Vec<String>], program: Option<&Program>, denies: bo
     }
 }
 
+/// Whether a glob fits nothing but its own text.
+fn is_plain(pattern: &str) -> bool {
+    !pattern.contains(['*', '?', '[', '{', '\\'])
+}
+
 /// A list of globs, for exact case and for any case. Equal lists share memory, because the policies of many
 /// repositories are much alike.
 #[derive(Debug, Clone)]
@@ -389,6 +447,7 @@ pub struct Globs(Arc<Matchers>);
 
 #[derive(Debug)]
 struct Matchers {
+    patterns: Vec<String>,
     exact: GlobSet,
     any_case: GlobSet,
 }
@@ -449,6 +508,9 @@ impl Globs {
         if let Some(matchers) = in_use.get(&said).and_then(Weak::upgrade) {
             return Ok(Self(matchers));
         }
+        if let Some(negated) = patterns.iter().find(|pattern| pattern.starts_with('!')) {
+            return Err(GlobError::Negated(negated.clone()));
+        }
         let set = |ignore_case: bool| {
             let globs = patterns.iter().map(|pattern| {
                 GlobBuilder::new(pattern)
@@ -460,7 +522,8 @@ impl Globs {
             GlobSet::new(globs.collect::<Result<Vec<_>, _>>()?)
                 .map_err(|error| GlobError::Malformed(patterns.join(", "), error.kind().to_string()))
         };
-        let matchers = Arc::new(Matchers { exact: set(false)?, any_case: set(true)? });
+        let matchers =
+            Arc::new(Matchers { patterns: patterns.to_vec(), exact: set(false)?, any_case: set(true)? });
         in_use.retain(|_, matchers| matchers.strong_count() > 0);
         in_use.insert(said, Arc::downgrade(&matchers));
         Ok(Self(matchers))
@@ -490,6 +553,11 @@ pub enum GlobError {
     /// Ends with a slash, and so would match nothing.
     #[error("the glob \"{0}\" names a folder and matches no file; write \"{0}**\"")]
     Folder(String),
+    /// Begins with a `!`, which takes nothing out.
+    #[error(
+        "the glob \"{0}\" takes nothing out: `!` has no meaning here; name what is meant, and write `\\!` for a name that begins so"
+    )]
+    Negated(String),
     /// Not a glob.
     #[error("the glob \"{0}\" cannot be read: {1}")]
     Malformed(String, String),

@@ -2,13 +2,11 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::Finding;
+use super::{Finding, policy};
 use crate::cli::context::{Context, main_checkout};
 use crate::cli::remote::{self, Remote};
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::{Config, Credentials};
-use crate::definition::policy_file::{PolicySource, read_policies};
-use crate::domain::policy::WORKTREE_TOOLS;
 use crate::git::program::MINIMUM_VERSION;
 use crate::git::{GitError, GitProgram};
 
@@ -159,7 +157,7 @@ pub fn configuration(context: &Context, config: &Config) -> Vec<Finding> {
             "make a token with read and write access to contents, issues and pull requests",
         ),
     });
-    findings.push(policy(context, config));
+    findings.push(policy::look(context, config));
     if config.verify.commands.is_empty() {
         findings.push(Finding::warning(
             "verify",
@@ -168,43 +166,4 @@ pub fn configuration(context: &Context, config: &Config) -> Vec<Finding> {
         ));
     }
     findings
-}
-
-/// Whether calls of a tool of this name are possible. Which tools a server has is known when it runs.
-fn is_tool(config: &Config, name: &str) -> bool {
-    match name.split_once("__") {
-        Some(("rest", tool)) => config.rest_tools.contains_key(tool),
-        Some((server, _)) => server == "exec_agent" || config.mcp_servers.contains_key(server),
-        None => WORKTREE_TOOLS.contains(&name),
-    }
-}
-
-fn policy(context: &Context, config: &Config) -> Finding {
-    if config.policy.files.is_empty() && config.policy.program.is_empty() {
-        return Finding::problem(
-            "policy",
-            "there is none, so that every tool call is denied",
-            "name rule files in policy.files (docs/policy.md); `agentd init` in a checkout writes one",
-        );
-    }
-    let start = config.paths_start("policy.files", &context.config_base());
-    let sources: Result<Vec<_>, _> =
-        config.policy.files.iter().map(|file| PolicySource::read(&start.join(file))).collect();
-    match sources.and_then(|sources| read_policies(&sources)) {
-        Ok(rules) => {
-            let idle = rules.idle(|tool| is_tool(config, tool));
-            let told: Vec<String> = idle.iter().map(|(id, why)| format!("\"{id}\": {why}")).collect();
-            match told.is_empty() {
-                true => Finding::ok("policy", format!("{} rules, examples included", rules.rules().len())),
-                false => Finding::warning(
-                    "policy",
-                    format!("rules that can decide nothing: {}", told.join("; ")),
-                    "put such a rule before the one that decides, correct its name, or remove it",
-                ),
-            }
-        }
-        Err(error) => {
-            Finding::problem("policy", error.to_string(), "correct the rule where the message says")
-        }
-    }
 }

@@ -4,6 +4,7 @@
 mod disk;
 mod local;
 mod mcp;
+mod policy;
 mod rest;
 mod site;
 mod tracker;
@@ -106,6 +107,11 @@ pub async fn push_fails(site: &RepositoryContext, origin: &CommitId) -> Option<S
     let commit = async { here.await.map_err(|error| error.to_string()) };
     let finding = tried::push_of(site, commit).await.filter(|finding| finding.state == State::Problem)?;
     Some(finding.remedy.map_or(finding.told.clone(), |remedy| format!("{}; {remedy}", finding.told)))
+}
+
+/// Rules of the policy that decide nothing, or less than they say.
+pub fn idle_rules(standing: &Context) -> Vec<String> {
+    standing.config().map(|config| policy::idle_rules(standing, &config)).unwrap_or_default()
 }
 
 /// That a disk lacks room for a run; `None` = there is some, or it is not known.

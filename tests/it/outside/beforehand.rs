@@ -1,8 +1,11 @@
 //! What can never work, or has no effect, is found before a model is paid for.
 
+use std::process::Output;
+
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::doctor::answers;
+use super::world::{World, text};
 
 /// Changes a JSON file of the agent that `agentd init` wrote.
 fn edit(world: &World, file: &str, change: impl FnOnce(&mut Value)) {
@@ -11,6 +14,12 @@ fn edit(world: &World, file: &str, change: impl FnOnce(&mut Value)) {
     let mut value = serde_json::from_str(&told).unwrap();
     change(&mut value);
     world.write(&place, &serde_json::to_string_pretty(&value).unwrap());
+}
+
+/// What a person reads of a command.
+async fn shown(world: &World, args: &[&str]) -> Output {
+    let mut command = world.command_in(args);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
 /// What `agents check` finds of the agent, a line each, and its exit code.
@@ -31,6 +40,78 @@ fn tells(found: &[String], expected: &[&[&str]]) {
         let is_told = found.iter().any(|line| words.iter().all(|word| line.contains(word)));
         assert!(is_told, "{words:?} is not among {found:#?}");
     }
+}
+
+fn rule(kind: &str, name: &str, effect: &str, reason: &str, when: &str) -> String {
+    format!(
+        "[[rule]]\nid = \"odd\"\nkind = \"{kind}\"\nname = \"{name}\"\neffect = \"{effect}\"\nreason = \"{reason}\"\n{when}\n\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_that_no_call_can_meet_is_an_error_with_its_line() {
+    let world = World::new(1).await;
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    for (name, effect, reason, when, line, words) in [
+        ("write_file", "deny", "r", "when = { argv = [[\"rm\"]] }", 7, "has no argv"),
+        ("write_file", "deny", "r", "when = { host = [\"a.b\"] }", 7, "no argument of write_file is a host"),
+        ("run_command", "deny", "r", "when = { path = [\"secret/**\"] }", 7, "names no path"),
+        ("git_status", "deny", "r", "when = { path = [\"secret/**\"] }", 7, "names no path"),
+        ("run_command", "deny", "r", "when = { argv = [[\"git push\"]] }", 7, "[\"git\", \"push\"]"),
+        ("write_file", "deny", "r", "when = { path = [\"!secret/**\"] }", 7, "takes nothing out"),
+        ("write_file", "allow", "approval_required", "", 6, "this one allows"),
+    ] {
+        let odd = rule("tool", name, effect, reason, when);
+        world.write("shop/.agent/policy.toml", &format!("{odd}{policy}"));
+        for args in [&["config", "check"][..], &["run", "--issue", "7", "--dry-run"]] {
+            let refused = shown(&world, args).await;
+            let told = text(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(4), "{when}: {told}");
+            assert!(
+                told.contains(&format!("policy.toml:{line}: ")) && told.contains(words),
+                "{when}: {told}"
+            );
+        }
+    }
+    assert!(world.sim.model_requests().is_empty());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_that_misses_what_is_there_is_named_by_doctor_and_config_check() {
+    let world = World::of(1, |scenario| scenario.model.replies.push(answers())).await;
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    let folder = "when = { path = [\"tests\", \"a.txt\"] }";
+    for (odd, words) in [
+        (rule("tool", "write_file", "deny", "r", folder), "\"tests\" is a folder"),
+        (rule("handoff", "closure.zzz", "deny", "r", ""), "no agent here has a step \"closure.zzz\""),
+        (
+            rule("handoff", "*", "deny", "r", "when = { to = [\"closure.issue\", \"closure.zzz\"] }"),
+            "no agent here has a step \"closure.zzz\"",
+        ),
+        (rule("handoff", "*", "deny", "r", "when = { from = \"final.*\" }"), "a step \"final.*\""),
+        (rule("run", "resolvr", "deny", "r", ""), "no agent here is called \"resolvr\""),
+    ] {
+        world.write("shop/.agent/policy.toml", &format!("{odd}{policy}"));
+        let (code, told) = world.json(&["config", "check"]).await;
+        assert_eq!(code, Some(0), "{told:#}");
+        assert!(told["warnings"].to_string().replace("\\\"", "\"").contains(words), "{words}: {told:#}");
+        let (_, told) = world.json(&["doctor"]).await;
+        let findings = told["findings"].as_array().unwrap();
+        let of_policy = findings.iter().find(|finding| finding["what"] == "policy").unwrap();
+        assert_eq!(of_policy["state"], "warning", "{told:#}");
+        assert!(of_policy["told"].as_str().unwrap().contains(words), "{of_policy:#}");
+    }
+    let fits = [
+        rule("tool", "write_file", "deny", "r", "when = { path = [\"tests\", \"tests/**\"] }"),
+        rule("handoff", "closure.issue", "deny", "r", "when = { from = \"verification.*\" }"),
+    ];
+    for fits in fits {
+        world.write("shop/.agent/policy.toml", &format!("{fits}{policy}"));
+        let (_, told) = world.json(&["config", "check"]).await;
+        assert_eq!(told["warnings"], json!([]), "{told:#}");
+    }
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
