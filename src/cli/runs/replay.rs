@@ -105,10 +105,7 @@ pub(super) fn replay(
     begins.extend(head.map(|head| (&lease.branch, head)));
     let refs: Vec<_> = begins.iter().map(|(branch, commit)| (branch.full(), (*commit).clone())).collect();
     let agent = started.asked.agent.as_deref().unwrap_or(&started.agent);
-    let agents = match with_agents {
-        Some(dir) => agents_in(&context.env.working_dir().join(dir), agent)?,
-        None => site.checkout.root().as_path().join(".agent"),
-    };
+    let agents = agents_of(context, site.checkout.root(), with_agents, agent)?;
     let (place, money) = (site.checkout.root().to_string(), site.state.clone());
     let ended = context.block_on(async {
         let checkout = open_checkout(context, &place).await.map_err(CommandError::failed)?;
@@ -143,13 +140,28 @@ pub(super) fn replay(
     tell(context, &recorded, &replayed, &recorded_run)
 }
 
-/// A folder of agents that has this one.
-fn agents_in(dir: &Path, agent: &str) -> Result<PathBuf, CommandError> {
+/// The folder of agents that counts, which has this one.
+fn agents_of(
+    context: &Context,
+    checkout: &AbsPath,
+    with_agents: Option<&Path>,
+    agent: &str,
+) -> Result<PathBuf, CommandError> {
+    let (dir, hint) = match with_agents {
+        Some(dir) => (
+            context.env.working_dir().join(dir),
+            "name the folder that holds the agents' folders, such as .agent",
+        ),
+        None => (
+            checkout.as_path().join(".agent"),
+            "--with-agents DIR names another folder that has it, for example of an earlier commit",
+        ),
+    };
     if dir.join(agent).is_dir() {
-        return Ok(dir.to_owned());
+        return Ok(dir);
     }
     let words = format!("there is no agent \"{agent}\" in {}", dir.display());
-    Err(CommandError::invalid(words).hint("name the folder that holds the agents' folders, such as .agent"))
+    Err(CommandError::invalid(words).hint(hint))
 }
 
 fn git_failed(error: GitError) -> CommandError {

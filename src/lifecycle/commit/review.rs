@@ -444,12 +444,19 @@ fn stop(run: &Run<'_>, worktree: &Worktree, mut problems: Vec<Problem>, done: &s
         }
         false => "",
     };
-    let message = format!(
-        "The work is not {done}, and nothing was pushed: {shown}{more}. All of it is in {}, on {}. Take out what may not \
-         leave{in_history}, or let the policy (rules of write_file) or [commit] allow it, and run again.",
-        worktree.display(),
-        worktree.branch(),
-    );
+    let rest = match run.context.replay {
+        // Its copy of the repository is thrown away.
+        Some(_) => "All of it was in the copy of this replay. If the policy (rules of write_file) or [commit] has changed \
+                    since the run, that is why."
+            .to_owned(),
+        None => format!(
+            "All of it is in {}, on {}. Take out what may not leave{in_history}, or let the policy (rules of write_file) or \
+             [commit] allow it, and run again.",
+            worktree.display(),
+            worktree.branch(),
+        ),
+    };
+    let message = format!("The work is not {done}, and nothing was pushed: {shown}{more}. {rest}");
     let message = run.plan.redactor.redact(&message).map_or_else(
         |_| "The work holds what may not be published; nothing was pushed.".to_owned(),
         |text| text.into_owned(),

@@ -5,6 +5,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use super::doctor::answers;
+use super::solo::{calls, reports, run, solo};
 use super::world::{World, text};
 
 /// Changes a JSON file of the agent that `agentd init` wrote.
@@ -297,5 +298,30 @@ async fn a_retry_prompt_that_nothing_fills_or_finds_is_told() {
     });
     let (_, told) = found(&world).await;
     assert!(!told.iter().any(|line| line.contains("flies")), "{told:#?}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_that_cannot_be_names_what_is_there_and_what_helps() {
+    let replies = vec![
+        calls(&[("write_file", json!({ "path": "made.txt", "content": "made" }))]),
+        reports("Done.", json!([])),
+    ];
+    let allows = rule("tool", "write_file", "allow", "r", "");
+    let world = solo(replies, Some(&allows), "").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    // The work of the run is still there, and the copy of the replay is not.
+    world.write("shop/.agent/policy.toml", &rule("tool", "write_file", "deny", "r", ""));
+    let replayed = shown(&world, &["runs", "replay", "latest"]).await;
+    let told = text(&replayed.stderr);
+    assert_eq!(replayed.status.code(), Some(1), "{told}");
+    assert!(told.contains("in the copy of this replay") && !told.contains("run again"), "{told}");
+    assert!(world.shop().join(".worktrees/issue-7/made.txt").exists());
+    std::fs::remove_dir_all(world.shop().join(".agent/solo")).unwrap();
+    let refused = shown(&world, &["runs", "replay", "latest"]).await;
+    let told = text(&refused.stderr);
+    assert!(told.contains("--with-agents") && !told.contains("agentd-replay-"), "{told}");
+    assert!(!told.contains("agentd init"), "{told}");
     world.finish().await;
 }
