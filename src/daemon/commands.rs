@@ -447,7 +447,9 @@ impl Daemon {
             return Ok(false);
         }
         client.add_labels(&issue.repo, issue.number, &[&trigger]).await?;
+        let now = self.deps.clock.now();
         if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.queued.insert(issue.number, now);
             let memory = watch.state.issues.entry(issue.number).or_default();
             memory.asked_by = Some(by);
             memory.back_off = None;

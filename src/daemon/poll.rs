@@ -71,6 +71,10 @@ pub(super) struct Watch {
     pub unlisted: BTreeMap<u64, String>,
     /// Issues whose budget is used up: spent, and the budget.
     pub money_used_up: BTreeMap<u64, (Money, Money)>,
+    /// Issues that the daemon has queued itself, and when: until the next list they are in none.
+    pub queued: BTreeMap<u64, DateTime<Utc>>,
+    /// Titles and pages of the issues that a list had and that are still spoken of.
+    pub titles: BTreeMap<u64, (String, Option<String>)>,
     /// When a run whose pause was over was queued last.
     pub went_on: Option<DateTime<Utc>>,
     /// Whether anything happens there.
@@ -169,6 +173,8 @@ impl Watch {
             unlisted: BTreeMap::new(),
             shown_elsewhere: BTreeSet::new(),
             money_used_up: BTreeMap::new(),
+            queued: BTreeMap::new(),
+            titles: BTreeMap::new(),
             went_on: None,
             activity: Activity::default(),
             polling: None,
@@ -226,6 +232,18 @@ impl Watch {
         }
     }
 
+    /// Keeps the titles of what is listed, and of what a person has to look at when it is listed no more.
+    fn note_titles(&mut self) {
+        let listed = self.listing.iter().filter_map(|snapshot| {
+            let issue = &snapshot.issue;
+            Some((number(snapshot)?, (issue.title.clone(), issue.url.clone())))
+        });
+        let listed: BTreeMap<u64, (String, Option<String>)> = listed.collect();
+        let (memories, parked) = (&self.state.issues, &self.parked);
+        self.titles.retain(|number, _| memories.contains_key(number) || parked.contains_key(number));
+        self.titles.extend(listed);
+    }
+
     /// Polls once, unless failures or a limit make it too early. True = the list is fresh.
     pub async fn poll(
         &mut self,
@@ -257,6 +275,8 @@ impl Watch {
                     .into_iter()
                     .filter(|issue| !self.listing.iter().any(|listed| listed.id == issue.id));
                 self.left.extend(left);
+                self.note_titles();
+                self.queued.retain(|_, at| *at >= now);
                 if let Some(since) = self.health.failing_since {
                     let failures = self.health.failures;
                     tracing::info!(repo = %self.watched.name, failures, %since, "polls succeed again");

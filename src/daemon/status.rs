@@ -10,8 +10,8 @@ use super::snapshot::IssueRef;
 use super::start_rules::Reason;
 use super::state_format::Pause;
 use super::status_format::{
-    BudgetStatus, CHECKS_RUNNING, IssueStatus, LimitsStatus, QUIET_PERIOD, RepositoryStatus, RunningStatus,
-    SCHEMA, Status,
+    BudgetStatus, CHECKS_RUNNING, IssueStatus, LimitsStatus, QUEUED, QUIET_PERIOD, RepositoryStatus,
+    RunningStatus, SCHEMA, Status,
 };
 use super::supervise::RunHandle;
 use crate::domain::issue::{Issue, IssueKey};
@@ -60,6 +60,17 @@ impl Daemon {
         })
     }
 
+    /// Issues that the daemon has queued since the last list, which does not have them.
+    fn queued_now(&self) -> impl Iterator<Item = IssueStatus> + '_ {
+        self.watches.iter().flat_map(|watch| {
+            watch.queued.keys().filter(|number| watch.candidate(**number).is_none()).map(|number| {
+                let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
+                let text = "a run of it is asked for; the daemon's next look begins it where nothing stands in its way";
+                row(&issue, QUEUED, text.to_owned())
+            })
+        })
+    }
+
     /// Issues whose pull requests are to have a follow-up run that is not prepared yet.
     fn follow_up_later(&self) -> impl Iterator<Item = IssueStatus> + '_ {
         self.watches.iter().flat_map(move |watch| {
@@ -94,10 +105,16 @@ impl Daemon {
                 listed.insert((&watch.watched.name, &snapshot.issue.key), &snapshot.issue);
             }
         }
+        let before = |row: &IssueStatus| {
+            let watch = self.watches.iter().find(|watch| watch.watched.name == row.repo)?;
+            watch.titles.get(&row.issue.number()?).cloned()
+        };
         for row in rows {
-            let Some(issue) = listed.get(&(&row.repo, &row.issue)) else { continue };
-            row.title = Some(plain_line(&issue.title, LONGEST_TITLE));
-            row.url.clone_from(&issue.url);
+            let of_list = listed.get(&(&row.repo, &row.issue));
+            let known = of_list.map(|issue| (issue.title.clone(), issue.url.clone())).or_else(|| before(row));
+            let Some((title, url)) = known else { continue };
+            row.title = Some(plain_line(&title, LONGEST_TITLE));
+            row.url = url;
         }
     }
 
@@ -156,7 +173,8 @@ impl Daemon {
                 !(is_asked && matches!(reason, Reason::WaitsForAnswer { .. }))
             })
             .map(|(issue, reason)| row(issue, reason.code(), reason.to_string()));
-        let waiting = waiting.chain(self.go_on_later()).chain(self.follow_up_later());
+        let waiting =
+            waiting.chain(self.queued_now()).chain(self.go_on_later()).chain(self.follow_up_later());
         // One row for each issue: what the scheduler says of it goes before what is to come of it by itself.
         let mut told: BTreeSet<(RepoName, IssueKey)> =
             self.supervisor.issues().into_iter().map(|issue| (issue.repo, issue.number.into())).collect();

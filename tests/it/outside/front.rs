@@ -386,3 +386,28 @@ async fn a_run_whose_journal_was_damaged_ended_as_its_sealed_result_says_here_an
     drop(front);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_that_the_daemon_has_queued_is_told_before_a_list_has_it() {
+    let world = World::new(1).await;
+    // Between what queues it and the next list there is time to look.
+    let slow = json!({ "path": "/repos/demo/shop/issues", "kind": "delay", "delay_ms": 3_000, "times": 0 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    let front = Front::start(&world, "1s", "");
+    let state = world.dir.path().join("state/daemon/state.json");
+    until("it listens", || std::fs::read_to_string(&state).unwrap_or_default().contains("listens_since"))
+        .await;
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd run");
+    until("it is queued", || world.labels() == ["agentd"]).await;
+    let told = loop {
+        let (status, text) = front.text("/api/v1/issues/demo/shop/7").await;
+        if status == 200 {
+            break serde_json::from_str::<Value>(&text).unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((&told["state"], &told["issue"]["code"]), (&json!("waiting"), &json!("queued")), "{told:#}");
+    until("done", || world.labels() == ["agentd:done"]).await;
+    drop(front);
+    world.finish().await;
+}
