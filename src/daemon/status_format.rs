@@ -15,9 +15,9 @@ pub const SCHEMA: &str = "agentd.daemon_status.v1";
 /// The code of an issue whose pull request is to have a follow-up run once people have written all.
 pub const QUIET_PERIOD: &str = "quiet_period";
 /// The code of one whose checks have failed in part, and run in part.
+pub const CHECKS_RUNNING: &str = "checks_running";
 /// The code of one that the daemon has queued and that no list has yet.
 pub const QUEUED: &str = "queued";
-pub const CHECKS_RUNNING: &str = "checks_running";
 
 /// The code of an issue that waits for nobody any more, before a run goes on with it.
 const ANSWERED: &str = "answered";

@@ -1,6 +1,7 @@
 //! Agent definitions and policies: read, migrated and checked before any model is called.
 
 pub mod policy_file;
+mod policy_when;
 pub mod position;
 pub mod diagnostic;
 pub mod source;

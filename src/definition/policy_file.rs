@@ -7,13 +7,14 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use uuid::Uuid;
 
+use super::policy_when::WhenEntry;
 use crate::domain::call_scope::CallScope;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::{
     APPROVAL_REQUIRED, ActorPermission, Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyPrincipal,
-    ProposalContext, ProposalKind, Proposed, Risk, WORKTREE_TOOLS,
+    ProposalContext, ProposalKind, Proposed, Risk,
 };
-use crate::domain::rules::{GlobError, Globs, Rule, RuleName, RuleSet, When, policy_version};
+use crate::domain::rules::{Rule, RuleName, RuleSet, When, policy_version};
 use crate::domain::run::PrincipalSource;
 
 /// The text of one policy file and the name it goes by in messages.
@@ -103,41 +104,6 @@ struct RuleEntry {
     #[serde(default)]
     #[schemars(with = "Vec<Value>")]
     denies: Vec<Spanned<toml::Value>>,
-}
-
-#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct WhenEntry {
-    /// Globs on the paths of the call, relative to the worktree; `*` stays in a folder, `**` does not.
-    path: Option<OneOrMany>,
-    /// Beginnings of the command: `[["cargo", "test"]]` fits `cargo test --lib`.
-    argv: Option<Vec<Vec<String>>>,
-    /// Globs on hosts, without scheme and port.
-    host: Option<OneOrMany>,
-    /// Most bytes of the arguments; in rules that allow.
-    max_bytes: Option<u64>,
-    /// Globs on the steps that a handoff leaves.
-    from: Option<OneOrMany>,
-    /// Globs on the steps that a handoff enters.
-    to: Option<OneOrMany>,
-    /// Least permission on GitHub of whoever asked for the run; in rules that allow.
-    actor_permission: Option<ActorPermission>,
-}
-
-#[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
-#[serde(untagged)]
-enum OneOrMany {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl OneOrMany {
-    fn list(&self) -> Vec<String> {
-        match self {
-            Self::One(one) => vec![one.clone()],
-            Self::Many(many) => many.clone(),
-        }
-    }
 }
 
 /// Where an error is told.
@@ -253,7 +219,10 @@ fn read_rule(entry: &RuleEntry, version: &str, place: &Place<'_>) -> Result<Rule
         return Err(place.wrong(entry.reason.span().start, message));
     }
     let when = match &entry.when {
-        Some(when) => read_when(when, entry, place)?,
+        Some(when) => {
+            let read = when.get_ref().read(entry.kind, entry.effect, name);
+            read.map_err(|message| place.wrong(when.span().start, message))?
+        }
         None => When::default(),
     };
     Ok(Rule {
@@ -267,93 +236,6 @@ fn read_rule(entry: &RuleEntry, version: &str, place: &Place<'_>) -> Result<Rule
         when,
         policy_version: version.to_owned(),
     })
-}
-
-fn read_when(
-    when: &Spanned<WhenEntry>,
-    entry: &RuleEntry,
-    place: &Place<'_>,
-) -> Result<When, PolicyFileError> {
-    let at = when.span().start;
-    let when = when.get_ref();
-    let tool_only =
-        when.path.is_some() || when.argv.is_some() || when.host.is_some() || when.max_bytes.is_some();
-    let handoff_only = when.from.is_some() || when.to.is_some();
-    if tool_only && entry.kind != ProposalKind::Tool {
-        return Err(place.wrong(at, "path, argv, host and max_bytes look at tool calls; use kind = \"tool\""));
-    }
-    if handoff_only && entry.kind != ProposalKind::Handoff {
-        return Err(place.wrong(at, "from and to look at handoffs; use kind = \"handoff\""));
-    }
-    if entry.effect == Decision::Deny && (when.max_bytes.is_some() || when.actor_permission.is_some()) {
-        let message = "max_bytes and actor_permission say what is allowed; use them in a rule that allows, the rest is denied";
-        return Err(place.wrong(at, message));
-    }
-    let empty = |list: &Option<OneOrMany>| list.as_ref().is_some_and(|list| list.list().is_empty());
-    let lists = [&when.path, &when.host, &when.from, &when.to];
-    if lists.into_iter().any(empty) || when.argv.as_ref().is_some_and(Vec::is_empty) {
-        return Err(place.wrong(at, "an empty list matches nothing; remove the key or name something"));
-    }
-    let argv_broken = |prefix: &Vec<String>| prefix.first().is_none_or(|program| program.trim().is_empty());
-    if when.argv.iter().flatten().any(argv_broken) {
-        let message = "an argv beginning is empty or names no program; write it like [\"cargo\", \"test\"]";
-        return Err(place.wrong(at, message));
-    }
-    type Compile = fn(&[String]) -> Result<Globs, GlobError>;
-    let globs = |list: &Option<OneOrMany>, compile: Compile| -> Result<Option<Globs>, PolicyFileError> {
-        let Some(list) = list else { return Ok(None) };
-        compile(&list.list()).map(Some).map_err(|error| place.wrong(at, error.to_string()))
-    };
-    if let Some(words) = when.argv.iter().flatten().find_map(|prefix| one_word(prefix)) {
-        let message = format!(
-            "no program is called \"{}\"; each word stands by itself: [{}]",
-            words.join(" "),
-            words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
-        );
-        return Err(place.wrong(at, message));
-    }
-    let read = When {
-        path: globs(&when.path, Globs::paths)?,
-        argv: when.argv.clone(),
-        host: globs(&when.host, Globs::hosts)?,
-        max_bytes: when.max_bytes,
-        from: globs(&when.from, Globs::names)?,
-        to: globs(&when.to, Globs::names)?,
-        actor_permission: when.actor_permission,
-    };
-    match never_holds(entry.name.get_ref(), when) {
-        Some(message) => Err(place.wrong(at, message)),
-        None => Ok(read),
-    }
-}
-
-/// The words of a command that was written as one; a path may have a space in it.
-fn one_word(prefix: &[String]) -> Option<Vec<&str>> {
-    let program = prefix.first().filter(|program| !program.contains('/'))?;
-    let words: Vec<&str> = program.split_whitespace().collect();
-    (words.len() > 1).then_some(words)
-}
-
-/// Why a condition on calls of a built-in tool never holds: their arguments have nothing of the kind.
-fn never_holds(tool: &str, when: &WhenEntry) -> Option<String> {
-    if !WORKTREE_TOOLS.contains(&tool) {
-        return None;
-    }
-    match tool {
-        "run_command" => when.path.as_ref().map(|_| {
-            "a call of run_command names no path, so that this rule decides nothing; a rule knows a command by its argv".to_owned()
-        }),
-        _ if when.argv.is_some() => {
-            Some(format!("a call of {tool} has no argv, so that this rule decides nothing; argv is for run_command"))
-        }
-        _ if when.host.is_some() => {
-            Some(format!("no argument of {tool} is a host; host is for run_command and for tools of servers"))
-        }
-        "git_status" if when.path.is_some() => {
-            Some("a call of git_status names no path, so that this rule decides nothing".to_owned())
-        }
-        _ => None,
-    }
 }
 
 /// The whole rule set must decide an example as it says. If the example shows the effect of its own rule, that rule
