@@ -230,7 +230,8 @@ pub enum LogFormatWord {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentdFile {
-    /// Claims without which a run is no success.
+    /// Kinds of claims without which a run is no success. `tests_pass` and `change_made` are what agentd knows itself; of every
+    /// other kind it finds that what is cited stands there, no more.
     #[serde(default)]
     pub requires: Vec<String>,
     /// The agent closes and labels its issue, whatever the type of its verdict. Without it, only `poll:state` does
@@ -410,6 +411,14 @@ fn requires(words: &[String], findings: &mut Findings<'_>) -> Vec<ClaimKind> {
             findings.add(Severity::Error, "AC-VALID-001", &at, message, fix);
             continue;
         };
+        if !kind.is_known_to_agentd() {
+            let at = format!("/runner/agentd/requires/{place}");
+            let message = format!(
+                "a claim of kind \"{word}\" is verified where what it cites stands there; whether its words are true agentd does not judge"
+            );
+            let fix = "require \"tests_pass\" for what a verify command can say; keep it where a place to look at is enough";
+            findings.add(Severity::Warning, "AC-VALID-002", &at, message, fix);
+        }
         kinds.push(kind);
     }
     kinds

@@ -41,13 +41,20 @@ impl Claim {
     pub fn is_verified(&self) -> bool {
         self.status == ClaimStatus::Verified
     }
+
+    /// Whether agentd makes it itself, of what it knows; its statement is no model's.
+    pub fn is_agentds_own(&self) -> bool {
+        self.visit == 0
+    }
 }
 
 /// What a claim is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimStatus {
-    /// Backed by evidence that agentd looked at.
+    /// Backed by evidence that agentd looked at and that fits the kind. Of `tests_pass`: agentd ran the verify commands on the
+    /// final tree, and they pass. Of `change_made`: the branch has a change. Of every other kind: what is cited stands there, no
+    /// more. Whether the statement's words follow from it, agentd does not judge.
     Verified,
     /// Not backed.
     Unverified,

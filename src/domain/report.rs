@@ -124,18 +124,25 @@ words! {
     #[derive(Serialize, Deserialize, schemars::JsonSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum ClaimKind {
-        /// The verify commands pass on the final tree.
+        /// The verify commands pass on the final tree; agentd runs them itself.
         TestsPass = "tests_pass",
-        /// A defect is at a place.
+        /// A defect is at a place; verified where the lines or the command that it cites are there.
         DefectLocation = "defect_location",
-        /// A change was made on the run's branch.
+        /// A change was made on the run's branch; agentd looks itself.
         ChangeMade = "change_made",
-        /// Something was observed.
+        /// Something was observed; verified where the lines or the command that it cites are there.
         BehaviorObserved = "behavior_observed",
-        /// A requirement of the issue is met.
+        /// A requirement of the issue is met; verified where what it cites is there.
         RequirementMet = "requirement_met",
-        /// Anything else.
+        /// Anything else; verified where what it cites is there.
         Other = "other",
+    }
+}
+
+impl ClaimKind {
+    /// Whether agentd knows by itself what such a claim is about. Of all others it only finds what they cite.
+    pub fn is_known_to_agentd(self) -> bool {
+        matches!(self, Self::TestsPass | Self::ChangeMade)
     }
 }
 

@@ -5,6 +5,7 @@ pub mod run_facts;
 pub mod cited_sources;
 pub mod evidence;
 pub mod summary_text;
+pub mod proven;
 pub mod rendering;
 pub mod run_record;
 pub mod report;

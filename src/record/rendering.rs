@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
+use super::proven::{self, Proven};
 use super::summary_text::{self, counted, pending, short_hash};
 use crate::domain::call_text::shown_arguments;
 use crate::domain::confined;
 use crate::domain::event::{Change, Effect};
-use crate::domain::evidence::{Claim, EvidenceRecord};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
@@ -91,7 +91,6 @@ fn render(
     let no_change = Change::default();
     let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
     let (headline, sentence) = headline(run, facts);
-    let (verified, unverified): (Vec<_>, Vec<_>) = run.claims.iter().partition(|claim| claim.is_verified());
     let totals = facts.totals();
     let inherited = facts.started.as_ref().map(|started| started.inherited).unwrap_or_default();
     // What a model wrote is made harmless for GitHub (D36). The report on disk has the original words.
@@ -102,17 +101,11 @@ fn render(
     // And it stays in its place, beside agentd's own words.
     let said = |text: &str| plainly(confined::block(text));
     let said_line = |text: &str| plainly(confined::line(text));
-    // Of a change and of tests agentd knows itself; of all else, that what is cited stands there.
-    let (known, cited): (Vec<&Claim>, Vec<&Claim>) =
-        verified.iter().partition(|claim| matches!(claim.kind, ClaimKind::TestsPass | ClaimKind::ChangeMade));
-    let proven = |claims: &[&Claim]| {
-        let shown = claims.iter().map(|claim| {
-            let backs = |record: &&EvidenceRecord| claim.evidence_ids.contains(&record.evidence_id);
-            let proofs =
-                run.evidence.iter().filter(backs).map(|record| said_line(&summary_text::proof(record)));
+    let shown = |all: Vec<Proven>| {
+        let shown = all.into_iter().map(|one| {
             context! {
-                statement => said_line(&claim.statement), evidence_ids => claim.evidence_ids.clone(),
-                proofs => proofs.collect::<Vec<_>>(),
+                statement => said_line(&one.statement), evidence_ids => one.evidence_ids,
+                proofs => one.proofs.iter().map(|proof| said_line(proof)).collect::<Vec<_>>(),
             }
         });
         shown.collect::<Vec<_>>()
@@ -163,9 +156,9 @@ fn render(
             outcome => command.outcome(),
             duration => duration(command.duration_ms),
         }).collect::<Vec<_>>(),
-        verified => proven(&known),
-        cited => proven(&cited),
-        unverified => !unverified.is_empty(),
+        verified => shown(proven::known(run)),
+        cited => shown(proven::cited(run)),
+        unverified => run.claims.iter().any(|claim| !claim.is_verified()),
         limitations => run.limitations.iter().map(|line| said_line(line)).collect::<Vec<_>>(),
         next_steps => summary_text::next_steps(run, facts).iter().map(|step| said_line(step)).collect::<Vec<_>>(),
         interventions => summary_text::interventions(run, facts).iter().map(|line| said_line(line)).collect::<Vec<_>>(),

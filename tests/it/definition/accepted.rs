@@ -299,3 +299,24 @@ fn p14_byte_order_marks_and_crlf_change_nothing() {
         "\nDo the initial part.\n"
     );
 }
+
+#[test]
+fn a_required_kind_that_is_only_ever_cited_is_told_with_what_it_proves() {
+    let project = Project::f0();
+    project
+        .agent_json(|agent| agent["runner"]["agentd"] = json!({ "requires": ["tests_pass", "change_made"] }));
+    let told = |found: &agentd::definition::Diagnostic| found.pointer.starts_with("/runner/agentd/requires/");
+    assert!(!project.findings().iter().any(told), "agentd knows those itself: {:#?}", project.findings());
+    let only_cited = ["requirement_met", "behavior_observed", "defect_location", "other"];
+    project.agent_json(|agent| agent["runner"]["agentd"] = json!({ "requires": only_cited }));
+    let found: Vec<_> = project.loaded().diagnostics.into_iter().filter(told).collect();
+    assert_eq!(found.len(), only_cited.len(), "{found:#?}");
+    for (found, kind) in found.iter().zip(only_cited) {
+        assert_eq!(found.severity, Severity::Warning, "{found}");
+        assert!(
+            found.message.contains(kind) && found.message.contains("what it cites stands there"),
+            "{found}"
+        );
+        assert!(found.message.contains("agentd does not judge"), "{found}");
+    }
+}

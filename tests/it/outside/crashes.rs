@@ -60,7 +60,16 @@ fn report(world: &World, issue: u64) -> String {
     };
     let last = runs(world).iter().rev().find_map(of_issue);
     let whole = last.and_then(|last| std::fs::read_to_string(last).ok()).unwrap_or_default();
-    let same = ["Summary", "Stop reason", "Change", "Verification", "Verified", "Not verified", "Conflicts"];
+    let same = [
+        "Summary",
+        "Stop reason",
+        "Change",
+        "Verification",
+        "Verified",
+        "Cited",
+        "Not verified",
+        "Conflicts",
+    ];
     let mut sections: Vec<&str> = whole.split("\n## ").collect();
     sections.retain(|section| same.iter().any(|name| section.starts_with(&format!("{name}\n"))));
     let mut said = sections.join("\n## ");

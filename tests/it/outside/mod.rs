@@ -63,6 +63,7 @@ mod signing;
 pub mod solo;
 pub mod started;
 mod sweeps;
+mod true_proof;
 mod unwanted;
 mod unwritable_places;
 mod what_is_said;

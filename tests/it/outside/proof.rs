@@ -137,7 +137,7 @@ async fn x_008_x_010_case_29_a_wrong_line_an_empty_line_and_a_missing_file_verif
     for statement in unproven_ones {
         assert!(limitations.contains(statement) && unproven.contains(statement), "{statement}: {report}");
     }
-    let cited = report.split("Cited. What is cited stands there").nth(1).unwrap_or_default();
+    let cited = report.split("## Cited").nth(1).unwrap_or_default();
     assert!(cited.contains("`lib/cart.sh`, line 1"), "how it is proven: {report}");
     world.finish().await;
 }
