@@ -6,11 +6,11 @@ use super::answer::Outcome;
 use super::artifact::Artifact;
 use super::briefing::BriefingFrozen;
 use super::budget::{BudgetKind, Budgets, IssueBudget, Spend};
+pub use super::change::{Change, FileChange};
 use super::cluster::cells::HeldTerm;
 use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
-use super::executed::executed;
 use super::fingerprint::Fingerprint;
 use super::head_check::{CheckRead, CheckRerun};
 use super::issue::{Issue, ObjectiveSource};
@@ -638,60 +638,4 @@ words! {
         /// The issue's state.
         Close = "close",
     }
-}
-
-/// What a branch changes against the origin's commit.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Change {
-    /// Files, sorted by path.
-    pub files: Vec<FileChange>,
-    /// Commits since the origin's commit.
-    pub commits: u32,
-}
-
-impl Change {
-    /// Whether nothing differs (D12).
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
-
-    /// Files of the change that a command executes: its program, a script among its arguments or in a shell's line, and those of which
-    /// `executes` says so. The change has an influence on what such a command says.
-    pub fn executed_by(&self, argv: &[String], executes: &[String]) -> Vec<String> {
-        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-        let in_change = |path: &str| self.files.iter().any(|file| file.path == path.trim_start_matches("./"));
-        let found = executed(&words, &in_change);
-        let named = argv.iter().map(|word| word.trim_start_matches("./").replace("/./", "/"));
-        let named: Vec<String> = named.collect();
-        let executed = |path: &str| {
-            // A program without a folder is looked for elsewhere.
-            let program = argv.first().is_some_and(|program| program.contains('/') && named[0] == path);
-            let is_found = found.iter().chain(executes).any(|one| one.trim_start_matches("./") == path);
-            program || is_found || named.iter().skip(1).any(|word| word == path)
-        };
-        self.files.iter().filter(|file| executed(&file.path)).map(|file| file.path.clone()).collect()
-    }
-
-    /// Lines added and removed.
-    pub fn lines(&self) -> (u64, u64) {
-        self.files.iter().fold((0, 0), |(added, removed), file| (added + file.added, removed + file.removed))
-    }
-}
-
-/// One changed file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileChange {
-    /// Relative to the worktree.
-    pub path: String,
-    /// Lines added; 0 for a binary file.
-    pub added: u64,
-    /// Lines removed; 0 for a binary file.
-    pub removed: u64,
-    /// Whether it is new and only commands made it.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub by_command: bool,
-}
-
-fn is_false(one: &bool) -> bool {
-    !*one
 }

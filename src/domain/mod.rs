@@ -3,6 +3,8 @@
 pub mod count;
 pub(crate) mod words;
 pub mod budget;
+pub mod change;
+pub mod test_files;
 pub mod canonical;
 pub mod image;
 pub mod issue;

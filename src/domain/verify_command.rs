@@ -72,6 +72,11 @@ impl VerifyCommand {
         changed
     }
 
+    /// The files that it would execute and that the run removed. Where it could not start, its end says so.
+    pub fn removed_by_run(&self, change: Option<&Change>) -> Vec<String> {
+        change.filter(|_| !self.not_started).map(|change| change.removed_of(&self.argv)).unwrap_or_default()
+    }
+
     /// Exit code 0.
     pub fn passed(&self) -> bool {
         self.exit_code == Some(0)

@@ -16,6 +16,7 @@ pub mod instance;
 pub mod steps;
 pub mod commit;
 pub mod verify;
+mod doubts;
 pub mod judge;
 pub mod publish;
 pub mod seal;

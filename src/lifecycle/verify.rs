@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::commit::{Committed, new_files};
+use super::doubts;
 use super::run::Run;
 use super::stage::Workspace;
 use crate::domain::canonical::sha256_hex;
@@ -22,7 +23,7 @@ use crate::repository::base_tree::{self, BaseTree};
 use crate::repository::host_command;
 use crate::sys::clock::Stopwatch;
 use crate::sys::files;
-use crate::sys::process::{Captured, Ending, Exit, ProcessError};
+use crate::sys::process::{Captured, Ending, Exit};
 use crate::sys::sandbox;
 use crate::sys::worktree_path::WorktreeRoot;
 
@@ -49,6 +50,7 @@ pub async fn verify<'a>(mut committed: Committed<'a>) -> Result<Verified<'a>, Jo
     let (run, workspace) = (worked.run, worked.workspace.as_ref().filter(|_| *has_tree));
     // The person who asked to stop is waiting, and nothing of such a run is offered for merging (D66).
     if let Some(workspace) = workspace.filter(|_| !stopped_by_a_person(&worked.stop)) {
+        doubts::warn_of_removed_tests(run);
         verify_all(run, workspace).await?;
         if let Err(error) = new_files::put_back(run, &workspace.worktree).await {
             let text = format!("what the verify commands left could not be taken away: {error}");
@@ -100,8 +102,9 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
         }
         let verified = verified?;
         let also_red = verified.also_red_on_base == Some(true);
+        let facts = run.journal.facts();
         let changed =
-            verified.changed_by_run(run.journal.facts().committed.as_ref().map(|done| &done.change));
+            summary_text::changed_by_run(&verified, facts.committed.as_ref().map(|done| &done.change));
         run.journal.record(Event::Verified(Box::new(verified)))?;
         if also_red {
             let text = format!(
@@ -111,11 +114,10 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
             );
             run.journal.warn("also_red_on_base", text);
         }
-        if !changed.is_empty() {
+        if let Some(changed) = changed {
             let text = format!(
-                "`{}` was run on the final tree, and {}: look at that change before what it says is relied on",
-                argv.join(" ").replace('`', "'"),
-                summary_text::changed_script(&changed)
+                "`{}` was run on the final tree, and {changed}: look at that change before what it says is relied on",
+                argv.join(" ").replace('`', "'")
             );
             run.journal.warn("verify_script_changed", text);
         }
@@ -164,7 +166,7 @@ async fn verify_one(
             let code = if end.is_some() { None } else { exit.code };
             (code, end, exit.duration.as_millis() as u64, exit.stdout, exit.stderr)
         }
-        Err(error) => (None, Some(error.to_string()), 0, empty(), empty()),
+        Err(why) => (None, Some(why), 0, empty(), empty()),
     };
     let redact = |captured: &Captured| {
         run.plan
@@ -234,23 +236,24 @@ fn briefed_at(facts: &RunFacts) -> Option<i64> {
     facts.other.iter().find(|(_, event)| briefed(event)).map(|(at, _)| *at)
 }
 
+/// Runs a command. The error says why it did not start.
 async fn run_command(
     run: &Run<'_>,
     workspace: &Workspace,
     argv: &[String],
     longest: Duration,
-) -> Result<Exit, ProcessError> {
-    host_command::run(
-        host_command::verify_spec(
-            argv,
-            &workspace.worktree,
-            run.child_environment(),
-            longest,
-            workspace.of_commands(run),
-        ),
-        &run.stop(),
-    )
-    .await
+) -> Result<Exit, String> {
+    let (worktree, sandbox) = (&workspace.worktree, workspace.of_commands(run));
+    let spec = host_command::verify_spec(argv, worktree, run.child_environment(), longest, sandbox);
+    let ran = host_command::run(spec, &run.stop()).await;
+    ran.map_err(|error| {
+        let facts = run.journal.facts();
+        let change = facts.committed.as_ref().map(|committed| &committed.change);
+        match change.map(|change| change.removed_of(argv)).unwrap_or_default().as_slice() {
+            [] => error.to_string(),
+            removed => summary_text::removed_script(removed),
+        }
+    })
 }
 
 /// Whether a failing command fails on the origin commit too. Then this run did not break it. `None` = it could not be

@@ -27,6 +27,9 @@ const LONGEST_PROPOSAL: usize = 2_000;
 /// Most files that a list names.
 const LONGEST_LIST: usize = 20;
 
+/// Code of the warning that the change removes tests.
+pub const TESTS_REMOVED: &str = "tests_removed";
+
 /// A template that does not render: a defect of agentd, caught by its tests.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot render {template}: {message}")]
@@ -110,12 +113,16 @@ fn render(
         });
         shown.collect::<Vec<_>>()
     };
+    let told = |code: &str| {
+        let of = run.warnings.iter().filter(|warning| warning.code == code);
+        of.map(|warning| said(&warning.text)).collect::<Vec<_>>()
+    };
     let values = context! {
         run => Value::from(Serde(run)),
         headline, sentence => said(&sentence),
         frame => links.frame.as_deref().map(said),
-        rules_changed => run.warnings.iter().filter(|warning| warning.code == "rules_changed")
-            .map(|warning| said(&warning.text)).collect::<Vec<_>>(),
+        notices => [told("rules_changed"), told(TESTS_REMOVED)].concat(),
+        doubts => told(TESTS_REMOVED),
         // What a program prints stands there like what a model writes.
         red => red(run, facts).map(|red| plainly(fenced(&red.output))),
         summary => said(summary_text::of_agent(facts).unwrap_or(run.summary.trim())),
@@ -132,7 +139,7 @@ fn render(
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
         merged_meanwhile => run.warnings.iter().filter(|warning| warning.code == "merged_meanwhile")
             .map(|warning| said(&sentence_of(&warning.text))).next_back(),
-        pinned => run.warnings.iter().filter(|warning| warning.code == "pinned_commits").map(|warning| said(&warning.text)).next_back(),
+        pinned => told("pinned_commits").pop(),
         cost_line => cost_of_work(facts),
         cost_used => amount(inherited.cost + totals.cost, inherited.cost_unknown || totals.cost_unknown),
         cost_cap => facts.started.as_ref().map_or(Money::ZERO, |started| started.budgets.max_cost).to_string(),
@@ -143,10 +150,7 @@ fn render(
             .all(|command| command.tree_before == committed.tree && command.tree_after == committed.tree)),
         verification => facts.verification.iter().map(|command| context! {
             line => summary_text::plain(&command.argv.join(" ")),
-            changed => match command.changed_by_run(Some(change)).as_slice() {
-                [] => String::new(),
-                paths => format!("; {}", summary_text::changed_script(paths)),
-            },
+            changed => summary_text::changed_by_run(command, Some(change)).map(|said| format!("; {said}")).unwrap_or_default(),
             tree => match &facts.committed {
                 Some(committed) if command.tree_before != committed.tree => "; it ran on another tree than the final one",
                 _ if command.tree_after != command.tree_before => "; it changed the tree that it ran on",

@@ -3,7 +3,7 @@
 use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::constraint::ConstraintKind;
 pub use crate::domain::count::counted;
-use crate::domain::event::{Effect, Event};
+use crate::domain::event::{Change, Effect, Event, VerifyCommand};
 use crate::domain::evidence::{EvidenceRecord, Provenance};
 use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::policy::Decision;
@@ -149,6 +149,21 @@ pub fn changed_script(paths: &[String]) -> String {
     format!("it executes {}, which this run changed", paths.join(", "))
 }
 
+/// That the run removed what a command would execute.
+pub fn removed_script(paths: &[String]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", plain(path))).collect();
+    format!("this run removed {}", paths.join(", "))
+}
+
+/// What of a command the run changed or removed, in words; `None` = nothing.
+pub fn changed_by_run(command: &VerifyCommand, change: Option<&Change>) -> Option<String> {
+    let (changed, removed) = (command.changed_by_run(change), command.removed_by_run(change));
+    let changed = (!changed.is_empty()).then(|| changed_script(&changed));
+    let removed = (!removed.is_empty()).then(|| removed_script(&removed));
+    let said: Vec<String> = changed.into_iter().chain(removed).collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
 /// What people are told first of a run whose verify commands do not pass.
 pub struct RedVerify {
     /// What happened, and which command says that it does not hold.
@@ -196,10 +211,19 @@ pub fn red_verify(facts: &RunFacts) -> Option<RedVerify> {
         }
         _ => {}
     }
+    let removed = red.removed_by_run(facts.committed.as_ref().map(|done| &done.change));
+    if !removed.is_empty() {
+        sentences.push(format!("{}.", capitalised(&removed_script(&removed))));
+    }
     let further = facts.verification.iter().filter(|other| !other.passed()).skip(1);
     sentences
         .extend(further.map(|other| format!("`{}` {}, too.", command_line(&other.argv), other.outcome())));
     Some(RedVerify { headline, sentence: sentences.join(" "), output: red.last_lines(RED_LINES) })
+}
+
+/// The files that a command would execute and that the run removed.
+fn removed_of(facts: &RunFacts, argv: &[String]) -> Vec<String> {
+    facts.committed.as_ref().map(|done| done.change.removed_of(argv)).unwrap_or_default()
 }
 
 /// A command on one line, inside a code span.
@@ -409,6 +433,11 @@ fn after_fault(run: &RunOutput, facts: &RunFacts) -> String {
 fn after_red(run: &RunOutput, facts: &RunFacts) -> String {
     let again = again(run);
     match facts.red() {
+        Some(red) if let [removed, ..] = removed_of(facts, &red.argv).as_slice() => format!(
+            "Say on the issue that `{}` has to stay, or name another command in `verify.commands`, then run again: {again}. The branch is \
+             continued.",
+            plain(removed)
+        ),
         Some(red) if !red.could_run() => format!(
             "Make `{}` able to run on agentd's machine (`agentd doctor` tries it), then run again: {again}.",
             command_line(&red.argv)

@@ -88,7 +88,14 @@ impl Stage {
             previous_run: None,
             runtime_version: "0".into(),
         };
-        let file = FileChange { path: "src/x.rs".into(), added: 4, removed: 0, by_command: false };
+        let file = FileChange {
+            path: "src/x.rs".into(),
+            added: 4,
+            removed: 0,
+            by_command: false,
+            gone: false,
+            from: None,
+        };
         let change = Change { files: vec![file], commits: 1 };
         let committed = Event::Committed { head, tree: tree.clone(), made: true, change };
         let events = vec![Event::LeaseTaken(Box::new(lease)), committed];

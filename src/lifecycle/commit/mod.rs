@@ -24,7 +24,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
-use crate::git::worktree::Worktree;
+use crate::git::worktree::{ChangeKind, Worktree};
 use crate::record::report;
 use crate::repository::context::RepositoryContext;
 
@@ -165,9 +165,11 @@ async fn committed(
         .into_iter()
         .map(|file| FileChange {
             by_command: made.contains(&file.path),
+            gone: file.kind == ChangeKind::Deleted,
             path: file.path,
             added: file.added,
             removed: file.removed,
+            from: file.from,
         })
         .collect();
     let change = Change { files, commits: u32::try_from(commits).unwrap_or(u32::MAX) };

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::desk::ALLOW_ALL;
 use super::solo::{calls, newest, reports, run, solo};
-use super::world::World;
+use super::world::{DEMO, World};
 
 /// Report, pull request and comment of the newest run.
 fn texts(world: &World) -> [(&'static str, String); 3] {
@@ -11,6 +12,16 @@ fn texts(world: &World) -> [(&'static str, String); 3] {
     let comment = world.sim.issue("demo/shop", 7).unwrap().comments.remove(0).body;
     let report = std::fs::read_to_string(newest(world).join("report.md")).unwrap();
     [("report", report), ("pull request", pull), ("comment", comment)]
+}
+
+fn told(output: &Value, code: &str) -> Option<String> {
+    let warnings = output["warnings"].as_array().unwrap();
+    let found = warnings.iter().find(|warning| warning["code"] == code)?;
+    Some(found["text"].as_str().unwrap().to_owned())
+}
+
+fn command(line: &str) -> (&'static str, Value) {
+    ("run_command", json!({ "argv": ["sh", "-c", line] }))
 }
 
 fn note() -> (&'static str, Value) {
@@ -54,4 +65,42 @@ async fn under_verified_stands_what_agentd_knows_and_no_word_of_the_model() {
         assert!(cited.contains("`note.md`, line 1"), "{place}: {text}");
     }
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_that_the_change_removes_is_named_and_one_that_it_moves_is_not() {
+    for (line, removes) in [("rm tests/run.sh", true), ("mv tests/run.sh tests/all.sh", false)] {
+        let world =
+            solo(vec![calls(&[command(line), note()]), reports("Done.", json!([]))], Some(ALLOW_ALL), "")
+                .await;
+        let (code, output) = run(&world).await;
+        assert_eq!(code, Some(0), "the outcome stays: {output:#}");
+        let words = "The change removes 1 file that looks like a test: `tests/run.sh`.";
+        assert_eq!(told(&output, "tests_removed").as_deref(), removes.then_some(words), "{output:#}");
+        for (place, text) in texts(&world) {
+            assert_eq!(text.contains(words), removes, "{line}: {place}: {text}");
+        }
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verify_command_that_the_run_removed_is_not_told_to_be_installed() {
+    for commands in [DEMO, r#"[["./tests/run.sh"]]"#] {
+        let replies = vec![calls(&[command("rm tests/run.sh")]), reports("Done.", json!([]))];
+        let world = solo(replies, Some(ALLOW_ALL), "").await;
+        world.verify(commands);
+        let (code, output) = run(&world).await;
+        assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("verify_failed")), "{output:#}");
+        let message = output["error"]["message"].as_str().unwrap();
+        assert!(message.to_lowercase().contains("this run removed `tests/run.sh`"), "{message}");
+        assert_eq!(told(&output, "verify_script_changed").is_some(), commands == DEMO, "{output:#}");
+        for (place, text) in texts(&world) {
+            assert!(text.to_lowercase().contains("this run removed `tests/run.sh`"), "{place}: {text}");
+            assert!(!text.contains("install it") && !text.contains("able to run on"), "{place}: {text}");
+            let goes_on = "Say on the issue that `tests/run.sh` has to stay";
+            assert_eq!(text.contains(goes_on), place != "pull request", "{place}: {text}");
+        }
+        world.finish().await;
+    }
 }
