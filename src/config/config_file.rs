@@ -456,6 +456,9 @@ table! {
         pub commands: Vec<Vec<String>> = Vec::new(),
         /// Longest time of one command.
         pub timeout: Span = seconds(600),
+        /// Whether they run in a checkout of the final commit of its own, set up as worktrees are, instead of in the worktree.
+        /// There they find nothing that the run left beside its commit.
+        pub clean: bool = false,
     }
 }
 

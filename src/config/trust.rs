@@ -163,6 +163,7 @@ impl Config {
                 Judged::Counts(value.clone())
             }
             ("sandbox.mode", _) => Judged::Refused("only a stricter sandbox than the operator's counts"),
+            ("verify.clean", _) if value.as_bool() == Some(true) => Judged::Counts(value.clone()),
             ("worktree.submodules" | "worktree.lfs", Some("never")) => Judged::Counts(value.clone()),
             _ => Judged::Refused("it is the operator's to say, in a file of their own"),
         }

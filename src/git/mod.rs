@@ -25,6 +25,7 @@ mod pool;
 mod tree_diff;
 mod left_behind;
 pub mod touched;
+mod unkept_files;
 pub mod tree_files;
 pub mod uncarried;
 mod maintenance;

@@ -7,13 +7,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::commit::{Committed, new_files};
-use super::doubts;
+use super::doubts::{self, WorkTimes};
 use super::run::Run;
 use super::stage::Workspace;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Event, VerifyCommand};
 use crate::domain::executed::executed;
-use crate::domain::facts::RunFacts;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
@@ -80,10 +79,17 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
     let watch = Stopwatch::start();
     let longest = run.wall_time_left().max(OVERTIME);
     let commands = &run.context.config.verify.commands;
+    let place = Place::of(run, workspace, longest).await;
+    let beside = match &place {
+        Place::Worktree if !commands.is_empty() && run.context.replay.is_none() => {
+            doubts::beside(run, &workspace.worktree).await
+        }
+        _ => Vec::new(),
+    };
     let mut base = None;
     for (at, argv) in commands.iter().enumerate() {
         let left = run.context.config.verify.timeout.0.min(longest.saturating_sub(watch.elapsed()));
-        let mut verified = verify_one(run, workspace, argv, left).await;
+        let mut verified = verify_one((run, workspace), &place, argv, left).await;
         if let Ok(red) = &mut verified
             && !red.passed()
             && run.context.replay.is_none()
@@ -122,6 +128,7 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
             run.journal.warn("verify_script_changed", text);
         }
     }
+    doubts::warn_of_beside(run, &beside);
     if !commands.is_empty() && run.wall_time_left().is_zero() {
         let cap = run.wall_time_cap();
         let text = format!(
@@ -133,13 +140,52 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
     Ok(())
 }
 
+/// Where the verify commands run.
+enum Place {
+    /// Where the agent worked.
+    Worktree,
+    /// In a checkout of the commit that nobody worked in (`verify.clean`).
+    Clean(BaseTree),
+    /// In none, and why.
+    Nowhere(String),
+}
+
+impl Place {
+    async fn of(run: &Run<'_>, workspace: &Workspace, longest: Duration) -> Self {
+        let settings = &run.context.config.verify;
+        let facts = run.journal.facts();
+        let committed = facts.committed.as_ref().map(|committed| committed.head.clone());
+        let Some(commit) = committed
+            .filter(|_| settings.clean && !settings.commands.is_empty() && run.context.replay.is_none())
+        else {
+            return Self::Worktree;
+        };
+        let folder = run.journal.dir().sandbox().join("clean");
+        let (stop, within) = (run.stop(), || longest);
+        let sandbox = workspace.of_commands(run);
+        let made =
+            BaseTree::prepare(run.context, (&commit, run.base()), folder, sandbox, (&stop, &within)).await;
+        made.map_or_else(
+            |why| Self::Nowhere(format!("there is no clean checkout (`verify.clean`): {why}")),
+            Self::Clean,
+        )
+    }
+
+    fn worktree<'p>(&'p self, workspace: &'p Workspace) -> &'p Worktree {
+        match self {
+            Self::Clean(tree) => tree.worktree(),
+            Self::Worktree | Self::Nowhere(_) => &workspace.worktree,
+        }
+    }
+}
+
 async fn verify_one(
-    run: &Run<'_>,
-    workspace: &Workspace,
+    (run, workspace): (&Run<'_>, &Workspace),
+    place: &Place,
     argv: &[String],
     longest: Duration,
 ) -> Result<VerifyCommand, JournalError> {
-    let worktree = &workspace.worktree;
+    let worktree = place.worktree(workspace);
     let defect = |error: GitError| run.journal.defect(&format!("the tree around a verify command: {error}"));
     let tree_before = worktree.tree_of_known().await.map_err(defect)?;
     let recorded =
@@ -148,9 +194,13 @@ async fn verify_one(
         return Ok(recorded);
     }
     let executes = executed_in(worktree, argv);
-    let rewritten = rewritten(run, worktree, &executes, &tree_before).await;
+    let rewritten = match place {
+        Place::Worktree => rewritten(run, worktree, &executes, &tree_before).await,
+        // What is there was made for the commands alone.
+        Place::Clean(_) | Place::Nowhere(_) => Vec::new(),
+    };
     let started_at = run.context.clock.now_ms();
-    let ended = run_command(run, workspace, argv, longest).await;
+    let ended = run_command((run, workspace), place, argv, longest).await;
     worktree.something_ran();
     let tree_after = worktree.tree_of_known().await.map_err(defect)?;
     let name = format!("verify/{}.txt", uuid::Uuid::now_v7());
@@ -215,12 +265,11 @@ fn executed_in(worktree: &Worktree, argv: &[String]) -> Vec<String> {
 /// Of these, the files that git does not keep, such as a program in a folder of dependencies, and that were written since the first step
 /// of the run, or of the one that it goes on with, had begun.
 async fn rewritten(run: &Run<'_>, worktree: &Worktree, executes: &[String], tree: &str) -> Vec<String> {
-    let before = run.lease.predecessor.as_ref().and_then(|before| briefed_at(&before.facts));
-    let Some(begun) = before.or_else(|| briefed_at(&run.journal.facts())) else { return Vec::new() };
+    let Some(times) = WorkTimes::of(run) else { return Vec::new() };
     let mut rewritten = Vec::new();
     for path in executes {
         let stamp = files::stamp(worktree.path().join(path).as_path());
-        let written = stamp.and_then(|stamp| stamp.changed_ms()).is_some_and(|at| at > begun);
+        let written = stamp.and_then(|stamp| stamp.changed_ms()).is_some_and(|at| times.has(at));
         let kept =
             written && run.context.checkout.tree_blob(tree, path).await.is_ok_and(|found| found.is_some());
         if written && !kept {
@@ -230,22 +279,23 @@ async fn rewritten(run: &Run<'_>, worktree: &Worktree, executes: &[String], tree
     rewritten
 }
 
-/// When a run was told its task: what its worktree is set up with is there by then.
-fn briefed_at(facts: &RunFacts) -> Option<i64> {
-    let briefed = |event: &Event| matches!(event, Event::BriefingFrozen(_));
-    facts.other.iter().find(|(_, event)| briefed(event)).map(|(at, _)| *at)
-}
-
 /// Runs a command. The error says why it did not start.
 async fn run_command(
-    run: &Run<'_>,
-    workspace: &Workspace,
+    (run, workspace): (&Run<'_>, &Workspace),
+    place: &Place,
     argv: &[String],
     longest: Duration,
 ) -> Result<Exit, String> {
-    let (worktree, sandbox) = (&workspace.worktree, workspace.of_commands(run));
-    let spec = host_command::verify_spec(argv, worktree, run.child_environment(), longest, sandbox);
-    let ran = host_command::run(spec, &run.stop()).await;
+    let environment = run.child_environment();
+    let ran = match place {
+        Place::Nowhere(why) => return Err(why.clone()),
+        Place::Clean(tree) => tree.run(argv, environment, longest, &run.stop()).await,
+        Place::Worktree => {
+            let (worktree, sandbox) = (&workspace.worktree, workspace.of_commands(run));
+            let spec = host_command::verify_spec(argv, worktree, environment, longest, sandbox);
+            host_command::run(spec, &run.stop()).await
+        }
+    };
     ran.map_err(|error| {
         let facts = run.journal.facts();
         let change = facts.committed.as_ref().map(|committed| &committed.change);
@@ -280,7 +330,7 @@ async fn on_base(
     if base.is_none() {
         let folder = run.journal.dir().sandbox().join("base");
         let within = || left;
-        match BaseTree::prepare(run.context, commit, folder, sandbox, (&stop, &within)).await {
+        match BaseTree::prepare(run.context, (commit, commit), folder, sandbox, (&stop, &within)).await {
             Ok(made) => *base = Some(made),
             Err(why) => {
                 run.journal.warn(

@@ -29,6 +29,8 @@ const LONGEST_LIST: usize = 20;
 
 /// Code of the warning that the change removes tests.
 pub const TESTS_REMOVED: &str = "tests_removed";
+/// Code of the warning that the verify commands could use files which the commit does not have.
+pub const VERIFIED_BESIDE: &str = "verified_beside_ignored";
 
 /// A template that does not render: a defect of agentd, caught by its tests.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +124,8 @@ fn render(
         headline, sentence => said(&sentence),
         frame => links.frame.as_deref().map(said),
         notices => [told("rules_changed"), told(TESTS_REMOVED)].concat(),
-        doubts => told(TESTS_REMOVED),
+        doubts => [told(TESTS_REMOVED), told(VERIFIED_BESIDE)].concat(),
+        beside => told(VERIFIED_BESIDE),
         // What a program prints stands there like what a model writes.
         red => red(run, facts).map(|red| plainly(fenced(&red.output))),
         summary => said(summary_text::of_agent(facts).unwrap_or(run.summary.trim())),

@@ -1,4 +1,5 @@
-//! The files of the origin commit in a scratch repository, where a failing verify command is tried again.
+//! The files of a commit in a scratch repository: of the origin's, where a failing verify command is tried again, or of the final one, where
+//! all are run if nothing that the run left is to count.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -31,10 +32,10 @@ pub struct BaseTree {
 }
 
 impl BaseTree {
-    /// Checks a commit out below `folder` and sets it up as worktrees are. The error is a sentence.
+    /// Checks a commit out below `folder` and sets it up as worktrees are, by the files of `base`. The error is a sentence.
     pub async fn prepare(
         context: &RepositoryContext,
-        commit: &CommitId,
+        (commit, base): (&CommitId, &CommitId),
         folder: PathBuf,
         sandbox: Option<&ProcessSandbox>,
         (stop, left): (&StopSignal, &(dyn Fn() -> Duration + Sync)),
@@ -47,7 +48,7 @@ impl BaseTree {
         let made = Self::check_out(context, commit, &folder, &root, sandbox).await;
         let made = made.inspect_err(|_| remove(&folder))?;
         let quiet = |_, _| ();
-        worktree_setup::set_up(context, &made.worktree, commit, stop, left, &quiet)
+        worktree_setup::set_up(context, &made.worktree, base, stop, left, &quiet)
             .await
             .map_err(|stop| stop.message)?;
         Ok(made)

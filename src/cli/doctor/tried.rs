@@ -139,7 +139,8 @@ async fn try_all(
     // Nobody asks for a stop; the signal holds as long as its handle.
     let (_handle, stop): (StopHandle, StopSignal) = StopHandle::new();
     let left = || site.config.worktree.setup_timeout.0;
-    let mut tree = BaseTree::prepare(site, commit, scratch.join("tree"), None, (&stop, &left)).await?;
+    let mut tree =
+        BaseTree::prepare(site, (commit, commit), scratch.join("tree"), None, (&stop, &left)).await?;
     let place = AbsPath::new(scratch.join("cage")).map_err(|error| error.to_string())?;
     let opened = RunSandbox::for_trial(site, tree.worktree(), place, sandbox).await?;
     let commands = opened.of_commands(sandbox);

@@ -1,9 +1,10 @@
 //! What stands under "Verified" is what agentd knows, and what makes it worth less is said with it.
 
+use agentd::sim::Scenario;
 use serde_json::{Value, json};
 
 use super::desk::ALLOW_ALL;
-use super::solo::{calls, newest, reports, run, solo};
+use super::solo::{calls, newest, reports, run, solo, solo_of};
 use super::world::{DEMO, World};
 
 /// Report, pull request and comment of the newest run.
@@ -26,6 +27,11 @@ fn command(line: &str) -> (&'static str, Value) {
 
 fn note() -> (&'static str, Value) {
     ("write_file", json!({ "path": "note.md", "content": "Mended.\n" }))
+}
+
+fn ignoring(scenario: &mut Scenario) {
+    let files = &mut scenario.repositories[0].commits[0].files;
+    files.insert(".gitignore".to_owned(), "*.local\nmade/\n".to_owned());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,6 +88,81 @@ async fn a_test_that_the_change_removes_is_named_and_one_that_it_moves_is_not() 
         }
         world.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_beside_the_commit_that_the_work_wrote_are_named_where_the_checks_could_use_them() {
+    let setup =
+        "[worktree]\nsetup = [[\"sh\", \"-c\", \"mkdir -p made && touch made/by.setup of-setup.local\"]]\n";
+    let one = "mkdir -p made/here && touch made/here/one";
+    let many = "mkdir -p made && touch made/a made/b made/c";
+    let cases = [
+        (vec![note()], None),
+        (vec![note(), command("touch ok.local")], Some("`ok.local`.")),
+        (vec![note(), ("write_file", json!({ "path": "ok.local", "content": "x" }))], Some("`ok.local`.")),
+        (vec![note(), command(one)], Some("`made/here/one`.")),
+        (vec![note(), command(many), command("touch z.local")], Some("`made/` (3 files), `z.local`.")),
+    ];
+    for (works, names) in cases {
+        let replies = vec![calls(&works), reports("Done.", json!([]))];
+        let world = solo_of(replies, Some(ALLOW_ALL), setup, ignoring).await;
+        // What a verify command writes is its own.
+        world.verify(r#"[["sh", "-c", "touch of-check.local made/of.check"], ["true"]]"#);
+        let (code, output) = run(&world).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        let words = names.map(|names| {
+            let written = "The verify commands could use files that git does not keep, written since the first step began:";
+            let names = names.strip_suffix('.').unwrap();
+            format!("{written} {names}. A clone of the branch does not have them.")
+        });
+        assert_eq!(told(&output, "verified_beside_ignored"), words, "{output:#}");
+        for (place, text) in texts(&world) {
+            let stands = words.as_ref().is_some_and(|words| text.contains(words));
+            assert_eq!(stands, words.is_some(), "{place}: {text}");
+        }
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_checkout_of_the_commit_has_what_set_up_makes_and_nothing_that_the_run_left() {
+    let fill = "printf '#!/bin/sh\nexit 0\n' > check.local && chmod +x check.local";
+    let setup = format!("[worktree]\nsetup = [{}]\n", json!(["sh", "-c", fill]));
+    let there = |file: &str| json!([["sh", "-c", format!("test -f {file}")]]);
+    for (clean, commands, passes) in [
+        (false, there("ok.local"), true),
+        (true, there("ok.local"), false),
+        (true, json!([["./check.local"]]), true),
+        (true, there("note.md"), true),
+    ] {
+        let replies = vec![calls(&[note(), command("touch ok.local")]), reports("Done.", json!([]))];
+        let world = solo_of(replies, Some(ALLOW_ALL), &setup, ignoring).await;
+        world.verify(&format!("{commands}\nclean = {clean}"));
+        let (_, output) = run(&world).await;
+        assert_eq!(output["success"], passes, "{clean} {commands}: {output:#}");
+        let is_told = told(&output, "verified_beside_ignored").is_some();
+        assert_eq!(is_told, !clean, "{clean} {commands}: {output:#}");
+        assert_eq!(told(&output, "verify_script_changed"), None, "set up wrote it: {output:#}");
+        let tests = output["claims"].as_array().unwrap().iter().find(|claim| claim["kind"] == "tests_pass");
+        assert_eq!(tests.is_some_and(|claim| claim["status"] == "verified"), passes, "{output:#}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_clean_checkout_nothing_is_verified_and_the_reason_is_told() {
+    // It works once, in the issue's worktree.
+    let setup = "[worktree]\nsetup = [[\"sh\", \"-c\", \"mkdir $HOME/once\"]]\n";
+    let world = solo(vec![calls(&[note()]), reports("Done.", json!([]))], None, setup).await;
+    world.verify("[[\"true\"]]\nclean = true");
+    let (code, output) = run(&world).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("verify_failed")), "{output:#}");
+    let message = output["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("`true` could not run (there is no clean checkout (`verify.clean`): "),
+        "{message}"
+    );
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
