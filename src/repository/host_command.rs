@@ -55,5 +55,5 @@ pub fn verify_spec(
         .envs(environment)
         .timeout(longest)
         .output_cap(OUTPUT_CAP);
-    sandbox::wrap(sandbox, spec)
+    sandbox::wrap(sandbox.map(ProcessSandbox::of_configured).as_ref(), spec)
 }

@@ -286,6 +286,7 @@ impl RunSandbox {
         let way = self.agents.get(place)?;
         confined.walls.network = way.network.clone();
         confined.asked = way.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked()));
+        confined.walls.shows_named = true;
         confined.walls.writable.push(self.agent_home(place));
         confined.walls.readable.push(self.briefing());
         confined.walls.readable.extend(program.readable.iter().map(|path| named_place(context, path)));
@@ -597,6 +598,9 @@ impl RunSandbox {
             writable,
             readable,
             hidden: tools.hidden,
+            private: private(context),
+            closed: closed(context),
+            shows_named: false,
             shown_as,
             shown_read_only,
             pipes: Vec::new(),
@@ -628,6 +632,30 @@ fn numbered(name: &str, place: usize) -> String {
         0 => name.to_owned(),
         further => format!("{name}-{}", further + 1),
     }
+}
+
+/// What is not shown only because a program stands in it: the home, the checkout, and where agentd's configuration is.
+fn private(context: &RepositoryContext) -> Vec<AbsPath> {
+    let home = context.env.home().and_then(|home| AbsPath::new(home).ok());
+    let files = context.config.layers().filter_map(|file| AbsPath::new(file).ok());
+    with_real(home.into_iter().chain([context.checkout.root().clone()]).chain(files))
+}
+
+/// Nor what is below: agentd's state, other issues' worktrees, and git's own files.
+fn closed(context: &RepositoryContext) -> Vec<AbsPath> {
+    let state = AbsPath::new(context.state.path()).ok();
+    let of_checkout = [context.worktree_root(), context.checkout.common_dir().clone()];
+    with_real(state.into_iter().chain(of_checkout))
+}
+
+/// Each place by the name that it has behind links as well.
+fn with_real(places: impl Iterator<Item = AbsPath>) -> Vec<AbsPath> {
+    let both = places.flat_map(|place| {
+        let real = place.as_path().canonicalize().ok().and_then(|real| AbsPath::new(real).ok());
+        let real = real.filter(|real| *real != place);
+        std::iter::once(place).chain(real)
+    });
+    both.collect()
 }
 
 /// A path of the definition: `~/` is the user's home, relative ones start at the main checkout (D85).

@@ -39,6 +39,6 @@ impl RunSandbox {
         let Some(mut confined) = self.confined() else { return spec };
         confined.walls.terminal = true;
         let confined = if reads_only { self.reading(confined) } else { confined };
-        confined.wrap(spec)
+        confined.of_configured().wrap(spec)
     }
 }

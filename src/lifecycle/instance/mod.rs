@@ -59,6 +59,7 @@ use crate::sandbox::agent_backend;
 use crate::sandbox::run_sandbox::{self, Needs, RunSandbox};
 use crate::sandbox::upstream::Upstream;
 use crate::store::approvals::Approvals;
+use crate::sys::sandbox::ProcessSandbox;
 use crate::sys::worktree_path::WorktreeRoot;
 
 /// Most earlier runs whose calls are looked at.
@@ -184,7 +185,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
             agent_folder: plan.loaded.folder.clone(),
             environment: run.context.child_environment(),
             time_limit: run.context.config.verify.timeout.0,
-            sandbox: workspace.of_commands(run).cloned(),
+            sandbox: workspace.of_commands(run).map(ProcessSandbox::of_configured),
             upstream: Some(Arc::new(Upstream {
                 base: run_sandbox::base(&run.lease.mapping.origin, run.context),
                 sandbox,

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::order_format::{FILTER_NUMBER, Order, WORD};
+use super::program_places::ProgramPlaces;
 use super::walls::{Network, SYSTEM, Walls, resolver};
 use crate::sys::process::ProcessSpec;
 
@@ -26,8 +27,8 @@ pub(super) struct Command<'a> {
     pub own: Option<&'a Path>,
     /// The command itself, found.
     pub program: &'a Path,
-    /// Folders of tools, to be read.
-    pub folders: &'a [PathBuf],
+    /// What it needs of the machine, to be read.
+    pub places: &'a ProgramPlaces,
     /// Files of them, and of the system, that are hidden.
     pub hidden: &'a [PathBuf],
 }
@@ -91,9 +92,15 @@ pub(super) fn arguments(
     }
     let mut shown: Vec<(&str, PathBuf, PathBuf)> = Vec::new();
     let mut same = |word, place: PathBuf| shown.push((word, place.clone(), place));
-    command.folders.iter().for_each(|folder| same("--ro-bind-try", folder.clone()));
+    command.places.shown.iter().for_each(|place| same("--ro-bind-try", place.clone()));
     walls.readable.iter().for_each(|place| same("--ro-bind-try", place.as_path().to_owned()));
     walls.writable.iter().for_each(|place| same("--bind", place.as_path().to_owned()));
+    for (target, link) in &command.places.links {
+        // What is made in a folder of the run stays there, and bubblewrap makes no link twice: the file is shown in its place.
+        let stays = walls.shown_as.iter().any(|(_, there)| link.starts_with(there.as_path()));
+        let word = if stays { "--ro-bind-try" } else { "--symlink" };
+        shown.push((word, target.clone(), link.clone()));
+    }
     for (here, there) in &walls.shown_as {
         shown.push(("--bind", here.as_path().to_owned(), there.as_path().to_owned()));
     }

@@ -14,6 +14,7 @@ mod group;
 pub mod inside;
 #[cfg(target_os = "linux")]
 mod landlock;
+mod program_places;
 #[cfg(target_os = "linux")]
 mod relay;
 mod secrets;
@@ -30,6 +31,7 @@ use self::bubblewrap::Can;
 use self::group::Group;
 pub use self::order_format::PROXY_PORT;
 use self::order_format::{Limits, Network as Net, Order, Rules, WORD};
+use self::program_places::ProgramPlaces;
 pub use self::secrets::credentials_below;
 pub use self::walls::{Network, Walls};
 use self::walls::{SYSTEM, resolver};
@@ -37,8 +39,6 @@ use super::egress_log::EgressLog;
 use super::paths::AbsPath;
 use super::process::{self, ProcessSpec};
 
-/// Variables that name folders of tools.
-const TOOL_FOLDERS: [&str; 2] = ["CARGO_HOME", "RUSTUP_HOME"];
 /// Files of such folders that hold credentials.
 const TOOL_SECRETS: [&str; 3] = ["credentials.toml", "credentials", "settings.toml.bak"];
 
@@ -278,14 +278,16 @@ impl Mechanism {
         if !found.exists() {
             return spec;
         }
-        let folders = tool_folders(&spec, path.as_deref(), &found);
+        let places = ProgramPlaces::of(&spec, path.as_deref(), &found, walls);
         let readable =
-            folders.iter().map(PathBuf::as_path).chain(walls.readable.iter().map(AbsPath::as_path));
+            places.shown.iter().map(PathBuf::as_path).chain(walls.readable.iter().map(AbsPath::as_path));
         let of_tools = readable
             .flat_map(|folder| TOOL_SECRETS.map(|name| folder.join(name)))
             .filter(|secret| secret.exists());
         let named = walls.hidden.iter().map(|place| place.as_path().to_owned());
-        let hidden: Vec<PathBuf> = self.secrets.iter().cloned().chain(of_tools).chain(named).collect();
+        let found_in = places.hidden.iter().cloned();
+        let hidden: Vec<PathBuf> =
+            self.secrets.iter().cloned().chain(of_tools).chain(found_in).chain(named).collect();
         let group = self.group.as_ref().map(|group| group.path().to_owned());
         let order = Order { limits: self.limits, pipes: self.pipes(walls), ..Order::default() };
         match (&self.kind, &self.own) {
@@ -296,7 +298,7 @@ impl Mechanism {
                     filter: own.is_some() && has_filter(),
                     own: own.as_deref(),
                     program: &found,
-                    folders: &folders,
+                    places: &places,
                     hidden: &hidden,
                 };
                 let args = bubblewrap::arguments(&command, &spec, walls, order);
@@ -315,7 +317,7 @@ impl Mechanism {
             (Kind::Landlock { .. }, None) => spec,
             (Kind::Landlock { namespaces }, Some(own)) => {
                 let order = Order { group, ..order };
-                let (order, temporary) = self.rules(order, walls, folders, hidden, *namespaces);
+                let (order, temporary) = self.rules(order, walls, places.shown, hidden, *namespaces);
                 let mut args: Vec<OsString> = vec![WORD.into(), order.text().into(), found.into()];
                 args.extend(spec.args.iter().cloned());
                 let spec = ProcessSpec { program: own.clone(), args, ..spec };
@@ -358,13 +360,13 @@ impl Mechanism {
         &self,
         order: Order,
         walls: &Walls,
-        folders: Vec<PathBuf>,
+        places: Vec<PathBuf>,
         hidden: Vec<PathBuf>,
         namespaces: bool,
     ) -> (Order, Option<AbsPath>) {
         let path = |place: &AbsPath| place.as_path().to_owned();
         let real = |place: PathBuf| place.canonicalize().unwrap_or(place);
-        let mut readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).chain(folders).collect();
+        let mut readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).chain(places).collect();
         readable.extend(walls.readable.iter().map(path));
         readable.extend(walls.shown_read_only.iter().map(|(here, _)| path(here)));
         let mut writable: Vec<PathBuf> = walls.writable.iter().map(path).collect();
@@ -404,6 +406,13 @@ pub struct ProcessSandbox {
 }
 
 impl ProcessSandbox {
+    /// The same for a program that somebody configured: where it is named by a path, its file is inside.
+    pub fn of_configured(&self) -> Self {
+        let mut same = self.clone();
+        same.walls.shows_named = true;
+        same
+    }
+
     /// The same process, inside.
     pub fn wrap(&self, spec: ProcessSpec) -> ProcessSpec {
         let environment = self.environment.iter().map(|(name, value)| (name, value));
@@ -456,42 +465,6 @@ fn is_root() -> bool {
 #[cfg(not(unix))]
 fn is_root() -> bool {
     false
-}
-
-/// Folders outside of the system that programs in `PATH` need: the folder itself, and its neighbours if it belongs to
-/// the tree of a tool (`bin` beside `lib`). Never a home and never the root.
-fn tool_folders(spec: &ProcessSpec, path: Option<&OsStr>, program: &Path) -> Vec<PathBuf> {
-    let home = variable(spec, "HOME").map(PathBuf::from);
-    let system = |folder: &Path| SYSTEM.iter().any(|known| folder.starts_with(known));
-    let mut folders = Vec::new();
-    let mut add = |folder: PathBuf| {
-        let is_home = home.as_ref() == Some(&folder) || folder.parent().is_none();
-        if folder.is_absolute() && !is_home && !system(&folder) && !folders.contains(&folder) {
-            folders.push(folder);
-        }
-    };
-    for name in TOOL_FOLDERS {
-        variable(spec, name).map(PathBuf::from).into_iter().for_each(&mut add);
-    }
-    let mut entries: Vec<PathBuf> = path.map(std::env::split_paths).into_iter().flatten().collect();
-    for place in [program.to_owned(), program.canonicalize().unwrap_or_else(|_| program.to_owned())] {
-        entries.extend(place.parent().map(Path::to_owned));
-        // A node package needs the folder of packages around it.
-        let packages =
-            place.ancestors().find(|folder| folder.file_name() == Some(OsStr::new("node_modules")));
-        entries.extend(packages.map(Path::to_owned));
-    }
-    for entry in entries {
-        if entry.file_name() == Some(OsStr::new("bin"))
-            && let Some(tree) = entry.parent()
-            && tree.join("lib").is_dir()
-            && tree.file_name() != Some(OsStr::new(".local"))
-        {
-            add(tree.to_owned());
-        }
-        add(entry);
-    }
-    folders
 }
 
 fn variable(spec: &ProcessSpec, name: &str) -> Option<OsString> {

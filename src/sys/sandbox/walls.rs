@@ -17,6 +17,12 @@ pub struct Walls {
     pub readable: Vec<AbsPath>,
     /// What of all that cannot be read.
     pub hidden: Vec<AbsPath>,
+    /// Places such as the home: no folder is shown only because a program stands there, if it is one of them or lies around one.
+    pub private: Vec<AbsPath>,
+    /// The same, and nothing below is shown for that reason either.
+    pub closed: Vec<AbsPath>,
+    /// Whether a program that is named by a path is shown: where whoever configured agentd names it, and not a model.
+    pub shows_named: bool,
     /// `(here, there)`: a file or folder shown at another place, writable.
     pub shown_as: Vec<(AbsPath, AbsPath)>,
     /// `(here, there)`: the same, not writable.

@@ -7,6 +7,7 @@ mod journal;
 mod mcp;
 mod output;
 mod people;
+mod program_places;
 mod sandbox;
 mod terminal;
 mod toolchains;
