@@ -76,6 +76,8 @@ pub struct Outgoing {
     pub changes: Vec<OutgoingChange>,
     /// The messages of the commits that bring them, with author and committer.
     pub messages: Vec<(CommitId, String)>,
+    /// Commits whose message cannot be read as it stands, and why.
+    pub unread: Vec<(CommitId, String)>,
 }
 
 impl Worktree {
@@ -157,6 +159,9 @@ impl Look<'_> {
         if length as u64 > LARGEST_FILE {
             let path = format!("the commit {}", name.short());
             return Err(GitError::TooLarge { path, bytes: length as u64, limit: LARGEST_FILE });
+        }
+        if let Some(why) = unreadable(self.repository.odb()?.read(id)?.data()) {
+            self.all.unread.push((name.clone(), why));
         }
         let commit = self.repository.find_commit(id)?;
         let who = |one: &git2::Signature<'_>| {
@@ -356,6 +361,26 @@ impl Look<'_> {
         };
         Ok(brought)
     }
+}
+
+/// Why a look at the message of a commit does not see what others read there; `None` = it does.
+fn unreadable(commit: &[u8]) -> Option<String> {
+    if commit.contains(&0) {
+        return Some("it has a NUL byte".to_owned());
+    }
+    let header = commit.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
+    let mut encodings = header.filter_map(|line| line.strip_prefix(b"encoding "));
+    let other = encodings.find(|encoding| !has_ascii(encoding))?;
+    Some(format!("it says that it is not UTF-8 but {}", String::from_utf8_lossy(other).escape_debug()))
+}
+
+/// Whether the bytes of ASCII mean in this encoding what they mean in UTF-8.
+fn has_ascii(encoding: &[u8]) -> bool {
+    let name = String::from_utf8_lossy(encoding).to_ascii_lowercase().replace(['-', '_'], "");
+    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let numbered = ["iso8859", "latin", "windows125", "cp125"];
+    ["utf8", "ascii", "usascii"].contains(&name.as_str())
+        || numbered.iter().any(|known| name.strip_prefix(known).is_some_and(is_number))
 }
 
 /// What somebody could read of a line of a binary file. Looking at the rest of it costs much and finds nothing.

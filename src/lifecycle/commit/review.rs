@@ -258,6 +258,9 @@ async fn problems(
 
 /// New files of commits that this run's programs made themselves, which agentd would never have committed. What people committed before is
 /// theirs to say.
+    for (id, why) in &bringing.unread {
+        problem("its message", Some(id), format!("it cannot be looked through for secrets: {why}"));
+    }
 async fn never_committed(
     run: &Run<'_>,
     worktree: &Worktree,

@@ -197,3 +197,40 @@ async fn a_commit_of_a_submodule_that_is_on_no_remote_is_not_published_and_one_t
         world.sim.shutdown().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_of_a_program_whose_message_nobody_can_look_through_is_not_published_and_its_files_are() {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
+        return;
+    }
+    let token = format!("ghp_{}", "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8");
+    for (rest, is_taken) in [
+        (format!("printf '\\nmsg\\n\\000{token}\\n'"), false),
+        (format!("printf 'encoding UTF-16LE\\n\\n'; printf 'msg {token}' | iconv -t UTF-16LE"), false),
+        ("printf 'encoding UTF-7\\n\\nmsg +AGcAaABw-\\n'".to_owned(), false),
+        ("printf 'encoding ISO-8859-1\\n\\nfine\\n'".to_owned(), true),
+    ] {
+        let world = World::new(0).await;
+        let head = "printf 'tree %s\\nparent %s\\nauthor z <z@z> 1700000000 +0000\\ncommitter z <z@z> 1700000000 +0000\\n' \
+                    $(git write-tree) $(git rev-parse HEAD)";
+        let made = "git reset -q --soft $(git hash-object -t commit -w --literally $TMPDIR/raw)";
+        let (code, output) = runs(
+            &world,
+            &format!("{FIX}; git add -A; {{ {head}; {rest}; }} > $TMPDIR/raw; {made}; echo done"),
+        )
+        .await;
+        assert_eq!(code, Some(0), "{rest}: {output:#}");
+        let git_dir = world.sim.git_dir("demo/shop").unwrap();
+        let log = world.git(&git_dir, &["log", "--format=%an", "develop..feature/issue-7"]).await;
+        assert_eq!(log.lines().collect::<Vec<_>>() == ["z"], is_taken, "{rest}: {log}");
+        assert_eq!(log.lines().count(), 1, "{rest}: {log}");
+        let told = output["warnings"].to_string();
+        assert_eq!(
+            told.contains("its message: it cannot be looked through for secrets"),
+            !is_taken,
+            "{told}"
+        );
+        world.sim.shutdown().await;
+    }
+}
