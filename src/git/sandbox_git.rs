@@ -242,8 +242,7 @@ impl Worktree {
         }
         if self.merge_head().is_some() {
             // To move the branch would forget the merge.
-            let why =
-                "commits that the agent made were not taken: a merge waits for its commit; its files were";
+            let why = "commits that the agent made were not taken: a merge waits for its commit; what stands in the worktree takes their place";
             return Ok(Taken::Left(why.to_owned()));
         }
         let (source, base, wanted) = (own.clone(), before.clone(), after.clone());
@@ -279,7 +278,7 @@ impl Worktree {
         };
         if let Some(why) = left {
             return Ok(Taken::Left(format!(
-                "commits that the agent made were not taken: {why}; its files were"
+                "commits that the agent made were not taken: {why}; what stands in the worktree takes their place"
             )));
         }
         self.return_to_branch().await?;

@@ -55,7 +55,7 @@ pub async fn keep_apart(run: &Run<'_>, worktree: &Worktree) -> Result<(), StageE
     }
     let mentions = run.file_mentions().await;
     if let Some(refused) = review::of_worktree(run, (worktree, &mentions)).await.map_err(failed)? {
-        return Err(refused.into());
+        return Err(refused.stop.into());
     }
     let changed: Vec<String> = changed.into_iter().map(|change| change.path).collect();
     let told = listed(&changed, "file");

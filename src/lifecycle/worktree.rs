@@ -226,7 +226,7 @@ async fn keep_left(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecessor
             for left in kept {
                 let text =
                     format!("the killed run had put work aside: {} is kept on {}", left.what, left.reference);
-                run.journal.warn("commits_left", text);
+                run.journal.warn("earlier_work_kept", text);
             }
             let removed = tokio::task::spawn_blocking(move || files::remove_dir(folder.as_path())).await;
             if let Ok(Err(error)) = removed {
@@ -234,7 +234,7 @@ async fn keep_left(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecessor
             }
         }
         Err(why) => run.journal.warn(
-            "commits_left",
+            "earlier_work_kept",
             format!("what the killed run had put aside in {} could not be taken over: {why}", own.dir()),
         ),
     }

@@ -136,9 +136,11 @@ fn render(
         committed => facts.committed.is_some(),
         by_commands => by_commands(change),
         not_committed => not_committed(run).map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
-        found_edits => run.warnings.iter().filter(|warning| ["found_edits", "other_authors", "approved_script_changed"].contains(&warning.code.as_str()))
+        found_edits => run.warnings.iter().filter(|warning| ["found_edits", "other_authors", "approved_script_changed", "commits_left"].contains(&warning.code.as_str()))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
-        changed_by_people => run.warnings.iter().filter(|warning| ["origin_changed", "found_edits", "other_authors", "approved_script_changed"].contains(&warning.code.as_str()))
+        changed_by_people => run.warnings.iter().filter(|warning| ["origin_changed", "found_edits", "other_authors", "approved_script_changed", "commits_left"].contains(&warning.code.as_str()))
+            // How it ended says it already.
+            .filter(|warning| !run.error.as_ref().is_some_and(|error| error.message.contains(&warning.text)))
             .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
         merged_meanwhile => run.warnings.iter().filter(|warning| warning.code == "merged_meanwhile")
             .map(|warning| said(&sentence_of(&warning.text))).next_back(),

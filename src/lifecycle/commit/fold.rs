@@ -27,7 +27,8 @@ pub async fn fold(
     run.journal.warn(
         "commits_left",
         format!(
-            "commits that the agent made were not taken: {why}; its files were. They are kept here on {kept}"
+            "commits that the agent made were not taken: {why}; what stands in the worktree takes their place. They are kept here on \
+             {kept}"
         ),
     );
     Ok(true)

@@ -21,7 +21,7 @@ use super::stage::{StageError, Worked};
 use crate::domain::event::{Change, Event, FileChange};
 use crate::domain::outgoing;
 use crate::domain::refusal::Refusal;
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, Worktree};
@@ -30,6 +30,8 @@ use crate::repository::context::RepositoryContext;
 
 /// Why commits of the agent are folded into one of agentd's.
 const LEAVES: &str = "one of them brings what may not leave, and the files as they are now do not";
+/// The warning that something of the agent's was put aside.
+const PUT_ASIDE: &str = "commits_left";
 const ACTS: &str = "by its message one of them would close issues or keep checks from running on GitHub";
 
 /// A run whose work is kept, as far as it can be.
@@ -82,7 +84,10 @@ pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, Journal
     submodules_are_gits_own(run, &workspace.worktree).await;
     let summary = report::summary(&run.journal.facts(), &worked.stop);
     let kept = match left_in_git::look(run, workspace).await {
-        Ok(()) => keep(run, &workspace.worktree, &summary).await,
+        Ok(()) => match keep(run, &workspace.worktree, &summary).await {
+            Ok(()) => not_all_put_aside(run, &worked.stop).map_err(StageError::from),
+            Err(error) => Err(error),
+        },
         Err(stop) => Err(stop.into()),
     };
     let refused = match kept {
@@ -124,16 +129,35 @@ pub(super) async fn keep(run: &Run<'_>, worktree: &Worktree, summary: &str) -> R
     let failed = |error: GitError| not_committed(worktree, &error);
     let mentions = run.file_mentions().await;
     let made = new_files::sort(run, (worktree, &mentions)).await.map_err(failed)?;
-    if let Some(refused) = review::of_worktree(run, (worktree, &mentions)).await.map_err(failed)?
-        && !fold::fold(run, (worktree, &mentions), LEAVES).await.map_err(failed)?
-    {
-        return Err(refused.into());
+    if let Some(refused) = review::of_worktree(run, (worktree, &mentions)).await.map_err(failed)? {
+        let why = format!("{LEAVES} ({})", refused.what);
+        if !fold::fold(run, (worktree, &mentions), &why).await.map_err(failed)? {
+            return Err(refused.stop.into());
+        }
     }
     if acts_when_pushed(run, worktree).await.map_err(failed)? {
         fold::fold(run, (worktree, &mentions), ACTS).await.map_err(failed)?;
     }
     let event = committed(run, (worktree, &made), summary).await.map_err(failed)?;
     Ok(run.journal.record(event)?)
+}
+
+/// An issue is not done by work that was put aside: where nothing else was made, the run ends with that.
+fn not_all_put_aside(run: &Run<'_>, stop: &Stop) -> Result<(), Stop> {
+    let facts = run.journal.facts();
+    let no_change = facts.committed.as_ref().is_some_and(|committed| committed.change.is_empty());
+    let aside = facts
+        .warnings
+        .iter()
+        .filter(|warning| warning.code == PUT_ASIDE)
+        .map(|warning| warning.text.as_str());
+    let aside: Vec<&str> = aside.collect();
+    if stop.reason() != StopReason::ObjectiveAchieved || !no_change || aside.is_empty() {
+        return Ok(());
+    }
+    let message =
+        format!("No file was changed, and what the agent made was put aside: {}.", aside.join("; "));
+    Err(Stop::new(StopDetail::PolicyDenied, message))
 }
 
 /// Whether a commit that the agent made itself in this run would do something on GitHub by its message.

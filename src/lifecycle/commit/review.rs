@@ -33,15 +33,23 @@ const OWN_PATTERN: &str = "pattern";
 const LONGEST_LIST: usize = 20;
 
 /// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
+/// That work may not leave.
+pub struct Refused {
+    /// How the run ends.
+    pub stop: Stop,
+    /// What may not leave, and why.
+    pub what: String,
+}
+
 pub async fn of_worktree(
     run: &Run<'_>,
     (worktree, mentions): (&Worktree, &FileMentions),
-) -> Result<Option<Stop>, GitError> {
+) -> Result<Option<Refused>, GitError> {
     let Some(head) = worktree.head().await? else {
         return Err(GitError::Missing { what: format!("a commit on {}", worktree.branch()) });
     };
     let problems = on_commit(run, (worktree, mentions), &head).await?;
-    Ok(stop(run, worktree, problems, "committed"))
+    Ok(refused(run, worktree, problems, "committed"))
 }
 
 /// Whether all that stands in the worktree may leave as one commit on `base`, whatever the commits behind that brought.
@@ -104,14 +112,14 @@ pub async fn of_push(
     let mentions = run.file_mentions().await;
     let mut problems = problems(run, (worktree, &mentions), &bringing).await?;
     problems.extend(unpushed_submodules(worktree, head.as_str(), &bringing).await?);
-    let stop = stop(run, worktree, problems, "pushed");
-    if stop.is_none() {
+    let refused = refused(run, worktree, problems, "pushed");
+    if refused.is_none() {
         note_authors(run, &bringing).await?;
         for told in approved::changed_scripts(run).await {
             run.journal.warn("approved_script_changed", told);
         }
     }
-    Ok(stop)
+    Ok(refused.map(|refused| refused.stop))
 }
 
 /// Whoever can commit can write any name: of commits that bear another one than agentd's, people are told.
@@ -422,7 +430,7 @@ fn is_named(path: &str, name: &str) -> bool {
     path.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(name))
 }
 
-fn stop(run: &Run<'_>, worktree: &Worktree, mut problems: Vec<Problem>, done: &str) -> Option<Stop> {
+fn refused(run: &Run<'_>, worktree: &Worktree, mut problems: Vec<Problem>, done: &str) -> Option<Refused> {
     problems.sort();
     problems.dedup();
     if problems.is_empty() {
@@ -441,6 +449,7 @@ fn stop(run: &Run<'_>, worktree: &Worktree, mut problems: Vec<Problem>, done: &s
     let more = by_path.len().saturating_sub(LONGEST_LIST);
     let more = if more > 0 { format!(" · and {more} more") } else { String::new() };
     // A later commit that takes it away does not take it out of the history.
+    let what = format!("{shown}{more}");
     let in_history = match problems.iter().any(|problem| problem.of.is_some()) {
         true => {
             ", also out of the commits that are named (`git reset --soft` to the one before them makes them edits again)"
@@ -459,12 +468,13 @@ fn stop(run: &Run<'_>, worktree: &Worktree, mut problems: Vec<Problem>, done: &s
             worktree.branch(),
         ),
     };
-    let message = format!("The work is not {done}, and nothing was pushed: {shown}{more}. {rest}");
-    let message = run.plan.redactor.redact(&message).map_or_else(
-        |_| "The work holds what may not be published; nothing was pushed.".to_owned(),
-        |text| text.into_owned(),
-    );
-    Some(Stop::new(StopDetail::PolicyDenied, message))
+    let message = format!("The work is not {done}, and nothing was pushed: {what}. {rest}");
+    let redacted = |text: &str, withheld: &str| {
+        run.plan.redactor.redact(text).map_or_else(|_| withheld.to_owned(), |text| text.into_owned())
+    };
+    let message = redacted(&message, "The work holds what may not be published; nothing was pushed.");
+    let what = redacted(&what, "what it is cannot be told");
+    Some(Refused { stop: Stop::new(StopDetail::PolicyDenied, message), what })
 }
 
 #[cfg(test)]

@@ -234,3 +234,34 @@ async fn a_commit_of_a_program_whose_message_nobody_can_look_through_is_not_publ
         world.sim.shutdown().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_is_not_closed_by_work_that_was_put_aside_and_where_other_work_is_published_people_are_told_first()
+ {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
+        return;
+    }
+    let link = format!(
+        "git update-index --add --cacheinfo 160000,{},vendor/lib; git commit -q -m vendor",
+        "a".repeat(40)
+    );
+    for (only, named) in [(link.as_str(), "vendor/lib"), (STASHES, "a stash")] {
+        let world = World::new(0).await;
+        let (code, output) = runs(&world, &format!("{only}; echo done")).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("policy_denied")), "{output:#}");
+        let told = output["error"].to_string();
+        assert!(told.contains("was put aside") && told.contains(named), "{told}");
+        assert!(!told.contains("its files were"), "{told}");
+        assert!(!world.labels().contains(&"agentd:done".to_owned()), "{:?}", world.labels());
+        assert!(world.sim.issue("demo/shop", 7).unwrap().open);
+        world.sim.shutdown().await;
+    }
+    let world = World::new(0).await;
+    let (code, output) = runs(&world, &format!("{link}; {FIX}; echo done")).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap_or_default();
+    let before = body.split("Closes #").next().unwrap();
+    assert!(before.contains("not taken") && before.contains("vendor/lib"), "{body}");
+    world.sim.shutdown().await;
+}
