@@ -22,6 +22,15 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 
+/// Where HEAD and the branch stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// What HEAD says.
+    head: String,
+    /// The branch's commit.
+    tip: Option<CommitId>,
+}
+
 /// A worktree on its branch. Its git files are found from the repository and never through the worktree's `.git`.
 #[derive(Debug, Clone)]
 pub struct Worktree {
@@ -344,6 +353,33 @@ impl Worktree {
                 Ok(log)
             })
             .await
+    }
+
+    /// Where HEAD and the branch stand.
+    pub async fn standing(&self) -> Result<Standing, GitError> {
+        Ok(Standing { head: self.head_text()?, tip: self.checkout.reference(&self.branch.full()).await? })
+    }
+
+    /// Puts HEAD and the branch back to where they stood. Where they are now is kept on refs that begin with `kept`; these are given.
+    pub async fn put_branch_back(&self, was: &Standing, kept: &str) -> Result<Vec<String>, GitError> {
+        let (tip, head) = (self.checkout.reference(&self.branch.full()).await?, self.head().await?);
+        let mut refs = Vec::new();
+        for (commit, end) in [(&tip, "branch"), (&head, "head")] {
+            if let Some(commit) = commit.as_ref().filter(|commit| was.tip.as_ref() != Some(commit)) {
+                let reference = format!("{kept}-{end}");
+                self.checkout.set_ref(&reference, commit).await?;
+                refs.push(reference);
+            }
+        }
+        if let Some(tip) = &was.tip {
+            self.checkout.set_ref(&self.branch.full(), tip).await?;
+        }
+        match was.head.strip_prefix("ref: ") {
+            Some(full) => self.call(["symbolic-ref", "HEAD", full]).await?.done().await?,
+            None => self.call(["update-ref", "--no-deref", "HEAD", was.head.as_str()]).await?.done().await?,
+        }
+        self.call(["reset", "--mixed", "--quiet", "--no-refresh"]).await?.done().await?;
+        Ok(refs)
     }
 
     /// Makes sure that HEAD is on the branch of the issue. Commits that were made elsewhere (detached, or on another

@@ -31,7 +31,7 @@ use crate::engine::ruling::Permission;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::git::inside_git::InsideGit;
 use crate::git::sandbox_git::Taken;
-use crate::git::worktree::Worktree;
+use crate::git::worktree::{Standing, Worktree};
 use crate::git::{self, GitError};
 use crate::proxy::meter::{Meter, Purse, SetAside};
 use crate::record::run_journal::RunJournal;
@@ -291,6 +291,7 @@ impl ExecAgent {
         let shared = &self.shared;
         let before = self.state().await.map_err(|error| git_failed(&error))?;
         let number = shared.opened.fetch_add(1, Ordering::Relaxed) + 1;
+        let stood = shared.worktree.standing().await.map_err(|error| git_failed(&error))?;
         let began = format!("refs/agentd/launches/{}", shared.run_id);
         let base = shared
             .worktree
@@ -317,9 +318,13 @@ impl ExecAgent {
             );
             self.task.progress.tell(|said| said.seen = traffic.borrow().clone());
         }
-        let refused = self.refused_edits(&base).await.map_err(|error| git_failed(&error))?;
+        let mut refused = self.refused_edits(&base).await.map_err(|error| git_failed(&error))?;
+        let kept = self.taken_back(&stood, number).await.map_err(|error| git_failed(&error))?;
+        if kept.is_some() {
+            refused.push(format!("the branch {} {ONLY_PLANS}", shared.worktree.branch()));
+        }
         if !refused.is_empty() {
-            return Err(self.put_aside(&base, number, &refused).await);
+            return Err(self.put_aside((&base, kept.unwrap_or_default()), number, &refused).await);
         }
         if shared.launch.sandbox.is_none() {
             // It committed on the branch itself, and what other programs see of the branch follows it.
@@ -451,13 +456,41 @@ impl ExecAgent {
         Ok(refused)
     }
 
-    /// Undoes the whole launch. Nothing of it stays on the branch; all of it is kept on a ref that is never pushed.
-    async fn put_aside(&self, base: &CommitId, launch: u32, refused: &[String]) -> ToolError {
+    /// Puts the branch back where a program moved it in a step that only plans. In a sandbox it cannot. Gives the refs on which its
+    /// commits are kept.
+    async fn taken_back(&self, stood: &Standing, launch: u32) -> Result<Option<Vec<String>>, GitError> {
+        let worktree = &self.shared.worktree;
+        if !self.task.read_only
+            || self.shared.launch.sandbox.is_some()
+            || worktree.standing().await? == *stood
+        {
+            return Ok(None);
+        }
+        let kept = format!("refs/agentd/left/{}/launch-{launch}", self.shared.run_id);
+        worktree.put_branch_back(stood, &kept).await.map(Some)
+    }
+
+    /// Undoes the whole launch. Nothing of it stays on the branch; all of it is kept on refs that are never pushed: `kept`, and
+    /// one for the files.
+    async fn put_aside(
+        &self,
+        (base, mut kept): (&CommitId, Vec<String>),
+        launch: u32,
+        refused: &[String],
+    ) -> ToolError {
         let shared = &self.shared;
         shared.sandbox.refuse_commits();
-        let kept = format!("refs/agentd/refused/{}/{launch}", shared.run_id);
-        let told = match shared.worktree.restore(base, &kept, true).await {
-            Ok(_) => format!("all its changes were taken back and are kept on {kept}"),
+        let files = format!("refs/agentd/refused/{}/{launch}", shared.run_id);
+        let told = match shared.worktree.restore(base, &files, true).await {
+            Ok(restored) => {
+                kept.extend(restored.rescued.map(|_| files));
+                let on = if kept.is_empty() {
+                    String::new()
+                } else {
+                    format!(" and are kept on {}", kept.join(", "))
+                };
+                format!("all its changes were taken back{on}")
+            }
             Err(error) => format!("its changes could not be taken back ({error})"),
         };
         let shown = refused.iter().take(LONGEST_LIST).map(String::as_str).collect::<Vec<_>>().join(", ");

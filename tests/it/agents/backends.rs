@@ -393,3 +393,43 @@ async fn outside_of_a_sandbox_what_a_planning_step_changed_ends_the_run_and_is_t
     assert!(world.sim.pulls("demo/shop").is_empty());
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_of_a_sandbox_commits_of_a_planning_step_are_changes_too_and_leave_the_branch() {
+    let commits = "echo x > sneaked.txt; git add sneaked.txt; git -c user.name=a -c user.email=a@b commit -q -m one; git rm -q \
+                   sneaked.txt; git -c user.name=a -c user.email=a@b commit -q -m two";
+    for (elsewhere, kept) in [
+        (commits.to_owned(), &["launch-1-branch", "launch-1-head"][..]),
+        (format!("git checkout -q --detach; {commits}"), &["launch-1-head"]),
+        (
+            format!("git checkout -q --detach; {commits}; git branch -f feature/issue-7 HEAD~"),
+            &["launch-1-branch"],
+        ),
+        ("git checkout -q -b other".to_owned(), &[]),
+    ] {
+        let world = scaffolded("off", &elsewhere).await;
+        let base = world.git(&world.shop(), &["rev-parse", "origin/develop"]).await;
+        let (code, output) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("policy_denied")), "{output:#}");
+        assert!(
+            output.to_string().contains("the branch feature/issue-7 (the step only plans)"),
+            "{output:#}"
+        );
+        let worktree = world.shop().join(".worktrees/issue-7");
+        assert_eq!(world.git(&world.shop(), &["rev-parse", "feature/issue-7"]).await, base, "{elsewhere}");
+        assert_eq!(
+            world.git(&worktree, &["symbolic-ref", "HEAD"]).await.trim(),
+            "refs/heads/feature/issue-7"
+        );
+        assert_eq!(world.git(&worktree, &["status", "--porcelain"]).await, "", "{elsewhere}");
+        for name in kept {
+            let reference = format!("refs/agentd/left/{}/{name}", output["run_id"].as_str().unwrap());
+            assert!(output.to_string().contains(&reference), "{output:#}");
+            assert!(
+                world.git(&world.shop(), &["log", "--format=%s", &reference]).await.contains("one"),
+                "{elsewhere}"
+            );
+        }
+        world.sim.shutdown().await;
+    }
+}
