@@ -30,6 +30,19 @@ pub enum ScopePath {
     Unclear,
 }
 
+/// The name by which rules judge a file that is there already. They know neither a backslash, which separates on other systems, nor a
+/// drive, a home or characters that nobody sees; a model cannot name such files.
+pub fn judged_name(path: &str) -> String {
+    let one = |(place, c): (usize, char)| match c {
+        '\\' => '/',
+        ':' if place == 1 => char::REPLACEMENT_CHARACTER,
+        c if c.is_control() || super::untrusted::is_hidden(c) => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    let name: String = path.char_indices().map(one).collect();
+    if name.starts_with('~') { format!("./{name}") } else { name }
+}
+
 /// A command as rules see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {

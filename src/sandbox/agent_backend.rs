@@ -14,6 +14,7 @@ use crate::agents::launch::{AgentError, Launch};
 use crate::agents::permission_request;
 use crate::agents::tool_bridge::{Entry, ToolBridge, Transport};
 use crate::domain::agent_program::{AgentProgram, Asks, Permissions};
+use crate::domain::call_scope::judged_name;
 use crate::domain::egress::Egress;
 use crate::domain::flow::StepId;
 use crate::domain::message::ToolSpec;
@@ -511,7 +512,7 @@ impl ExecAgent {
 
 /// A change that a program has made already.
 fn made(path: &str) -> PermissionRequest {
-    PermissionRequest { is_made: true, ..permission_request::edit(path) }
+    PermissionRequest { is_made: true, ..permission_request::edit(&judged_name(path)) }
 }
 
 fn git_failed(error: &GitError) -> ToolError {

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::approved::{self, ApprovedFiles};
 use crate::config::config_file::CommitTable;
+use crate::domain::call_scope::judged_name;
 use crate::domain::name::CommitId;
 use crate::domain::policy::{Decision, PolicyInput, Proposed, Risk};
 use crate::domain::rules::{Globs, NO_RULE_MATCHED};
@@ -411,7 +412,7 @@ fn asked_about(change: &OutgoingChange) -> Vec<String> {
 
 /// Why the policy denies writing to a path; `None` = it allows it or has no rule for it.
 async fn verdict(run: &Run<'_>, policy: &Policy, path: &str) -> Result<Option<String>, GitError> {
-    let arguments = json!({ "path": path, "content": "" });
+    let arguments = json!({ "path": judged_name(path), "content": "" });
     let proposed = Proposed::Tool {
         name: WRITE.to_owned(),
         raw_arguments: arguments.to_string(),

@@ -315,3 +315,28 @@ async fn what_a_program_has_used_is_shown_while_it_works() {
     daemon.stop().await;
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_whose_names_have_a_backslash_or_a_tab_are_taken_and_judged_as_what_they_are_elsewhere() {
+    let odd = "echo back > 'a\\b.txt'; echo tab > \"$(printf 'c\\td.txt')\"; echo colon > x:y";
+    let hidden = "echo on > '.github\\x.yml'";
+    for (makes, code) in [(odd, 0), (hidden, 1)] {
+        let world = World::new(0).await;
+        let program =
+            script(&world, "odd.sh", &format!("#!/bin/sh\ncat >/dev/null; {FIX}; {makes}; echo done\n"));
+        fixer(&world, "command", &json!({"argv": [program], "sandbox": "off"}));
+        let (ended, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+        assert_eq!(ended, Some(code), "{output:#}");
+        let git_dir = world.sim.git_dir("demo/shop").unwrap();
+        let file = |name: &str| agentd::sim::bare::file(&git_dir, "feature/issue-7", name);
+        if code == 0 {
+            assert_eq!(file("a\\b.txt").as_deref(), Some(&b"back\n"[..]), "{output:#}");
+            assert_eq!(file("c\td.txt").as_deref(), Some(&b"tab\n"[..]), "{output:#}");
+            assert_eq!(file("x:y").as_deref(), Some(&b"colon\n"[..]), "{output:#}");
+        } else {
+            assert_eq!(output["stop_detail"], "policy_denied", "{output:#}");
+            assert!(world.sim.pulls("demo/shop").is_empty());
+        }
+        world.sim.shutdown().await;
+    }
+}
