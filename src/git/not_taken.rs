@@ -4,6 +4,11 @@ use std::fmt;
 
 use super::blob::LARGEST_FILE;
 
+/// A warning of git that is longer was cut off, at 4096 bytes.
+const CUT_OFF: usize = 3900;
+/// Characters of a path that nobody can read whole.
+const SHOWN: usize = 80;
+
 /// Why a file is in no snapshot and in no commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotInSnapshot {
@@ -11,6 +16,8 @@ pub enum NotInSnapshot {
     Large(u64),
     /// On some system its name is that of git's own folder.
     Name,
+    /// It is a folder whose path is longer than what git opens.
+    Deep,
 }
 
 impl fmt::Display for NotInSnapshot {
@@ -20,8 +27,22 @@ impl fmt::Display for NotInSnapshot {
             Self::Name => {
                 f.write_str("git refuses its name, which is that of git's own folder on some system")
             }
+            Self::Deep => f.write_str(
+                "its path is longer than the 4095 bytes that git opens, so that nothing in it can be committed; remove it, or move what is \
+                 in it (`rm -rf` reaches it)",
+            ),
         }
     }
+}
+
+/// The folder that git says it did not open for the length of its path, shortened. git cuts its own warnings off as well.
+pub(super) fn too_deep(said: &str) -> Option<String> {
+    const WHY: &str = "': File name too long";
+    let opened = said.lines().filter_map(|line| line.strip_prefix("warning: could not open directory '"));
+    let folder = opened.into_iter().find(|rest| rest.ends_with(WHY) || rest.len() > CUT_OFF)?;
+    let folder = folder.trim_end_matches(WHY);
+    let shown: String = folder.chars().take(SHOWN).collect();
+    Some(if shown.len() < folder.len() { shown + "…" } else { shown })
 }
 
 /// Whether git accepts a file or link of that name with `core.protectHFS` and `core.protectNTFS`, which every call

@@ -423,6 +423,11 @@ impl Call {
 
     /// Runs it; anything but exit code 0 is an error with its cause.
     pub(super) async fn bytes(self) -> Result<Vec<u8>, GitError> {
+        Ok(self.whole().await?.stdout.head)
+    }
+
+    /// The same with all that it wrote.
+    async fn whole(self) -> Result<Exit, GitError> {
         let (what, remote) = (self.what(), self.remote.clone());
         let exit = self.exit().await?;
         if exit.success() && exit.stdout.truncated {
@@ -430,9 +435,15 @@ impl Call {
             return Err(GitError::Failed { what, code: "exit 0".into(), detail });
         }
         if exit.success() {
-            return Ok(exit.stdout.head);
+            return Ok(exit);
         }
         Err(failure(&what, &exit, remote.as_deref()))
+    }
+
+    /// As [`Call::text`], with its warnings.
+    pub(super) async fn text_and_warnings(self) -> Result<(String, String), GitError> {
+        let exit = self.whole().await?;
+        Ok((String::from_utf8_lossy(&exit.stdout.head).into_owned(), exit.stderr.text()))
     }
 
     /// As [`Call::bytes`], as text.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::checkout::{Checkout, commit_of_ref};
 use super::error::GitError;
+use super::not_taken::NotInSnapshot;
 use super::worktree::Worktree;
 use super::worktree_state::{Entry, Head, POOL_FOLDER, entries, resolved};
 use crate::domain::name::{BranchName, CommitId};
@@ -101,7 +102,10 @@ impl Checkout {
             let present = path.as_path().is_dir();
             let worktree = self.existing(&entry, &path);
             let changed = match (&worktree, present) {
-                (Some(worktree), true) => worktree.status().await.ok().map(|changes| changes.len()),
+                (Some(worktree), true) => match (worktree.status().await, worktree.too_deep().await) {
+                    (Ok(changes), Ok(deep)) => Some(changes.len() + usize::from(deep.is_some())),
+                    _ => None,
+                },
                 _ => None,
             };
             let head = match &worktree {
@@ -223,6 +227,9 @@ impl Checkout {
             };
             return kept(format!("{} has uncommitted changes{more}", first.path));
         }
+        if let Some(folder) = worktree.too_deep().await? {
+            return kept(format!("{folder}: {}", NotInSnapshot::Deep));
+        }
         let mut merged = false;
         for into in plan.own_merged.get(name).into_iter().flatten().chain(&plan.merged_into) {
             merged = merged || self.is_ancestor(&head, into).await?;
@@ -277,7 +284,11 @@ impl Checkout {
             removed = remove().await;
         }
         if let Err(error) = removed {
-            return kept(&format!("git does not remove it: {error}"));
+            let by_hand = match error.to_string().contains("File name too long") {
+                true => format!("; `rm -rf {path}` does, and then `git worktree prune` forgets it"),
+                false => String::new(),
+            };
+            return kept(&format!("git does not remove it: {error}{by_hand}"));
         }
         // Not `branch -D`: that rewrites the shared configuration (D57).
         self.delete_ref(&branch.full(), &tip).await?;

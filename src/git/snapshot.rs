@@ -8,7 +8,7 @@ use super::blob::LARGEST_FILE;
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
 use super::last_snapshot::{Base, INDEX, Snapshot};
-use super::not_taken::{NotInSnapshot, may_be_named};
+use super::not_taken::{NotInSnapshot, may_be_named, too_deep};
 use super::output;
 use super::plain_head::commit_in;
 use super::program::Identity;
@@ -40,6 +40,8 @@ struct Listed {
     embedded: Vec<String>,
     /// Everything else, tracked or not; ignored files are not there.
     files: Vec<String>,
+    /// A folder whose path is too long for git.
+    deep: Option<String>,
 }
 
 impl Worktree {
@@ -174,14 +176,16 @@ impl Worktree {
             };
             self.call(base).await?.index(work).done().await?;
         }
-        let Listed { mut links, embedded, files } = self.listed(work).await?;
+        let Listed { mut links, embedded, files, deep } = self.listed(work).await?;
         links.extend(self.committed_links(&embedded).await?);
-        let not_taken = self.not_taken(files).await?;
+        let mut not_taken = self.not_taken(files).await?;
         // A nested repository is left out, because git would run a program in it with its configuration. A file that
         // agentd would not read is left out too, and so is one whose name would make git refuse all files.
         let others = links.iter().map(|(path, _)| path.as_str()).chain(embedded.iter().map(String::as_str));
         let others = others.chain(not_taken.iter().map(|(path, _)| path.as_str()));
         let excluded: String = others.map(|path| format!(":(exclude,top,literal){path}\0")).collect();
+        // git passes over it by itself.
+        not_taken.extend(deep.map(|folder| (folder, NotInSnapshot::Deep)));
         let mut add = vec!["add", "--all"];
         // In a sparse checkout files outside of its folders are taken as well: what is there is the work.
         let sparse = self.git_dir().join("info/sparse-checkout").as_path().exists();
@@ -233,12 +237,24 @@ impl Worktree {
         let own = index.clone();
         let staged = tokio::task::spawn_blocking(move || staged(&own)).await;
         let mut listed = staged.map_err(|error| GitError::Lost(error.to_string()))??;
-        let others = ["ls-files", "--others", "--exclude-standard", "-z"];
-        let others = self.call(others).await?.index(index).text().await?;
+        let (others, deep) = self.others(index).await?;
         let (embedded, files) = output::others(&others);
+        listed.deep = deep;
         listed.embedded.extend(embedded);
         listed.files.extend(files);
         Ok(listed)
+    }
+
+    /// What is in no index, as git lists it, and a folder whose path is too long for git.
+    async fn others(&self, index: &AbsPath) -> Result<(String, Option<String>), GitError> {
+        let ask = ["ls-files", "--others", "--exclude-standard", "-z"];
+        let (listed, said) = self.call(ask).await?.index(index).text_and_warnings().await?;
+        Ok((listed, too_deep(&said)))
+    }
+
+    /// A folder whose path is too long for git, which therefore says nothing of what is in it.
+    pub async fn too_deep(&self) -> Result<Option<String>, GitError> {
+        Ok(self.others(&self.git_dir().join("index")).await?.1)
     }
 
     /// Files that no tree gets: those larger than agentd reads (a file under Git LFS is small in git), and those with a
@@ -279,7 +295,10 @@ impl Worktree {
         let index = self.git_dir().join(INDEX);
         let changed = self.call(ask).await?.env("GIT_LITERAL_PATHSPECS", "1").index(&index).text().await?;
         let changed: Vec<&str> = changed.split('\0').collect();
-        Ok(found.into_iter().filter(|(path, _)| changed.contains(&path.as_str())).collect())
+        let is_changed = |(path, why): &(String, NotInSnapshot)| {
+            *why == NotInSnapshot::Deep || changed.contains(&path.as_str())
+        };
+        Ok(found.into_iter().filter(is_changed).collect())
     }
 
     /// Repositories that stand around and are no submodules. No snapshot and no commit has anything of them.
@@ -297,7 +316,7 @@ impl Worktree {
         let found: Vec<(String, u64)> = found
             .filter_map(|(path, why)| match why {
                 NotInSnapshot::Large(bytes) => Some((path, bytes)),
-                NotInSnapshot::Name => None,
+                NotInSnapshot::Name | NotInSnapshot::Deep => None,
             })
             .collect();
         let Some(head) = self.head().await?.filter(|_| !found.is_empty()) else { return Ok(Vec::new()) };

@@ -340,3 +340,23 @@ async fn files_whose_names_have_a_backslash_or_a_tab_are_taken_and_judged_as_wha
         world.sim.shutdown().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_whose_path_is_too_long_for_git_is_named_and_its_worktree_is_not_called_clean() {
+    let deep = "#!/usr/bin/env python3\nimport os, sys\nsys.stdin.read()\nd = os.open('.', os.O_RDONLY)\n\
+                for i in range(30):\n    os.mkdir('d' * 200, dir_fd=d)\n    d = os.open('d' * 200, os.O_RDONLY, dir_fd=d)\n\
+                os.write(os.open('leaf', os.O_CREAT | os.O_WRONLY, dir_fd=d), b'x')\nprint('done')\n";
+    let world = World::new(0).await;
+    fixer(&world, "command", &json!({"argv": [script(&world, "deep.py", deep)], "sandbox": "off"}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("policy_denied")), "{output:#}");
+    let told = output["error"].to_string();
+    assert!(told.contains("ddd") && told.contains("longer than the 4095 bytes"), "{told}");
+    let listed = text(&world.agentd(&["worktrees", "list"]).await.stdout);
+    assert!(listed.contains("issue-7") && !listed.contains("clean"), "{listed}");
+    let (code, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert_eq!(code, Some(0), "{pruned:#}");
+    let kept = pruned["kept"].to_string();
+    assert!(kept.contains("longer than the 4095 bytes") && kept.contains("rm -rf"), "{pruned:#}");
+    world.sim.shutdown().await;
+}
