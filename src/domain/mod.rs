@@ -35,7 +35,7 @@ pub mod call_text;
 pub mod outgoing;
 pub mod head_check;
 pub mod host_paths;
-mod secret_forms;
+pub mod secret_forms;
 pub mod secret_shapes;
 pub mod secret_scan;
 mod disguise;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The forms a secret is found in: as it is, line by line, escaped in JSON, URL-encoded, in hexadecimal, in base64 at each
 /// of the three alignments. `shortest` = characters that a form has at least.
-pub(super) fn of(secret: &str, shortest: usize) -> Vec<String> {
+pub fn of(secret: &str, shortest: usize) -> Vec<String> {
     let mut plain = vec![secret.to_owned()];
     if secret.contains('\n') {
         plain.extend(secret.lines().map(str::trim).filter(|line| line.len() >= 16).map(str::to_owned));

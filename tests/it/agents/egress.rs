@@ -267,13 +267,34 @@ fn echo() -> std::net::SocketAddr {
             let said = String::from_utf8_lossy(&head).to_string();
             // A request for /quiet says its first line alone.
             let said = if said.contains("/quiet") { said.lines().next().unwrap().to_owned() } else { said };
+            let (header, said) = in_another_form(&said);
             let length = said.len();
-            let answer =
-                format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{said}");
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n{header}\r\n{said}"
+            );
             drop(stream.write_all(answer.as_bytes()));
         }
     });
     address
+}
+
+/// A header, and what is said: the key as the request's path asks for it.
+fn in_another_form(said: &str) -> (String, String) {
+    use base64::Engine as _;
+    let key = said.split("Bearer ").nth(1).unwrap_or_default().split_whitespace().next().unwrap_or_default();
+    let each = |form: &dyn Fn(u8) -> String| key.bytes().map(form).collect::<String>();
+    let form = said.split("/as/").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let plain = |text: String| (String::new(), format!("form: {text}"));
+    match form {
+        Some("base64") => plain(base64::engine::general_purpose::STANDARD.encode(format!("x{key}"))),
+        Some("hex") => plain(each(&|byte| format!("{byte:02x}"))),
+        Some("json") => plain(each(&|byte| format!("\\u{byte:04x}"))),
+        Some("percent") => plain(format!("%{:02X}{}", key.as_bytes()[0], &key[1..])),
+        Some("name") => (format!("X-{key}: 1\r\n"), "form: name".to_owned()),
+        Some("gzip") => ("Content-Encoding: gzip\r\n".to_owned(), format!("form: squeezed {key}")),
+        Some("none") => ("Content-Encoding: identity\r\n".to_owned(), "form: of \\u0061 and %41".to_owned()),
+        _ => (String::new(), said.to_owned()),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -294,6 +315,7 @@ async fn a_program_does_not_get_the_key_of_an_endpoint_that_repeats_what_it_is_s
         "{TRY}\
          try quiet curl -sS {here}/quiet/a%2Fb\n\
          try echo curl -sS {here}/echo\n\
+         for form in base64 hex json percent name gzip none; do try as-$form curl -sSi {here}/as/$form; done\n\
          try trace curl -sS -X TRACE {here}/quiet\n\
          try aside curl -sS --path-as-is {here}/..%2fquiet\n"
     );
@@ -306,6 +328,17 @@ async fn a_program_does_not_get_the_key_of_an_endpoint_that_repeats_what_it_is_s
     let report = report(&output);
     assert!(said(&report, "quiet").contains("GET /private/quiet/a%2Fb"), "{report}");
     assert!(!report.contains("zyxwvutsrqponmlk") && !said(&report, "echo").contains("Bearer z"), "{report}");
+    for form in ["base64", "hex", "json", "percent"] {
+        let came = said(&report, &format!("as-{form}"));
+        assert!(came.contains("curl: ("), "{form}: {came}");
+        for part in ["eXh3dn", "7a7978", "\\u007a", "%7A"] {
+            assert!(!came.contains(part), "{form}: {came}");
+        }
+    }
+    assert!(said(&report, "as-name").contains("form: name"), "{report}");
+    let gzip = said(&report, "as-gzip");
+    assert!(gzip.contains("502") && gzip.contains("is compressed") && !gzip.contains("squeezed"), "{gzip}");
+    assert!(said(&report, "as-none").contains("form: of \\u0061 and %41"), "{report}");
     assert!(said(&report, "trace").contains("endpoints take GET"), "{report}");
     assert!(said(&report, "aside").contains("leaves the endpoint"), "{report}");
     world.finish().await;
