@@ -291,8 +291,8 @@ impl ExecAgent {
     async fn launched(&self) -> Result<ToolOutput, ToolError> {
         let shared = &self.shared;
         let before = self.state().await.map_err(|error| git_failed(&error))?;
-        let number = shared.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let stood = shared.worktree.standing().await.map_err(|error| git_failed(&error))?;
+        let number = shared.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let began = format!("refs/agentd/launches/{}", shared.run_id);
         let base = shared
             .worktree

@@ -33,7 +33,6 @@ const OWN_PATTERN: &str = "pattern";
 /// Refused files that people are told.
 const LONGEST_LIST: usize = 20;
 
-/// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
 /// That work may not leave.
 pub struct Refused {
     /// How the run ends.
@@ -42,6 +41,7 @@ pub struct Refused {
     pub what: String,
 }
 
+/// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
 pub async fn of_worktree(
     run: &Run<'_>,
     (worktree, mentions): (&Worktree, &FileMentions),
@@ -258,6 +258,9 @@ async fn problems(
             problem("its message", Some(id), format!("it holds a secret ({rule})"));
         }
     }
+    for (id, why) in &bringing.unread {
+        problem("its message", Some(id), format!("it cannot be looked through for secrets: {why}"));
+    }
     for why in over_the_caps(&bringing.changes, commit) {
         problem("all changes together", None, why);
     }
@@ -267,9 +270,6 @@ async fn problems(
 
 /// New files of commits that this run's programs made themselves, which agentd would never have committed. What people committed before is
 /// theirs to say.
-    for (id, why) in &bringing.unread {
-        problem("its message", Some(id), format!("it cannot be looked through for secrets: {why}"));
-    }
 async fn never_committed(
     run: &Run<'_>,
     worktree: &Worktree,
@@ -449,8 +449,8 @@ fn refused(run: &Run<'_>, worktree: &Worktree, mut problems: Vec<Problem>, done:
     let shown = shown.collect::<Vec<_>>().join(" · ");
     let more = by_path.len().saturating_sub(LONGEST_LIST);
     let more = if more > 0 { format!(" · and {more} more") } else { String::new() };
-    // A later commit that takes it away does not take it out of the history.
     let what = format!("{shown}{more}");
+    // A later commit that takes it away does not take it out of the history.
     let in_history = match problems.iter().any(|problem| problem.of.is_some()) {
         true => {
             ", also out of the commits that are named (`git reset --soft` to the one before them makes them edits again)"
