@@ -348,6 +348,24 @@ async fn a_clones_verify_commands_run_in_the_sandbox_after_the_operators_and_not
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_may_ask_for_clean_verify_commands_and_not_do_without_them() {
+    let world = world(1).await;
+    pushed(&world).await;
+    ran(&world).await;
+    for (own, theirs) in [(false, true), (true, false)] {
+        operator(&world, &format!("[verify]\ncommands = [[\"true\"]]\nclean = {own}\n"));
+        std::fs::write(clone_of(&world).join("agentd.toml"), format!("[verify]\nclean = {theirs}\n"))
+            .unwrap();
+        let explained = explained(&world).await;
+        let values = explained["values"].as_array().unwrap();
+        let clean = values.iter().find(|row| row["key"] == "verify.clean").unwrap();
+        assert_eq!(clean["value"], true, "{own} {theirs}: {clean:#}");
+        assert_eq!(explained["refused"].to_string().contains("verify.clean"), own, "{explained:#}");
+    }
+    world.finish().await;
+}
+
 /// Links that are pushed: (what it is, where it stands, what the run says).
 const LINKS: [(&str, &str, &str); 7] = [
     ("the configuration", "agentd.toml", "no plain file"),
