@@ -487,7 +487,10 @@ fn unheeded(schema: &StepSchema, at: &str, findings: &mut Findings<'_>) {
     });
     let formats = unknown_formats(&schema.json).into_iter();
     let formats = formats.map(|(format, meant)| {
-        (format!("the format \"{format}\" in {source} is none of JSON Schema; it is ignored"), meant)
+        (
+            format!("the format \"{format}\" in {source} is none of those that are checked; it is ignored"),
+            meant,
+        )
     });
     for (message, meant) in keywords.chain(formats) {
         let fix = meant.map_or_else(|| "remove it".to_owned(), |meant| format!("did you mean \"{meant}\"?"));

@@ -291,14 +291,12 @@ pub fn unknown_keywords(schema: &Value) -> BTreeMap<String, Option<&'static str>
 }
 
 /// Formats that are checked.
-const FORMATS: [&str; 19] = [
+const FORMATS: [&str; 17] = [
     "date",
     "date-time",
     "duration",
     "email",
     "hostname",
-    "idn-email",
-    "idn-hostname",
     "ipv4",
     "ipv6",
     "iri",
