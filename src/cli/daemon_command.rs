@@ -25,7 +25,7 @@ use crate::daemon::status_format::{IssueStatus, Status};
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, Dependencies, Limits, OpenWith, Progress, Reload, StartRequest,
     Watched, abandons, approved, approves, besides, clean_ups, denies, ends_calls, extends, finds_left,
-    give_backs, in_one_sentence, runs_of_others, starts, takes, takes_as_asked, unfinished,
+    give_backs, runs_of_others, starts, takes, takes_as_asked, unfinished,
 };
 use crate::domain::cluster::session::renewal;
 use crate::domain::event::{LeaseTaken, RequestOptions};
@@ -141,7 +141,7 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
 }
 
 fn row(issue: &IssueStatus) -> Vec<String> {
-    vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), in_one_sentence(&issue.text)]
+    vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), parked_issues::why_in_one_line(issue)]
 }
 
 pub(super) fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {

@@ -372,7 +372,7 @@ fn rows_of(
     for issue in waits.filter(|issue| shows(&issue.repo)) {
         let place = format!("{}#{}", issue.repo, issue.issue);
         let node = issue.node.clone().unwrap_or_default();
-        rows.push(vec![place, issue.code.clone(), node, issue.text.clone()]);
+        rows.push(vec![place, issue.code.clone(), node, parked_issues::why_in_one_line(issue)]);
     }
     for run in all.into_iter().flat_map(|all| &all.running).filter(|run| shows(&run.repo)) {
         let id = run.progress.as_ref().map(|progress| progress.run_id.as_str());

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::context::Context;
 use super::error::CommandError;
 use crate::conversation::parked::ParkedCell;
-use crate::daemon::Reason;
 use crate::daemon::status_format::{IssueStatus, Status};
+use crate::daemon::{Reason, in_one_sentence};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
@@ -28,6 +28,15 @@ pub fn kept(context: &Context) -> Result<Vec<IssueStatus>, CommandError> {
         }
     }
     Ok(found)
+}
+
+/// Why an issue waits; where a person is asked, with the answers to choose from, the place, since when and until when.
+pub fn why_in_one_line(issue: &IssueStatus) -> String {
+    let why = in_one_sentence(&issue.text);
+    match &issue.asked {
+        Some(asked) => format!("{why}; {}", asked.in_one_line()),
+        None => why,
+    }
 }
 
 /// Those whose run asked something or was taken over, as a state keeps them. Blocks.

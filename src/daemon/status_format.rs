@@ -8,6 +8,7 @@ use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
+use crate::domain::run_output::rfc3339;
 
 /// Version of the file.
 pub const SCHEMA: &str = "agentd.daemon_status.v1";
@@ -376,6 +377,18 @@ pub struct AskedStatus {
     /// Until when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DateTime<Utc>>,
+}
+
+impl AskedStatus {
+    /// All but the question.
+    pub fn in_one_line(&self) -> String {
+        let options = self.options.iter().zip(1..).map(|(option, number)| format!("{number}. {option}"));
+        let options = Some(options.collect::<Vec<_>>().join(", ")).filter(|all| !all.is_empty());
+        let since = format!("since {}", rfc3339(self.since));
+        let until = self.deadline.map(|at| format!("until {}", rfc3339(at)));
+        let parts = [options, Some(since), until, self.url.clone()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// See [`Status::limits`].

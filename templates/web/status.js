@@ -77,12 +77,21 @@ function drawRunning() {
     bar.title = "Share of the run's budget of visits or money";
     const facts = make("p", null, "facts");
     const cap = progress.max_cost_usd ? ` of ${dollars(progress.max_cost_usd)}` : "";
-    facts.append(make("span", `${dollars(progress.cost_usd || 0)}${cap}`), make("span", `visit ${progress.visit || 0}${progress.max_steps ? " of at most " + progress.max_steps : ""}`), make("span", span(run.since)));
+    const before = progress.inherited_usd ? `, ${dollars(progress.inherited_usd)} of it by earlier runs` : "";
+    facts.append(make("span", `${dollars(progress.cost_usd || 0)}${cap}${before}`), make("span", `visit ${progress.visit || 0}${progress.max_steps ? " of at most " + progress.max_steps : ""}`), make("span", span(run.since)));
     card.append(bar, facts);
     return card;
   });
   if (cards.length === 0) cards.push(make("p", "Nothing runs.", "empty"));
   at("running").replaceChildren(...cards);
+}
+
+// What a person is asked: the answers to choose from, where the question stands, since when and until when it is waited for.
+function askedLines(asked) {
+  const lines = asked.options.map((option, place) => make("small", `${place + 1}. ${option}`));
+  const last = make("small", `since ${time(asked.since)}${asked.deadline ? `, until ${time(asked.deadline)}` : ""}`);
+  if (asked.url) last.prepend(link(asked.url, "comment"), ", ");
+  return [...lines, last];
 }
 
 function issueRow(issue, state, style) {
@@ -94,7 +103,9 @@ function issueRow(issue, state, style) {
   place.append(issue.url ? link(issue.url, name) : name);
   if (issue.title) place.append(make("small", issue.title));
   if (issue.node) place.append(make("small", `polled by ${issue.node}`));
-  row.append(place, code, make("td", issue.text));
+  const why = make("td", issue.text, "lines");
+  if (issue.asked) why.append(...askedLines(issue.asked));
+  row.append(place, code, why);
   return row;
 }
 
@@ -151,16 +162,18 @@ async function drawRuns() {
     const aside = known && cost.day_cap.set_aside_usd ? `, ${dollars(cost.day_cap.set_aside_usd)} of it set aside` : "";
     at("cap-name").textContent = `counts against the day's cap of ${dollars(cost.day_cap.cap_usd)}${aside}`;
   }
-  fill(at("runs"), runs.runs.filter((run) => run.state === "ended").map((run) => {
+  fill(at("runs"), runs.runs.filter((run) => run.state !== "under way").map((run) => {
     const row = make("tr");
     const issue = make("td", run.issue === null || run.issue === undefined ? run.repo : `${run.repo}#${run.issue}`);
-    issue.append(make("small", run.node ? `${run.title} · on ${run.node}` : run.title));
-    const outcome = make("td", run.success ? "achieved" : String(run.stop_reason || "").toLowerCase().replaceAll("_", " "), run.success ? "good tight" : "bad tight");
-    outcome.append(make("small", run.stop_detail));
+    const isKnown = run.state === "ended";
+    issue.append(make("small", [isKnown ? run.title : run.run_id, run.node ? `on ${run.node}` : ""].filter(Boolean).join(" · ")));
+    const word = run.success ? "achieved" : String(isKnown ? run.stop_reason || "" : run.state).toLowerCase().replaceAll("_", " ");
+    const outcome = make("td", word, run.success ? "good tight" : "bad tight");
+    if (run.stop_detail) outcome.append(make("small", run.stop_detail));
     const links = make("td", null, "tight");
     if (run.pr_url) links.append(link(run.pr_url, "pull request"), " · ");
     links.append(link(`/api/v1/runs/${run.run_id}/report`, "report"));
-    row.append(issue, make("td", time(run.completed_at), "tight"), outcome, make("td", amount(run.cost_usd, run.cost_unknown), "num"), links);
+    row.append(issue, make("td", isKnown ? time(run.completed_at) : "unknown", "tight"), outcome, make("td", amount(run.cost_usd, run.cost_unknown || !isKnown), "num"), links);
     return row;
   }), 5, "No run has ended yet.");
 }
@@ -182,23 +195,46 @@ function say(line) {
   if (follows) log.scrollTop = log.scrollHeight;
 }
 
-const stream = new EventSource("/api/v1/events");
-stream.addEventListener("open", () => at("log").replaceChildren());
-stream.addEventListener("status", (event) => {
-  lost = null;
-  document.body.classList.remove("stale");
-  status = JSON.parse(event.data);
-  draw();
-  soon();
-});
-stream.addEventListener("log", (event) => say(JSON.parse(event.data)));
-stream.addEventListener("error", () => {
-  // Each attempt to reach the daemon again ends here, too.
-  lost = lost || Date.now();
-  document.body.classList.add("stale");
-  at("state").textContent = status ? `no connection; all below is as of ${time(lost)}` : "no connection";
-  at("state").className = "pill bad";
-  if (status) drawRunning();
-});
+const FIRST_PAUSE = 1000;
+const LONGEST_PAUSE = 30000;
+let stream = null;
+let pause = FIRST_PAUSE;
+
+function listen() {
+  stream = new EventSource("/api/v1/events");
+  stream.addEventListener("open", () => {
+    pause = FIRST_PAUSE;
+    at("log").replaceChildren();
+  });
+  stream.addEventListener("status", (event) => {
+    lost = null;
+    document.body.classList.remove("stale");
+    status = JSON.parse(event.data);
+    draw();
+    soon();
+  });
+  stream.addEventListener("log", (event) => say(JSON.parse(event.data)));
+  stream.addEventListener("error", () => {
+    // Each attempt to reach the daemon again ends here, too.
+    lost = lost || Date.now();
+    document.body.classList.add("stale");
+    at("state").textContent = status ? `no connection; all below is as of ${time(lost)}` : "no connection";
+    at("state").className = "pill bad";
+    if (status) drawRunning();
+    // The browser tries again by itself, but not after an answer that is no stream.
+    if (stream.readyState !== EventSource.CLOSED) return;
+    setTimeout(listenAgain, pause);
+    pause = Math.min(2 * pause, LONGEST_PAUSE);
+  });
+}
+
+async function listenAgain() {
+  const unknown = await fetch("/api/v1/limits").then((answer) => answer.status === 401, () => false);
+  // The page asks for the token that holds now.
+  if (unknown) location.replace("/");
+  else listen();
+}
+
+listen();
 drawRuns().catch(() => {});
 setInterval(() => { if (status && !lost) drawRunning(); }, 1000);

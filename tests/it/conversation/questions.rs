@@ -92,6 +92,9 @@ async fn c_i52_a_question_waits_over_a_restart_without_a_process_and_its_step_go
     .await;
     assert_eq!(shown()["code"], "question_pending");
     assert!(shown()["asked"]["url"].is_string() && shown()["asked"]["deadline"].is_string(), "{:#}", shown());
+    let status = world.agentd(&["status"]).await;
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.contains("; 1. cents, 2. dollars; since 20") && status.contains("; until 20"), "{status}");
     let (_, why) = world.json(&["why", "7"]).await;
     let codes: Vec<&str> = why["rules"]
         .as_array()

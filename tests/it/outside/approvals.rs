@@ -463,7 +463,10 @@ async fn a_stop_while_a_call_waits_decides_against_the_call() {
     let because = "**It waited for an approval, and does no more:** ada decided against its call.";
     assert!(comments()[0].contains(because) && comments()[0].contains("Stop reason"), "{}", comments()[0]);
     let (_, shown) = world.json(&["status"]).await;
-    assert_eq!(shown["status"]["parked"][0]["text"], "ada decided against its call", "{shown:#}");
+    let row = &shown["status"]["parked"][0];
+    assert_eq!(row["text"], "ada decided against its call", "{shown:#}");
+    // No list has it any more.
+    assert!(row["title"].is_string() && row["url"].as_str().unwrap().ends_with("/issues/7"), "{row:#}");
     let (_, listed) = world.json(&["approvals", "list"]).await;
     assert_eq!(
         (&listed[0]["state"], &listed[0]["proposal_hash"]),

@@ -45,6 +45,7 @@ mod origins;
 mod outages;
 mod one_reply;
 mod page;
+mod page_again;
 mod peoples_worktrees;
 mod proof;
 mod recorded;

@@ -15,14 +15,14 @@ use super::front_costs::{SHOWN_TITLE, of_unknown_cost};
 use super::world::World;
 
 /// The first browser of this family that is there.
-fn program() -> Option<&'static str> {
+pub(super) fn program() -> Option<&'static str> {
     ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
         .find(|name| Command::new(name).arg("--version").output().is_ok_and(|done| done.status.success()))
 }
 
 /// A browser that is talked to over two pipes, one JSON message after the other with a zero byte between.
-struct Browser {
+pub(super) struct Browser {
     child: Child,
     to: File,
     from: BufReader<File>,
@@ -39,7 +39,7 @@ impl Drop for Browser {
 
 impl Browser {
     /// Opens a page.
-    fn open(program: &str, dir: &Path, url: &str) -> Self {
+    pub(super) fn open(program: &str, dir: &Path, url: &str) -> Self {
         let (to, from) = (dir.join("to"), dir.join("from"));
         let made = Command::new("mkfifo").args([&to, &from]).status().unwrap();
         assert!(made.success());
@@ -66,7 +66,7 @@ impl Browser {
         browser
     }
 
-    fn ask(&mut self, method: &str, params: &Value) -> Value {
+    pub(super) fn ask(&mut self, method: &str, params: &Value) -> Value {
         self.asked += 1;
         let mut message = json!({ "id": self.asked, "method": method, "params": params });
         if let Some(session) = &self.session {
@@ -85,13 +85,13 @@ impl Browser {
         }
     }
 
-    fn evaluate(&mut self, script: &str) -> Value {
+    pub(super) fn evaluate(&mut self, script: &str) -> Value {
         let done = self.ask("Runtime.evaluate", &json!({ "expression": script, "returnByValue": true }));
         done["result"]["value"].clone()
     }
 
     /// Waits until the page's text holds all of these.
-    fn shows(&mut self, wanted: &[&str]) -> String {
+    pub(super) fn shows(&mut self, wanted: &[&str]) -> String {
         let began = Instant::now();
         loop {
             let shown = self.evaluate("document.body ? document.body.innerText : ''");
@@ -106,7 +106,7 @@ impl Browser {
 
     /// A picture of what is shown, for people to look at.
     #[expect(clippy::print_stdout, reason = "says where to look")]
-    fn picture(&mut self, name: &str) {
+    pub(super) fn picture(&mut self, name: &str) {
         let shot =
             self.ask("Page.captureScreenshot", &json!({ "format": "png", "captureBeyondViewport": true }));
         let bytes = base64::engine::general_purpose::STANDARD.decode(shot["data"].as_str().unwrap()).unwrap();
