@@ -167,6 +167,10 @@ fn not_told(asked: &str, why: &NotTold) -> Response {
         NotTold::NoRun => {
             failure(StatusCode::NOT_FOUND, "not_found", &format!("there is no run \"{asked}\""))
         }
+        NotTold::Several(runs) => {
+            let message = format!("{runs} runs begin with \"{asked}\"; write more of the run id");
+            failure(StatusCode::CONFLICT, "ambiguous", &message)
+        }
         #[cfg(feature = "nats")]
         NotTold::NotShown(why) => {
             let (status, code) = match why {

@@ -253,11 +253,12 @@ impl RunIndex {
     }
 }
 
-/// A run by its id, a unique prefix of it, or `latest`.
-pub(super) fn chosen<'r>(rows: &'r [Row], asked: &str) -> Option<&'r Row> {
-    let mut named = rows.iter().filter(|row| asked == "latest" || row.run_id.to_string().starts_with(asked));
-    let first = named.next()?;
-    (asked == "latest" || named.next().is_none()).then_some(first)
+/// Runs by an id, by a prefix of it, or the `latest`: one where it is told which.
+pub(super) fn chosen<'r>(rows: &'r [Row], asked: &str) -> Vec<&'r Row> {
+    if asked == "latest" {
+        return rows.iter().take(1).collect();
+    }
+    rows.iter().filter(|row| row.run_id.to_string().starts_with(asked)).collect()
 }
 
 #[cfg(test)]

@@ -62,8 +62,10 @@ pub(super) struct Shared {
 
 /// Why nothing of a run is told.
 pub(super) enum NotTold {
-    /// There is no such run, or there are several.
+    /// There is no such run.
     NoRun,
+    /// So many begin with that.
+    Several(usize),
     /// In a cluster: it cannot be brought here.
     #[cfg(feature = "nats")]
     NotShown(NotShown),
@@ -129,7 +131,11 @@ impl Shared {
     /// A run by its id, a unique prefix of it, or `latest`.
     pub async fn run(&self, asked: &str) -> Result<(RunDir, Row, DateTime<Utc>), NotTold> {
         let rows = self.rows().await;
-        let row = chosen(&rows.all, asked).cloned().ok_or(NotTold::NoRun)?;
+        let row = match chosen(&rows.all, asked)[..] {
+            [] => return Err(NotTold::NoRun),
+            [row] => row.clone(),
+            ref several => return Err(NotTold::Several(several.len())),
+        };
         #[cfg(feature = "nats")]
         if let Some(others) = &self.front.others {
             let brought = others.directory(row.run_id).await.ok_or(NotTold::NoRun)?;

@@ -152,6 +152,14 @@ async fn s68_wrong_paths_methods_and_foreign_names_have_their_own_answers() {
     }
     assert_eq!(front.text("/api/v1/issues/demo/shop/99").await.0, 404);
     assert_eq!(front.text("/api/v1/runs/0000").await.0, 404);
+    let runs = world.dir.path().join("state/repos/demo/shop/runs");
+    for last in ["1", "2"] {
+        let run = runs.join(format!("01a22d96-0000-7000-8000-00000000000{last}"));
+        agentd::sys::files::create_private_dir(&run).unwrap();
+        std::fs::write(run.join("events.jsonl"), "garbage\n").unwrap();
+    }
+    let (status, told) = front.text("/api/v1/runs/01a22d96").await;
+    assert_eq!((status, told.contains("2 runs begin with \\\"01a22d96\\\"")), (409, true), "{told}");
     // What is refused before anybody here hears of it comes in the same envelope.
     for path in ["/api/v1/issues/demo/shop/x", "/api/v1/issues/%ff/shop/1"] {
         let (status, text) = front.text(path).await;
