@@ -31,15 +31,15 @@ pub enum ScopePath {
 }
 
 /// The name by which rules judge a file that is there already. They know neither a backslash, which separates on other systems, nor a
-/// drive, a home or characters that nobody sees; a model cannot name such files.
+/// drive, a home or characters that nobody sees, which some systems pass over; a model cannot name such files.
 pub fn judged_name(path: &str) -> String {
     let one = |(place, c): (usize, char)| match c {
-        '\\' => '/',
-        ':' if place == 1 => char::REPLACEMENT_CHARACTER,
-        c if c.is_control() || super::untrusted::is_hidden(c) => char::REPLACEMENT_CHARACTER,
-        c => c,
+        '\\' => Some('/'),
+        ':' if place == 1 => Some(char::REPLACEMENT_CHARACTER),
+        c if c.is_control() => Some(char::REPLACEMENT_CHARACTER),
+        c => Some(c).filter(|c| !super::untrusted::is_hidden(*c)),
     };
-    let name: String = path.char_indices().map(one).collect();
+    let name: String = path.char_indices().filter_map(one).collect();
     if name.starts_with('~') { format!("./{name}") } else { name }
 }
 
