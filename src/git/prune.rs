@@ -285,7 +285,10 @@ impl Checkout {
         }
         if let Err(error) = removed {
             let by_hand = match error.to_string().contains("File name too long") {
-                true => format!("; `rm -rf {path}` does, and then `git worktree prune` forgets it"),
+                true => format!(
+                    "; `{}` does, and then `git worktree prune` forgets it",
+                    shell_words::line(&["rm", "-rf", &path.to_string()])
+                ),
                 false => String::new(),
             };
             return kept(&format!("git does not remove it: {error}{by_hand}"));

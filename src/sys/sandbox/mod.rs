@@ -31,7 +31,7 @@ use self::bubblewrap::Can;
 use self::group::Group;
 pub use self::order_format::PROXY_PORT;
 use self::order_format::{Limits, Network as Net, Order, Rules, WORD};
-use self::program_places::ProgramPlaces;
+use self::program_places::{ProgramPlaces, variable};
 pub use self::secrets::credentials_below;
 pub use self::walls::{Network, Walls};
 use self::walls::{SYSTEM, resolver};
@@ -465,10 +465,6 @@ fn is_root() -> bool {
 #[cfg(not(unix))]
 fn is_root() -> bool {
     false
-}
-
-fn variable(spec: &ProcessSpec, name: &str) -> Option<OsString> {
-    spec.env.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.clone())
 }
 
 /// Where a program of that name is, among the folders of `path`.

@@ -1,13 +1,12 @@
 //! What of the machine a program needs beside the system: its own file, the folder around it where that is harmless, and
 //! the folders of the `PATH`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::secrets::credentials_below;
-use super::variable;
 use super::walls::{SYSTEM, Walls};
 use crate::sys::process::ProcessSpec;
 
@@ -128,6 +127,11 @@ impl ProgramPlaces {
             walls.readable.iter().chain(&walls.writable).any(|place| file.starts_with(place.as_path()));
         named || of_the_system(file) || self.shown.iter().any(|place| file.starts_with(place))
     }
+}
+
+/// The value of a variable of a program.
+pub(super) fn variable(spec: &ProcessSpec, name: &str) -> Option<OsString> {
+    spec.env.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.clone())
 }
 
 fn of_the_system(place: &Path) -> bool {
