@@ -56,6 +56,9 @@ pub struct VerifyCommand {
     pub tree_after: String,
 }
 
+/// Code of the warning that the worktree could not be made what was committed again behind a verify command.
+pub const NOT_PUT_BACK: &str = "verify_not_put_back";
+
 /// Journals from before there was a sandbox.
 fn unsandboxed() -> String {
     "none".to_owned()
@@ -82,6 +85,11 @@ impl VerifyCommand {
         self.exit_code == Some(0)
     }
 
+    /// Whether files of the repository were others when it had ended.
+    pub fn changed_tree(&self) -> bool {
+        self.tree_after != self.tree_before
+    }
+
     /// Whether it ran at all. A shell gives exit codes 126 and 127 for a program that does not exist or cannot be run.
     pub fn could_run(&self) -> bool {
         !self.not_started && !matches!(self.exit_code, Some(126 | 127))
@@ -96,9 +104,11 @@ impl VerifyCommand {
         }
     }
 
-    /// The result for people: `passed`, `failed (exit 1)`, `could not run (exit 127)`.
+    /// The result for people: `passed`, `failed (exit 1)`, `could not run (exit 127)`. One that passes on files that it changed says
+    /// nothing of those that were there.
     pub fn outcome(&self) -> String {
         match (self.passed(), self.could_run()) {
+            (true, _) if self.changed_tree() => "passed with changes of its own".to_owned(),
             (true, _) => "passed".to_owned(),
             (false, true) => format!("failed ({})", self.ending()),
             (false, false) => format!("could not run ({})", self.ending()),

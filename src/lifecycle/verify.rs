@@ -14,6 +14,7 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Event, VerifyCommand};
 use crate::domain::executed::executed;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::verify_command::NOT_PUT_BACK;
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
@@ -51,10 +52,7 @@ pub async fn verify<'a>(mut committed: Committed<'a>) -> Result<Verified<'a>, Jo
     if let Some(workspace) = workspace.filter(|_| !stopped_by_a_person(&worked.stop)) {
         doubts::warn_of_removed_tests(run);
         verify_all(run, workspace).await?;
-        if let Err(error) = new_files::put_back(run, &workspace.worktree).await {
-            let text = format!("what the verify commands left could not be taken away: {error}");
-            run.journal.warn("left_by_verify", text);
-        }
+        put_back(run, workspace, "the verify commands").await;
         workspace.record_asked(run)?;
     }
     if *has_tree
@@ -66,6 +64,14 @@ pub async fn verify<'a>(mut committed: Committed<'a>) -> Result<Verified<'a>, Jo
     Ok(Verified { committed })
 }
 
+/// Makes the worktree what was committed again, so that whatever comes next sees that alone.
+async fn put_back(run: &Run<'_>, workspace: &Workspace, by: &str) {
+    if let Err(error) = new_files::put_back(run, &workspace.worktree, by).await {
+        let text = format!("what {by} left or changed could not be put back: {error}");
+        run.journal.warn(NOT_PUT_BACK, text);
+    }
+}
+
 fn stopped_by_a_person(stop: &Stop) -> bool {
     matches!(
         stop.detail,
@@ -73,7 +79,8 @@ fn stopped_by_a_person(stop: &Stop) -> bool {
     )
 }
 
-/// Runs the verify commands one after the other (D83). They run even if the wall time is used up, so that finished work is
+/// Runs the verify commands one after the other (D83), each on what was committed: what one changes is put back before the next one
+/// runs, since nobody who has the branch has it. They run even if the wall time is used up, so that finished work is
 /// not lost, but then only for a short time.
 async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalError> {
     let watch = Stopwatch::start();
@@ -112,6 +119,7 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
         let changed =
             summary_text::changed_by_run(&verified, facts.committed.as_ref().map(|done| &done.change));
         run.journal.record(Event::Verified(Box::new(verified)))?;
+        put_back(run, workspace, &format!("`{}`", summary_text::command_line(argv))).await;
         if also_red {
             let text = format!(
                 "`{}` fails on {} too, without what this run did",

@@ -21,6 +21,7 @@ use crate::domain::run::Warning;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::untrusted::visible;
+use crate::domain::verify_command::NOT_PUT_BACK;
 
 /// Most characters of a proposal's arguments that a comment shows.
 const LONGEST_PROPOSAL: usize = 2_000;
@@ -158,8 +159,9 @@ fn render(
             changed => summary_text::changed_by_run(command, Some(change)).map(|said| format!("; {said}")).unwrap_or_default(),
             tree => match &facts.committed {
                 Some(committed) if command.tree_before != committed.tree => "; it ran on another tree than the final one",
-                _ if command.tree_after != command.tree_before => "; it changed the tree that it ran on",
-                _ => "",
+                _ if !command.changed_tree() => "",
+                _ if run.warnings.iter().any(|warning| warning.code == NOT_PUT_BACK) => "; it changed the tree that it ran on",
+                _ => "; it changed the tree that it ran on, and that was put back",
             },
             passed => command.passed(),
             outcome => command.outcome(),

@@ -68,9 +68,9 @@ pub async fn sort(
     Ok(made)
 }
 
-/// Restores the worktree to the commit after the verify commands ran, so that nothing of theirs becomes part of the
-/// work later. Their state is kept, because a person may have worked there meanwhile.
-pub async fn put_back(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError> {
+/// Restores the worktree to the commit after verify commands ran, so that nothing of theirs is verified in its place, or becomes
+/// part of the work later. Their state is kept, because a person may have worked there meanwhile.
+pub async fn put_back(run: &Run<'_>, worktree: &Worktree, by: &str) -> Result<(), GitError> {
     move_large(run, worktree, |_| false).await?;
     let changed = worktree.status().await?;
     let reference = kept_on(worktree);
@@ -84,8 +84,8 @@ pub async fn put_back(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError
     run.journal.warn(
         "left_by_verify",
         format!(
-            "the verify commands left or changed {}, which are no part of the work: {}{more}; the worktree is as it was \
-             committed again, and what it held then is kept on {reference}. What .gitignore names is left alone",
+            "{by} left or changed {}, no part of the work: {}{more}; the worktree is as it was committed again, and what it held \
+             then is kept on {reference}. What .gitignore names is left alone",
             counted(changed.len(), "file"),
             shown.join(", ")
         ),

@@ -125,7 +125,7 @@ async fn what_verify_leaves_is_no_part_of_this_run_or_of_the_next() {
     let world = solo(replies, Some(ALLOW), "").await;
     let leaves = "mkdir -p made && echo x > made/by-verify.xml && echo more >> lib/new.sh && truncate -s 70000000 made/core";
     world.verify(&format!(
-        "[[\"sh\", \"-c\", \"{leaves}\"], [\"sh\", \"-c\", \"test -e made/by-verify.xml\"]]"
+        "[[\"sh\", \"-c\", \"{leaves}\"], [\"sh\", \"-c\", \"test ! -e made/by-verify.xml\"]]"
     ));
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");

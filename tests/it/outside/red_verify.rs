@@ -45,6 +45,31 @@ async fn what_a_verify_command_prints_is_no_word_of_agentd() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_verify_command_mends_itself_is_not_there_for_the_next_one() {
+    let mends =
+        "echo good > lib/new.sh; echo made > made.txt; mkdir -p node_modules; touch node_modules/kept";
+    let world = world(&format!(
+        r#"[["sh", "-c", "{mends}"], ["sh", "-c", "test -e node_modules/kept && test ! -e made.txt"], ["grep", "good", "lib/new.sh"]]"#
+    ))
+    .await;
+    let mut command = world.command_in(&["run", "--issue", "7", "--agent", "solo"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let (shown, progress) = (text(&done.stdout), text(&done.stderr));
+    assert_eq!(done.status.code(), Some(1), "{shown}{progress}");
+    assert!(shown.starts_with("Changed, but `grep good lib/new.sh` failed (exit 1)"), "{shown}");
+    let own = "touch node_modules/kept: passed with changes of its own";
+    assert!(shown.contains(own) && shown.contains("test ! -e made.txt: passed\n"), "{shown}");
+    let warned = "node_modules/kept` left or changed 2 files, no part of the work: `lib/new.sh`, `made.txt`";
+    assert!(progress.contains(warned), "{progress}");
+    let pull = world.sim.pulls("demo/shop").remove(0);
+    assert!(pull.pull.as_ref().unwrap().draft, "{pull:?}");
+    let body = pull.body.unwrap();
+    assert!(body.contains("passed with changes of its own after"), "{body}");
+    assert!(body.contains("it changed the tree that it ran on, and that was put back"), "{body}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_change_whose_tests_fail_is_no_success_and_everybody_reads_that_first() {
     let world = world(&says_much_and_ends_with(1)).await;
     let mut command = world.command_in(&["run", "--issue", "7", "--agent", "solo"]);
