@@ -41,6 +41,7 @@ pub mod secret_scan;
 mod disguise;
 pub mod question;
 pub mod redaction;
+pub mod reply_limit;
 pub mod egress;
 pub mod sandbox;
 pub mod call_scope;

@@ -20,6 +20,8 @@ pub struct ModelTraffic {
     pub by_model: BTreeMap<String, TokenUsage>,
     /// Models that answered, by their own name, and how the requests named them where that is another name.
     pub asked_as: BTreeMap<String, String>,
+    /// Replies that were left before their end.
+    pub left: u32,
     /// Estimated tokens, by model, of the replies that reported none.
     pub untold: BTreeMap<String, TokenUsage>,
 }

@@ -1,16 +1,22 @@
 //! What the launches of a visit use: noted while they work, charged and kept in the ledger at their end.
 
+use std::sync::Arc;
+
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::abort::Abort;
 use super::agent_output::{AgentOutput, Used};
 use super::agent_tools::TURN;
 use super::agent_visit::AgentVisit;
+use super::model_orders::{DearestCase, Ordered};
 use super::session_trace::LedgerLine;
+use super::shared_caps::Reservations;
 use crate::domain::event::Event;
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
+use crate::domain::reply_limit::NotPaid;
 
 /// What the journal has last of a launch that works; `None` = nothing yet.
 pub(super) type Noted = Option<(bool, Option<TokenUsage>, Option<Money>, TokenUsage)>;
@@ -87,6 +93,35 @@ impl AgentVisit<'_> {
         Ok(counts)
     }
 
+    /// Has the requests sent that wait for their money, the first one first, as far as it is there. What does not fit beside the requests
+    /// under way waits for them. Gives why the program has to end, if it has.
+    pub(super) async fn pay(
+        &self,
+        ordered: &mut Ordered,
+        shared: &Arc<Reservations>,
+        heard: &watch::Receiver<AgentOutput>,
+    ) -> Result<Option<Abort>, Abort> {
+        let (world, settings) = (&self.world.0, &self.plan.settings);
+        while let Some((asked, since)) = ordered.first() {
+            let case = DearestCase::of(&settings.targets, &asked);
+            // In this order: a reply is counted before its money is given back.
+            let under_way = ordered.under_way();
+            let so_far: Money = self.used(&heard.borrow()).iter().map(Used::counts).sum();
+            let least = case.least();
+            if let Some(paid) = world.pay(shared, (so_far, under_way), case).await? {
+                ordered.answer(Ok(paid));
+                continue;
+            }
+            let waits = since.elapsed() < settings.llm_timeout;
+            match under_way.is_zero() {
+                true => return world.not_paid(shared, (so_far, least), waits).await,
+                false if waits => return Ok(None),
+                false => ordered.answer(Err(NotPaid::SetAside)),
+            }
+        }
+        Ok(None)
+    }
+
     /// Charges what the program's own models used, and keeps it in the ledger. Gives what of it counts against caps. `noted` = the
     /// journal has something of the launch.
     pub(super) fn account(
@@ -118,8 +153,8 @@ impl AgentVisit<'_> {
                     Money::ZERO => "; no budget counts it",
                     _ => "; the dearest price of a target counts against the budgets",
                 };
-                let text =
-                    format!("What {} costs is unknown: {}{counted}.", self.agent.name, why_unknown(&used));
+                let why = why_unknown(&used, said.seen.left > 0);
+                let text = format!("What {} costs is unknown: {why}{counted}.", self.agent.name);
                 self.record.warn("cost_unknown", &text)?;
             }
         }
@@ -128,9 +163,10 @@ impl AgentVisit<'_> {
 }
 
 /// Why nobody knows what was used costs.
-fn why_unknown(used: &Used) -> &'static str {
+fn why_unknown(used: &Used, left: bool) -> &'static str {
     match (used.tokens, used.estimated) {
         (Some(_), _) => "it does not say so, and no target has a price for its model",
+        (None, Some(_)) if left => "a reply of its model was left before its end",
         (None, Some(_)) => "a reply of its model reports no tokens",
         (None, None) => {
             "it tells neither tokens nor money, and may reach a model where agentd does not see it"

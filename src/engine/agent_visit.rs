@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::abort::Abort;
-use super::agent_output::{AgentOutput, AgentProgress, Used};
+use super::agent_output::{AgentOutput, AgentProgress};
 use super::agent_task::{AgentBackend, AgentTask, EarlierLaunches};
 use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
-use super::model_orders::{ModelOrder, ModelOrders, UnderWay, worst_case};
+use super::model_orders::{ModelOrders, Ordered};
 use super::not_done::NotDone;
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
 use super::session::PromptIdentity;
@@ -73,7 +73,7 @@ pub(super) struct AgentVisit<'a> {
     said: Vec<Message>,
     /// What the launch under way asks for.
     requests: Option<mpsc::Receiver<Request>>,
-    ordered: Option<mpsc::Receiver<ModelOrder>>,
+    ordered: Option<Ordered>,
     /// Long outputs of calls of the program.
     outputs: Arc<StoredOutputs>,
     /// The tools that it is served.
@@ -333,7 +333,6 @@ impl AgentVisit<'_> {
                 self.requests.take().ok_or_else(|| Abort::internal("a launch without its requests"))?;
             let mut ordered =
                 self.ordered.take().ok_or_else(|| Abort::internal("a launch without its orders"))?;
-            let under_way = UnderWay::default();
             let closing = CancellationToken::new();
             let serving = async {
                 let ended = handler.serve(&mut requests, &closing).await;
@@ -348,11 +347,8 @@ impl AgentVisit<'_> {
                 tokio::select! {
                     called = &mut running => break called,
                     ended = &mut serving, if served.is_none() => served = Some(ended),
-                    Some(order) = ordered.recv(), if over.is_none() => {
-                        let so_far: Money = self.used(&heard.borrow()).iter().map(Used::counts).sum();
-                        let wanted = worst_case(&self.plan.settings.targets, order.bytes);
-                        over = world.covers(&shared, so_far + under_way.sum(), wanted).await?;
-                        drop(order.reply.send(over.is_none().then(|| under_way.add(wanted))));
+                    () = ordered.changed(), if over.is_none() => {
+                        over = self.pay(&mut ordered, &shared, &heard).await?;
                         if over.is_some() {
                             task.cancel.cancel();
                         }
@@ -363,7 +359,8 @@ impl AgentVisit<'_> {
                         }
                         let so_far = heard.borrow_and_update().clone();
                         let cost = self.note_so_far(&so_far, &mut noted, (&fingerprint, started, timestamp))?;
-                        if let Some(abort) = world.used_up(&shared, cost, under_way.sum(), &self.agent.name).await? {
+                        let spent = (cost, ordered.under_way());
+                        if let Some(abort) = world.used_up(&shared, spent, &self.agent.name).await? {
                             over = Some(abort);
                             task.cancel.cancel();
                         }

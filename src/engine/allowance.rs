@@ -14,6 +14,7 @@ use super::abort::Abort;
 use super::budget::{Meter, ReservedMoney};
 use super::interrupt::Interrupt;
 use super::journal::Journal;
+use super::model_orders::DearestCase;
 use super::session::{Session, SessionWorld};
 use super::shared_caps::Reservations;
 use super::shortage::{SharedCapError, Shortage, WAITS_FOR_MONEY, Wanted};
@@ -229,15 +230,6 @@ fn short_of(cap: Money, left: Money, wanted: Money, kept_back: Money) -> String 
     format!("The budget of {cap} does not cover the next request: {left} is left, {short}.")
 }
 
-/// Why shared money does not cover something, if it does not. `Err`: that cannot be known.
-fn covered(held: Result<(), SharedCapError>) -> Result<Option<Abort>, Abort> {
-    match held {
-        Err(error @ SharedCapError::Unknown(..)) => Err(error.into()),
-        Err(short) => Ok(Some(short.into())),
-        Ok(()) => Ok(None),
-    }
-}
-
 /// The end of a program that a budget ended in the middle of its work: nobody asked for a next request.
 fn while_it_worked(stop: Stop, program: &str) -> Stop {
     let message = stop.message.replacen(" is used up", &format!(" was used up while {program} worked"), 1);
@@ -269,15 +261,14 @@ impl SessionWorld {
     }
 
     /// Why an agent program has to end that has cost so much so far, if it has: its run's money does not cover it, or what others spend
-    /// of the same money meanwhile. `under_way` stays set aside beside it.
+    /// of the same money meanwhile. What is `under_way` stays set aside beside it.
     pub(super) async fn used_up(
         &self,
         shared: &Arc<Reservations>,
-        cost: Money,
-        under_way: Money,
+        (cost, under_way): (Money, Money),
         program: &str,
     ) -> Result<Option<Abort>, Abort> {
-        let held = self.caps.hold(shared, cost + under_way, self.clock.now()).await;
+        let held = self.caps.hold(shared, (cost, under_way), self.clock.now()).await;
         self.heed_caps().await?;
         if let Err(stop) = self.meter.check_with(cost) {
             return Ok(Some(while_it_worked(stop, program).into()));
@@ -293,28 +284,51 @@ impl SessionWorld {
                 let message = stop.message;
                 Ok(Some(Abort::new(stop.detail, "BudgetExceeded", &message, technical)))
             }
-            held => covered(held),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(None),
         }
     }
 
-    /// Whether the money covers one more request of an agent program, which may cost `wanted` beside the `so_far` of its launch and
-    /// of its requests under way. It is set aside where the run shares its money.
-    pub(super) async fn covers(
+    /// Sets aside what one more request of an agent program may cost, beside the cost of its launch so far and of its requests under
+    /// way, and gives the longest reply that this covers. A shorter one than it asks for only where none is under way.
+    pub(super) async fn pay(
         &self,
         shared: &Arc<Reservations>,
-        so_far: Money,
-        wanted: Money,
-    ) -> Result<Option<Abort>, Abort> {
+        (so_far, under_way): (Money, Money),
+        case: DearestCase,
+    ) -> Result<Option<(u64, Money)>, Abort> {
         self.heed_caps().await?;
-        let left = self.meter.hold(|left| (so_far + wanted <= left).then_some(((), Money::ZERO))).err();
-        if let Some(left) = left {
+        let (meter, used) = (Arc::clone(&self.meter), so_far + under_way);
+        let decide = move |shared: Option<Money>| {
+            let left = shared.map_or(meter.left(), |shared| shared.min(meter.left()));
+            let beside = (used <= left).then(|| left.saturating_sub(used))?;
+            let (longest, amount) = case.within(beside, !under_way.is_zero())?;
+            Some(((longest, amount), used + amount))
+        };
+        Ok(self.caps.hold_of_left(shared, decide).await?)
+    }
+
+    /// Why a program has to end of which no request is under way: the money does not cover its next one, which may cost `wanted` beside
+    /// the `so_far` of its launch. `None` = it may be covered a moment later: `waits` = what others have set aside of it counts for that.
+    pub(super) async fn not_paid(
+        &self,
+        shared: &Arc<Reservations>,
+        (so_far, wanted): (Money, Money),
+        waits: bool,
+    ) -> Result<Option<Abort>, Abort> {
+        let left = self.meter.left();
+        if so_far + wanted > left {
             self.meter.end_by_cost();
             let cap = self.meter.budgets().max_cost;
             let message = short_of(cap, left.saturating_sub(so_far), wanted, Money::ZERO);
             let message = message + &self.meter.told_estimate();
             return Ok(Some(Stop::new(StopDetail::MaxCost, message).into()));
         }
-        covered(self.caps.hold(shared, so_far + wanted, self.clock.now()).await)
+        let now = self.clock.now();
+        if waits && self.caps.may_come_back(so_far + wanted, now).await? {
+            return Ok(None);
+        }
+        Ok(self.caps.refusal_of(shared, so_far + wanted, now).await?.map(Abort::from))
     }
 
     /// Looks at what the run shares with others, and heeds what is new of it. Gives what is left; `None` = nothing is shared.

@@ -199,6 +199,12 @@ impl Meter {
         Ok((chosen, ReservedMoney { meter: Arc::clone(self), amount }))
     }
 
+    /// What is left of the money.
+    pub fn left(&self) -> Money {
+        let used = self.used();
+        used.caps.max_cost.saturating_sub(used.cost + used.estimated + used.held)
+    }
+
     /// Says that the money does not cover what the run needs. Then it is too late to raise the cap.
     pub fn end_by_cost(&self) {
         self.used().over = true;

@@ -325,16 +325,39 @@ impl SharedCap {
         Ok(then.map(|then| self.news(&then)).unwrap_or_default())
     }
 
-    /// Reserves what a launch has cost so far, in place of its earlier amount. False = the money does not cover it
-    /// together with what others spent and reserved. Blocks.
-    pub fn hold(&self, held: &Reservation, so_far: Money) -> Result<bool, SharedCapError> {
+    /// Reserves what a launch has cost so far, in place of its earlier amount, and beside it of what is `under_way` as much as the
+    /// cap leaves. False = the money does not cover what it has cost together with what others spent and reserved. Blocks.
+    pub fn hold(&self, held: &Reservation, so_far: Money, under_way: Money) -> Result<bool, SharedCapError> {
         let mut covered = true;
         change_cell(&self.store, &held.cell, |spending| {
-            spending.reserved.insert(held.id, so_far);
-            covered = spending.total() <= self.cap_of(spending);
+            spending.reserved.remove(&held.id);
+            let left = self.left_of(spending);
+            covered = so_far <= left;
+            spending.reserved.insert(held.id, left.min(so_far + under_way).max(so_far));
             Ok(())
         })?;
         Ok(covered)
+    }
+
+    /// Reserves so much in place of the earlier amount. False = the money does not cover it, and nothing has changed. Blocks.
+    pub(super) fn hold_all(&self, held: &Reservation, amount: Money) -> Result<bool, SharedCapError> {
+        let mut covered = true;
+        change_cell(&self.store, &held.cell, |spending| {
+            let before = spending.reserved.remove(&held.id);
+            covered = amount <= self.left_of(spending);
+            if let Some(reserved) = Some(amount).filter(|_| covered).or(before) {
+                spending.reserved.insert(held.id, reserved);
+            }
+            Ok(())
+        })?;
+        Ok(covered)
+    }
+
+    /// What is left beside what others spent and reserved. Blocks.
+    pub(super) fn left_beside(&self, held: &Reservation) -> Result<Money, SharedCapError> {
+        let mut spending = self.spending(&held.cell)?;
+        spending.reserved.remove(&held.id);
+        Ok(self.left_of(&spending))
     }
 
     /// Spent and set aside, of the day of `now` or of the issue. Blocks.
@@ -450,11 +473,26 @@ mod tests {
         let cap = cap(dir.path(), 100);
         let now = DateTime::<Utc>::UNIX_EPOCH;
         let (one, two) = (cap.reserve(Money::ZERO, now).unwrap(), cap.reserve(Money::ZERO, now).unwrap());
-        let hold = |of: &Reservation, micros| cap.hold(of, Money::from_micros(micros)).unwrap();
+        let hold = |of: &Reservation, micros| cap.hold(of, Money::from_micros(micros), Money::ZERO).unwrap();
         assert!(hold(&one, 60) && hold(&two, 40));
         assert!(!hold(&two, 41), "together they are over the cap, and neither is alone");
         cap.confirm(&two, Money::from_micros(41)).unwrap();
         assert!(!hold(&one, 60) && hold(&one, 59));
+    }
+
+    #[test]
+    fn what_is_under_way_of_a_launch_is_reserved_as_far_as_the_cap_leaves_it_and_ends_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let cap = cap(dir.path(), 100);
+        let now = DateTime::<Utc>::UNIX_EPOCH;
+        let (one, two) = (cap.reserve(Money::ZERO, now).unwrap(), cap.reserve(Money::ZERO, now).unwrap());
+        let micros = Money::from_micros;
+        assert!(cap.hold_all(&one, micros(60)).unwrap() && !cap.hold_all(&two, micros(41)).unwrap());
+        assert_eq!(cap.left_beside(&two).unwrap(), micros(40));
+        assert!(cap.hold(&two, micros(30), micros(30)).unwrap(), "a part of it may be counted twice");
+        assert_eq!((cap.used(now).unwrap(), cap.left_beside(&one).unwrap()), (micros(100), micros(60)));
+        assert!(!cap.hold_all(&two, micros(41)).unwrap());
+        assert_eq!(cap.used(now).unwrap(), micros(100), "what was held stays");
     }
 
     fn noon() -> DateTime<Utc> {

@@ -160,22 +160,72 @@ impl SharedCaps {
         self.confirming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves what a launch has cost so far. `Err(NotCovered)` = one of them does not cover it.
+    /// Reserves what a launch has cost so far, and beside it what is `under_way` as far as that is left. `Err(NotCovered)` = one of
+    /// them does not cover what it has cost.
     pub async fn hold(
         &self,
         held: &Arc<Reservations>,
-        so_far: Money,
+        (so_far, under_way): (Money, Money),
         now: DateTime<Utc>,
     ) -> Result<(), SharedCapError> {
         let held = Arc::clone(held);
         self.off_thread(move |caps| {
             let mut refused = None;
             for (cap, reservation) in caps.iter().zip(&held.0) {
-                if !cap.hold(reservation, so_far)? {
+                if !cap.hold(reservation, so_far, under_way)? {
                     refused = Some(cap.refuse(so_far.into(), Some(reservation), now)?);
                 }
             }
             refused.map_or(Ok(()), Err)
+        })
+        .await
+    }
+
+    /// Reserves for a launch what `decide` says, given what the tightest of them leaves beside others; `None` = there is no cap. `None`
+    /// from it = nothing changes. It is asked again where others were quicker.
+    pub(super) async fn hold_of_left<T: Default + Send + 'static>(
+        &self,
+        held: &Arc<Reservations>,
+        mut decide: impl FnMut(Option<Money>) -> Option<(T, Money)> + Send + 'static,
+    ) -> Result<Option<T>, SharedCapError> {
+        if self.caps.is_empty() {
+            return Ok(decide(None).map(|(decided, _)| decided));
+        }
+        let held = Arc::clone(held);
+        self.off_thread(move |caps| {
+            loop {
+                let beside = || caps.iter().zip(&held.0);
+                let left =
+                    beside().map(|(cap, held)| cap.left_beside(held)).collect::<Result<Vec<_>, _>>()?;
+                let Some((decided, amount)) = decide(left.into_iter().min()) else { return Ok(None) };
+                let mut covered = true;
+                for (cap, held) in beside() {
+                    covered &= cap.hold_all(held, amount)?;
+                }
+                if covered {
+                    return Ok(Some(decided));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Why a launch may not cost so much: by the first cap that does not cover it beside what others spent and reserved. An issue's
+    /// cap remembers it. `None` = all of them cover it.
+    pub(super) async fn refusal_of(
+        &self,
+        held: &Arc<Reservations>,
+        wanted: Money,
+        now: DateTime<Utc>,
+    ) -> Result<Option<SharedCapError>, SharedCapError> {
+        let held = Arc::clone(held);
+        self.off_thread(move |caps| {
+            for (cap, held) in caps.iter().zip(&held.0) {
+                if wanted > cap.left_beside(held)? {
+                    return cap.refuse(wanted.into(), Some(held), now).map(Some);
+                }
+            }
+            Ok(None)
         })
         .await
     }

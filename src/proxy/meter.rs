@@ -19,6 +19,7 @@ use super::forward::Body;
 use crate::domain::message::TokenUsage;
 use crate::domain::model_traffic::ModelTraffic;
 use crate::domain::model_wire::ProviderKind;
+use crate::domain::reply_limit::{self, Asked, NotPaid};
 use crate::domain::sse::Events;
 
 /// The longest event, and the longest reply that is one JSON text, in bytes. The tokens of longer ones are not read.
@@ -36,11 +37,20 @@ const USUAL_REPLY: u64 = 4_096;
 /// The model of a reply that does not say.
 const UNNAMED: &str = "unknown";
 
-/// Sets aside what a request of so many bytes may cost (`None` = its length is not known), and gives what holds that until its reply
-/// is counted. `None`: the money does not cover it.
-pub type Purse = Arc<dyn Fn(Option<u64>) -> BoxFuture<'static, Option<SetAside>> + Send + Sync>;
+/// Sets aside what a request may cost. The second is what is counted so far.
+pub type Purse = Arc<
+    dyn Fn(Asked, watch::Receiver<ModelTraffic>) -> BoxFuture<'static, Result<Paid, NotPaid>> + Send + Sync,
+>;
 /// Money that is set aside for as long as this lives.
 pub type SetAside = Box<dyn Any + Send + Sync>;
+
+/// What a request may cost is set aside.
+pub struct Paid {
+    /// What holds that until its reply is counted.
+    pub set_aside: SetAside,
+    /// Most tokens of its replies, where that is less than it asks for.
+    pub longest: Option<u64>,
+}
 
 /// Counts for one program; cheap to clone.
 #[derive(Clone, Default)]
@@ -79,13 +89,17 @@ impl Meter {
         admitted
     }
 
-    /// Sets aside what a request may cost. `None` = the money does not cover it.
-    pub(super) async fn set_aside(&self, bytes: Option<u64>) -> Option<SetAside> {
+    /// Sets aside what a request may cost, and gives its body, in which its limit is lower where the money covers only that. Of one
+    /// whose body `is_packed` nobody knows how long it is.
+    pub(super) async fn pay(&self, body: Bytes, is_packed: bool) -> Result<(Bytes, SetAside), NotPaid> {
         let purse = self.purse.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match purse {
-            Some(purse) => purse(bytes).await,
-            None => Some(Box::new(())),
-        }
+        let Some(purse) = purse else { return Ok((body, Box::new(()))) };
+        let mut question = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let bytes = if is_packed { usize::MAX } else { body.len() };
+        let paid = purse(Asked::of(&question, bytes), self.traffic.subscribe()).await?;
+        let Some(longest) = paid.longest else { return Ok((body, paid.set_aside)) };
+        reply_limit::lower(&mut question, longest);
+        Ok((question.to_string().into(), paid.set_aside))
     }
 
     fn add(&self, reply: &Reply, more: TokenUsage) {
@@ -148,6 +162,7 @@ impl Drop for Sent {
         self.meter.traffic.send_modify(|traffic| {
             traffic.under_way = traffic.under_way.saturating_sub(1);
             if let Some(left) = left {
+                traffic.left = traffic.left.saturating_add(1);
                 let _name = add(&mut traffic.untold, self.model.as_deref().unwrap_or(UNNAMED), left);
             }
         });
@@ -159,9 +174,7 @@ fn unseen(path: &str, question: &Value) -> u64 {
     if question["stream"] == true || path.ends_with(":streamGenerateContent") {
         return 0;
     }
-    let keys = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
-    let said = keys.iter().find_map(|key| question[*key].as_u64());
-    said.or(question["generationConfig"]["maxOutputTokens"].as_u64()).unwrap_or(USUAL_REPLY)
+    reply_limit::longest_of(question).unwrap_or(USUAL_REPLY)
 }
 
 /// Adds to the model's tokens, and gives the name that they stand under.
@@ -318,6 +331,7 @@ impl Reply {
         meter.traffic.send_modify(|traffic| {
             traffic.under_way = traffic.under_way.saturating_sub(1);
             if let Some(estimate) = estimate {
+                traffic.left = traffic.left.saturating_add(u32::from(!self.whole));
                 let _name = add(&mut traffic.untold, self.name(), estimate);
             }
         });

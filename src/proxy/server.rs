@@ -22,6 +22,7 @@ use super::kept_keys::KeptKeys;
 use super::meter::{Meter, asks_a_model, is_uncounted};
 use super::rules::{Rules, resolve};
 use crate::domain::egress::split;
+use crate::domain::reply_limit::NotPaid;
 use crate::sys::descriptors;
 use crate::sys::egress_log::EgressLog;
 use crate::sys::paths::AbsPath;
@@ -398,23 +399,25 @@ impl Shared {
                 Err(why) => self.unreached(host, port, Some(&endpoint.name), &why),
             };
         }
+        let (mut parts, body) = request.into_parts();
+        let Ok(body) = Limited::new(body, LONGEST_QUESTION).collect().await else {
+            let text = "agentd: this request to a model did not come whole, or is longer than any that is passed on\n";
+            return answer_text(StatusCode::PAYLOAD_TOO_LARGE, text);
+        };
+        let is_packed = parts.headers.contains_key(http::header::CONTENT_ENCODING);
+        let (body, set_aside) = match self.meter.pay(body.to_bytes(), is_packed).await {
+            Ok(paid) => paid,
+            Err(why) => return not_paid(why),
+        };
         if !self.meter.admit(self.rules.max_requests) {
             let text =
                 "agentd: this visit has made all the requests to models that program.maxRequests lets it\n";
             return answer_text(StatusCode::FORBIDDEN, text);
         }
-        let (parts, body) = request.into_parts();
-        let Ok(body) = Limited::new(body, LONGEST_QUESTION).collect().await else {
-            let text = "agentd: this request to a model did not come whole, or is longer than any that is passed on\n";
-            return answer_text(StatusCode::PAYLOAD_TOO_LARGE, text);
-        };
-        let body = body.to_bytes();
-        let Some(set_aside) = self.meter.set_aside(Some(body.len() as u64)).await else {
-            let text = "agentd: the budget does not cover another request to a model\n";
-            return answer_text(StatusCode::FORBIDDEN, text);
-        };
         // From here on it counts, also where the program does not wait for what comes.
         let sent = self.meter.sent(path, &body, set_aside);
+        // Its limit may have been lowered.
+        parts.headers.insert(http::header::CONTENT_LENGTH, body.len().into());
         let request = Request::from_parts(parts, Full::new(body));
         match self.trusted.send(url, request, Some(&endpoint.headers)).await {
             Ok(response) => {
@@ -424,6 +427,19 @@ impl Shared {
             Err(why) => self.unreached(host, port, Some(&endpoint.name), &why),
         }
     }
+}
+
+/// The answer to a request to a model whose money is not there.
+fn not_paid(why: NotPaid) -> Response<Body> {
+    let NotPaid::SetAside = why else {
+        let text = "agentd: the budget does not cover another request to a model\n";
+        return answer_text(StatusCode::FORBIDDEN, text);
+    };
+    let text = "agentd: what other requests to models may cost leaves too little of the budgets for this one; ask again when they \
+                are answered\n";
+    let mut response = answer_text(StatusCode::TOO_MANY_REQUESTS, text);
+    response.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("10"));
+    response
 }
 
 /// The last cause of an error, which says most, without the address: that is said before.

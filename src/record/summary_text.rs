@@ -510,8 +510,12 @@ fn limit_keys(detail: StopDetail) -> (&'static str, Option<&'static str>) {
 pub fn issue_budget(news: &IssueBudget) -> String {
     let IssueBudget { state, spent, cap, by, given } = news;
     match state {
-        IssueBudgetState::Near => format!("the issue's budget is nearly used up: {spent} of {cap}"),
-        IssueBudgetState::UsedUp => format!("the issue's budget is used up: {spent} of {cap}"),
+        IssueBudgetState::Near if spent < cap => {
+            format!("the issue's budget is nearly used up: {spent} of {cap}")
+        }
+        IssueBudgetState::Near | IssueBudgetState::UsedUp => {
+            format!("the issue's budget is used up: {spent} of {cap}")
+        }
         IssueBudgetState::Extended => {
             let by = by.as_deref().unwrap_or("somebody");
             format!("{by} gave the issue {given} more: its budget is {cap}")

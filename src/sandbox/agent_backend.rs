@@ -24,9 +24,11 @@ use crate::domain::policy::Risk;
 use crate::domain::run::RunId;
 use crate::domain::step_executors::StepExecutors;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_task::{AgentBackend, AgentTask};
 use crate::engine::agent_tools::PermissionRequest;
 use crate::engine::agent_visit::POLICY_DENIED;
+use crate::engine::model_orders::SetAside;
 use crate::engine::queue::AGENT_QUEUE;
 use crate::engine::ruling::Permission;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
@@ -34,7 +36,7 @@ use crate::git::inside_git::InsideGit;
 use crate::git::sandbox_git::Taken;
 use crate::git::worktree::{Standing, Worktree};
 use crate::git::{self, GitError};
-use crate::proxy::meter::{Meter, Purse, SetAside};
+use crate::proxy::meter::{Meter, Paid, Purse};
 use crate::record::run_journal::RunJournal;
 use crate::record::summary_text::ONLY_PLANS;
 use crate::repository::context::RepositoryContext;
@@ -280,6 +282,26 @@ impl Tool for ExecAgent {
     }
 }
 
+/// Money of a request, which is given back behind what its reply counts.
+struct Told {
+    progress: AgentProgress,
+    traffic: watch::Receiver<ModelTraffic>,
+    _set_aside: SetAside,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        tell_seen(&self.progress, Some(&self.traffic));
+    }
+}
+
+/// Tells what is counted by now. It is read while it is told, so that nothing older comes behind something newer.
+fn tell_seen(progress: &AgentProgress, traffic: Option<&watch::Receiver<ModelTraffic>>) {
+    if let Some(traffic) = traffic {
+        progress.tell(|said| said.seen = traffic.borrow().clone());
+    }
+}
+
 /// What git says of the worktree.
 #[derive(PartialEq)]
 struct State {
@@ -317,7 +339,7 @@ impl ExecAgent {
             drop(
                 tokio::time::timeout(LAST_REPLIES, traffic.wait_for(|traffic| traffic.under_way == 0)).await,
             );
-            self.task.progress.tell(|said| said.seen = traffic.borrow().clone());
+            tell_seen(&self.task.progress, Some(&traffic));
         }
         let mut refused = self.refused_edits(&base).await.map_err(|error| git_failed(&error))?;
         let kept = self.taken_back(&stood, number).await.map_err(|error| git_failed(&error))?;
@@ -364,12 +386,19 @@ impl ExecAgent {
         }
     }
 
-    /// What its requests to models are paid from.
+    /// What its requests to models are paid from. A reply is told before its money is given back, so that it is always counted as the
+    /// one or the other.
     fn purse(&self) -> Option<Purse> {
         let orders = self.task.orders.clone()?;
-        Some(Arc::new(move |bytes| {
-            let orders = orders.clone();
-            Box::pin(async move { Some(Box::new(orders.set_aside(bytes).await?) as SetAside) })
+        let progress = self.task.progress.clone();
+        Some(Arc::new(move |asked, traffic| {
+            let (orders, progress) = (orders.clone(), progress.clone());
+            Box::pin(async move {
+                let set_aside = orders.set_aside(asked).await?;
+                let longest = set_aside.longest;
+                let told = Told { progress, traffic, _set_aside: set_aside };
+                Ok(Paid { set_aside: Box::new(told), longest })
+            })
         }))
     }
 
@@ -384,14 +413,17 @@ impl ExecAgent {
         tokio::pin!(over);
         loop {
             let seen = traffic.as_mut().map(|traffic| traffic.borrow_and_update().clone());
-            if let Some(seen) = seen.filter(|seen| *seen != self.task.progress.so_far().seen) {
+            if let Some(seen) = seen {
+                // That may be told already: whoever gives money back tells what is counted by then.
                 if seen.refused > 0 {
                     let most = program.max_requests.unwrap_or_default();
                     return format!(
                         "it made the {most} requests to models that program.maxRequests lets it, and was ended"
                     );
                 }
-                self.task.progress.tell(|said| said.seen = seen);
+                if seen != self.task.progress.so_far().seen {
+                    tell_seen(&self.task.progress, traffic.as_ref());
+                }
             }
             let used = said.borrow_and_update().tokens().map_or(0, |used| used.total_tokens);
             let used = earlier.tokens.saturating_add(used);

@@ -263,7 +263,7 @@ async fn x_018_replies_that_report_no_tokens_are_estimated_and_count_against_the
         json!({"argv": [script(&world, "asking.sh", text)], "endpoints": ["openai"], "timeLimit": "60s"});
     fixer(&world, "command", &program);
     let (code, output) =
-        world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.0155"]).await;
+        world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.0234"]).await;
     let asked = world.sim.model_requests();
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}\n{asked:?}");
     assert_eq!((counted(&output), &output["totals"]["cost_usd"]), ((0, 0), &Value::Null), "{output:#}");
@@ -288,15 +288,89 @@ async fn d98_a_request_of_a_program_that_the_money_does_not_cover_is_not_sent() 
     let program =
         json!({"argv": [script(&world, "asking.sh", text)], "endpoints": ["anthropic"], "timeLimit": "60s"});
     fixer(&world, "command", &program);
-    // A hundred thousand tokens and a short reply cost 0.32 dollars.
-    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.3"]).await;
-    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
-    assert!(output.to_string().contains("does not cover the next request: $0.30 is left"), "{output:#}");
-    assert_eq!(world.sim.model_requests().len(), 0);
+    // A window full of tokens, 128 000, costs 0.48 dollars.
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.4"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    assert!(output.to_string().contains("does not cover the next request: $0.40 is left"), "{output:#}");
+    assert_eq!(world.sim.model_requests().len(), 0);
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.5"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
     assert_eq!(world.sim.model_requests().len(), 1, "{output:#}");
     world.sim.shutdown().await;
+}
+
+/// A world whose model answers after a moment: 1000 tokens in, 20 000 out, 0.303 dollars.
+async fn slow_world(delay_ms: u64) -> World {
+    World::of(1, |scenario| {
+        scenario.model.names = Vec::new();
+        let usage = json!({"input": 1000, "output": 20_000});
+        let reply = json!({"times": 0, "text": "hello", "delay_ms": delay_ms, "usage": usage});
+        scenario.model.replies = serde_json::from_value(json!([reply])).unwrap();
+    })
+    .await
+}
+
+/// A program that asks with limits on the replies, which it has in `ask LIMIT`, and tells the status of each answer in `statuses`.
+fn limiting(world: &World, work: &str) -> Value {
+    let text = format!(
+        "#!/bin/bash\ncat >/dev/null\n\
+         ask() {{ curl -sS -o /dev/null -w '%{{http_code}}\\n' -H 'anthropic-version: 2023-06-01' \
+         -H 'content-type: application/json' \
+         -d '{{\"model\":\"recorded-model\",\"max_tokens\":'$1',\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}' \
+         $ANTHROPIC_BASE_URL/v1/messages >> statuses; }}\n{work}\n"
+    );
+    json!({"argv": [script(world, "limiting.sh", &text)], "endpoints": ["anthropic"], "timeLimit": "60s"})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d98_requests_at_once_are_sent_as_far_as_the_money_covers_what_all_of_them_may_cost() {
+    if skipped() {
+        return;
+    }
+    let day = "[budgets]\nmax_cost_per_day = 0.928\n";
+    for (further, most, words) in [
+        ("", "0.928", "The budget of $0.9280 does not cover the next request"),
+        (day, "5", "The budget of $0.9280 a day (UTC) does not cover the next request"),
+    ] {
+        let world = slow_world(700).await;
+        fixer(&world, "command", &limiting(&world, "for n in {1..12}; do ask 20000 & done; wait; sleep 600"));
+        let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+        world.write("overlay.toml", &format!("{overlay}{further}"));
+        let (code, output) =
+            world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", most]).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+        assert!(output.to_string().contains(words), "{output:#}");
+        assert_eq!(world.sim.model_requests().len(), 3, "{output:#}");
+        // No reply was cut off, so that what they cost is known.
+        assert_eq!(output["totals"]["cost_usd"], json!(0.909), "{output:#}");
+        assert!(!output["warnings"].to_string().contains("cost_unknown"), "{output:#}");
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d98_the_last_request_that_the_money_covers_has_a_lower_limit_and_one_that_waits_in_vain_is_told_so()
+{
+    if skipped() {
+        return;
+    }
+    let world = slow_world(9_000).await;
+    let work = format!(
+        "ask 40000 & sleep 1; ask 100; wait\nask 40000\n{FIX}\nmv statuses $HOME; cat $HOME/statuses"
+    );
+    fixer(&world, "command", &limiting(&world, &work));
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}[session]\nllm_timeout = \"2s\"\n"));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "0.61"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let said = output["final_report"]["content"].as_str().unwrap_or_default();
+    assert_eq!(said.split_whitespace().collect::<Vec<_>>(), ["429", "200", "200"], "{output:#}");
+    let limits: Vec<u64> =
+        world.sim.model_requests().iter().map(|asked| asked.body["max_tokens"].as_u64().unwrap()).collect();
+    // 0.307 dollars are left for the second one, a cent of them for what it says.
+    assert!(limits.len() == 2 && limits[0] == 40_000 && (19_000..20_400).contains(&limits[1]), "{limits:?}");
+    assert_eq!(output["totals"]["cost_usd"], json!(0.606), "{output:#}");
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
