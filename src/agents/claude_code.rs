@@ -60,6 +60,9 @@ impl Program for ClaudeCode {
 #[derive(Debug, Default)]
 struct Reader {
     messages: BTreeMap<String, TokenUsage>,
+    /// The sum of the last such event, and that of the messages before it.
+    told: TokenUsage,
+    before: TokenUsage,
 }
 
 impl program::Reader for Reader {
@@ -73,7 +76,7 @@ impl program::Reader for Reader {
                 let id = text(event, "/message/id").unwrap_or_default();
                 let known = self.messages.entry(id).or_default();
                 *known = known.max_of(usage(event, "/message/usage"));
-                let whole = self.messages.values().fold(TokenUsage::default(), |all, one| all.plus(*one));
+                let whole = self.told.plus(self.of_messages().beyond(self.before));
                 let spoken: String = event
                     .pointer("/message/content")
                     .and_then(Value::as_array)
@@ -98,15 +101,21 @@ impl program::Reader for Reader {
 }
 
 impl Reader {
+    fn of_messages(&self) -> TokenUsage {
+        self.messages.values().fold(TokenUsage::default(), |all, one| all.plus(*one))
+    }
+
     /// The subtype may say success where the provider failed: only `is_error` counts.
     fn result(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         let reported = usage(event, "/usage");
+        self.before = self.of_messages();
         progress.tell(|output| {
             output.conversation = text(event, "/session_id").or(output.conversation.take());
             // The last figure may leave out what its helpers used.
             output.has_used(reported);
+            self.told = output.usage.unwrap_or_default();
             if let Some(cost) = dollars(event, "/total_cost_usd") {
-                output.has_cost(cost);
+                output.has_paid(cost);
             }
             output.turns = u32::try_from(count(event, "/num_turns")).unwrap_or(u32::MAX).max(output.turns);
             output.structured = event.get("structured_output").and_then(Value::as_object).cloned();
@@ -203,6 +212,25 @@ mod tests {
         let output = progress.so_far();
         assert_eq!(output.usage, Some(TokenUsage::new(10, 900, 0, 0)));
         assert_eq!(output.cost, Some(Money::from_micros(2_500_000)));
+    }
+
+    #[test]
+    fn messages_after_the_sum_are_used_beside_it() {
+        let (mut reader, progress) = (Reader::default(), AgentProgress::default());
+        let message = |id: &str, output: u64| json!({"type": "assistant", "message": {"id": id, "usage": {"output_tokens": output}}});
+        let result = |output: u64| json!({"type": "result", "subtype": "success", "result": "d", "total_cost_usd": 0.5, "usage": {"output_tokens": output}});
+        let used = |progress: &AgentProgress| progress.so_far().usage.map(|usage| usage.output_tokens);
+        for (event, all) in [
+            (message("a", 10), 10),
+            (result(900), 900),
+            (message("a", 12), 902),
+            (message("b", 100), 1002),
+            (result(1500), 1500),
+            (message("b", 101), 1501),
+        ] {
+            reader.event(&event, &progress);
+            assert_eq!(used(&progress), Some(all), "{event}");
+        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct AgentOutput {
     pub usage: Option<TokenUsage>,
     /// Money of this launch, as it says.
     pub cost: Option<Money>,
+    /// The tokens that this money is of; `None` = of all.
+    paid: Option<TokenUsage>,
     /// Turns of its own.
     pub turns: u32,
     /// What it asked of models where agentd sees it.
@@ -47,6 +49,14 @@ impl AgentOutput {
     /// Hears what it says that all of the launch has cost, in the same way.
     pub fn has_cost(&mut self, cost: Money) {
         self.cost = self.cost.max(Some(cost));
+    }
+
+    /// Hears what the tokens that it has told of by now have cost. What it uses after that is not in it.
+    pub fn has_paid(&mut self, cost: Money) {
+        if self.cost < Some(cost) {
+            self.cost = Some(cost);
+            self.paid = Some(self.usage.unwrap_or_default());
+        }
     }
 
     /// What agentd saw itself, or the program's own figure if that is larger, since some requests may have gone another
@@ -78,8 +88,16 @@ impl AgentOutput {
         let told = self.cost.filter(|cost| *cost > Money::ZERO || tokens.total_tokens == 0);
         let table = || asked.and_then(|model| price(targets, model, &tokens));
         let mut most: Money = seen.iter().map(Used::counts).sum();
+        // What it used since it told what all of it costs.
+        let since =
+            self.paid.map_or(TokenUsage::default(), |paid| self.usage.unwrap_or_default().beyond(paid));
+        let of_since = asked.and_then(|model| price(targets, model, &since));
         let (cost, source) = match (told.filter(|told| *told >= least), table()) {
-            (Some(cost), _) => (Some(cost), CostSource::Reported),
+            (Some(cost), _) if since.total_tokens == 0 => (Some(cost), CostSource::Reported),
+            (Some(cost), _) => {
+                most = most.max(cost + of_since.unwrap_or_else(|| dearest(targets, &since)));
+                (Some(cost + of_since.unwrap_or_default()), CostSource::Table)
+            }
             (None, Some(cost)) => (Some(cost.max(least)), CostSource::Table),
             (None, None) => {
                 most += dearest(targets, &tokens.beyond(self.seen.usage()));
@@ -297,6 +315,27 @@ mod tests {
         let hidden = AgentOutput { cost: Money::from_dollars(0.000_001), seen: traffic, ..said(0, Some(1)) };
         let used = hidden.used(&targets, Some("m"));
         assert_eq!(used.iter().map(Used::counts).sum::<Money>(), dollars(3.0));
+    }
+
+    #[test]
+    fn what_a_program_uses_after_it_told_its_cost_costs_the_price_of_a_target_on_top_of_it() {
+        let targets = [target("cheap", 1.0), target("dear", 3.0)];
+        let dollars = |dollars: f64| Money::from_dollars(dollars).unwrap();
+        for (model, cost, counts) in [("cheap", 2.03, 2.03), ("other", 0.03, 6.03)] {
+            let mut said = AgentOutput { model: Some(model.into()), ..AgentOutput::default() };
+            said.has_used(TokenUsage::new(1_000_000, 0, 0, 0));
+            said.has_paid(dollars(0.03));
+            let used = |said: &AgentOutput| said.used(&targets, None).remove(0);
+            assert_eq!((used(&said).cost, used(&said).source), (Some(dollars(0.03)), CostSource::Reported));
+            said.has_used(TokenUsage::new(3_000_000, 0, 0, 0));
+            let later = used(&said);
+            assert_eq!((later.cost, later.counts()), (Some(dollars(cost)), dollars(counts)), "{model}");
+            // The same figure once more does not cover it, and a larger one does.
+            said.has_paid(dollars(0.03));
+            assert_eq!(used(&said).counts(), dollars(counts), "{model}");
+            said.has_paid(dollars(0.5));
+            assert_eq!((used(&said).counts(), used(&said).source), (dollars(0.5), CostSource::Reported));
+        }
     }
 
     #[test]

@@ -230,6 +230,33 @@ async fn what_a_program_told_once_counts_also_where_it_tells_less_later() {
     world.sim.shutdown().await;
 }
 
+/// A program that says that it is done, as Claude Code does, and goes on with these lines.
+fn going_on(world: &World, further: &str) {
+    let text = format!(
+        "#!/bin/bash\ncat >/dev/null\n{FIX}\n\
+         used() {{ echo '{{\"type\":\"assistant\",\"message\":{{\"id\":\"'$1'\",\"model\":\"recorded-model\",\
+         \"usage\":{{\"input_tokens\":'$2'}},\"content\":[{{\"type\":\"text\",\"text\":\"a task in the background is over\"}}]}}}}'; }}\n\
+         echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"the report\",\"session_id\":\"s\",\
+         \"num_turns\":1,\"total_cost_usd\":0.03,\"usage\":{{\"input_tokens\":90,\"output_tokens\":9}}}}'\n{further}\n"
+    );
+    let program = json!({ "argv": [script(world, "on.sh", &text)], "sandbox": "off", "timeLimit": "60s" });
+    fixer(world, "claude-code", &program);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_uses_after_it_told_its_cost_counts_beside_it() {
+    let world = World::new(0).await;
+    going_on(&world, "for n in 1 2 3 4 5 6 7 8; do sleep 2; used m$n 1000000; done");
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    let told = "The budget of $5.00 was used up while claude-code worked.";
+    assert!(output.to_string().contains(told), "{output:#}");
+    // Two messages of three dollars each came after it.
+    assert_eq!(output["totals"]["cost_usd"], json!(6.03), "{output:#}");
+    assert_eq!(counted(&output), (2_000_090, 9), "{output:#}");
+    world.sim.shutdown().await;
+}
+
 /// It goes on with what it had left running, and says once more what all of it has cost.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_program_says_after_its_first_end_counts_as_well() {
