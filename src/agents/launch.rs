@@ -17,7 +17,7 @@ use crate::domain::agent_program::AgentProgram;
 use crate::domain::failures::ENDED_BY_AGENTD;
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
-use crate::engine::agent_output::AgentProgress;
+use crate::engine::agent_output::{AgentOutput, AgentProgress};
 use crate::engine::agent_task::AgentTask;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -217,7 +217,12 @@ impl Launch {
                 Ok(Line::Text(line)) => {
                     match read_line(reader.as_mut(), &line, &task.progress) {
                         Signal::More => {}
-                        done => outcome = Some(done),
+                        signal => {
+                            if signal == Signal::Done {
+                                task.progress.tell(AgentOutput::is_done);
+                            }
+                            outcome = Some(signal);
+                        }
                     }
                     if !has_ended {
                         // Whoever goes on is read to its end: nothing works, and spends, where nobody looks.

@@ -1,6 +1,8 @@
 //! What a launch reports while it works, and what it used: the program's own words, and what agentd saw of its requests
 //! to models.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
@@ -9,6 +11,9 @@ use crate::domain::message::TokenUsage;
 use crate::domain::model_target::ModelTarget;
 use crate::domain::model_traffic::ModelTraffic;
 use crate::domain::money::Money;
+
+/// Results of one launch that are kept.
+const MOST_RESULTS: usize = 16;
 
 /// What a program said so far.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,10 +36,21 @@ pub struct AgentOutput {
     pub cost: Option<Money>,
     /// The tokens that this money is of; `None` = of all.
     paid: Option<TokenUsage>,
+    /// What it said each time that it said that it is done, the last one last.
+    results: Vec<Arc<Words>>,
     /// Turns of its own.
     pub turns: u32,
     /// What it asked of models where agentd sees it.
     pub seen: ModelTraffic,
+}
+
+/// Words that may be a report.
+#[derive(Debug, PartialEq)]
+pub(super) struct Words {
+    /// As text.
+    pub(super) text: String,
+    /// As an object, where it gave one apart from the text.
+    pub(super) structured: Option<Map<String, Value>>,
 }
 
 impl AgentOutput {
@@ -57,6 +73,28 @@ impl AgentOutput {
             self.cost = Some(cost);
             self.paid = Some(self.usage.unwrap_or_default());
         }
+    }
+
+    /// Hears that it is done with what it said last. Some go on all the same.
+    pub fn is_done(&mut self) {
+        let words = Words { text: self.text.clone(), structured: self.structured.clone() };
+        if self.results.last().is_none_or(|last| **last != words) {
+            self.results.push(Arc::new(words));
+        }
+        if self.results.len() > MOST_RESULTS {
+            self.results.remove(0);
+        }
+    }
+
+    /// What may be its report, the likeliest first: what it said since it was last done, where only a certain form is a report; then
+    /// what it was done with each time. The number of the first one of the latter comes along.
+    pub(super) fn answers(&self, has_form: bool) -> (Vec<Arc<Words>>, usize) {
+        let last = Words { text: self.text.clone(), structured: self.structured.clone() };
+        let Some(result) = self.results.last() else { return (vec![Arc::new(last)], 0) };
+        let later =
+            (has_form && result.text != self.text).then(|| Arc::new(Words { structured: None, ..last }));
+        let is_later = usize::from(later.is_some());
+        (later.into_iter().chain(self.results.iter().rev().cloned()).collect(), is_later)
     }
 
     /// What agentd saw itself, or the program's own figure if that is larger, since some requests may have gone another
@@ -336,6 +374,22 @@ mod tests {
             said.has_paid(dollars(0.5));
             assert_eq!((used(&said).counts(), used(&said).source), (dollars(0.5), CostSource::Reported));
         }
+    }
+
+    #[test]
+    fn what_it_was_done_with_may_be_its_report_whatever_it_says_later() {
+        let texts = |said: &AgentOutput, has_form: bool| {
+            let (answers, first) = said.answers(has_form);
+            (answers.iter().map(|words| words.text.clone()).collect::<Vec<_>>(), first)
+        };
+        let mut said = AgentOutput { text: "a".into(), ..AgentOutput::default() };
+        assert_eq!(texts(&said, true), (vec!["a".into()], 0));
+        said.is_done();
+        said.text = "b".into();
+        assert_eq!(texts(&said, true), (vec!["b".into(), "a".into()], 1));
+        assert_eq!(texts(&said, false), (vec!["a".into()], 0));
+        said.is_done();
+        assert_eq!(texts(&said, true), (vec!["b".into(), "a".into()], 0));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::abort::Abort;
-use super::agent_output::{AgentOutput, AgentProgress};
+use super::agent_output::{AgentOutput, AgentProgress, Words};
 use super::agent_task::{AgentBackend, AgentTask, EarlierLaunches};
 use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
 use super::model_orders::{ModelOrders, Ordered};
@@ -464,6 +464,21 @@ impl AgentVisit<'_> {
         if let Some(arguments) = &said.report {
             return self.shape.from_call(arguments, false);
         }
+        let (answers, last) = said.answers(self.work.step.output_schema.is_some());
+        let mut problem = None;
+        for (at, words) in answers.iter().enumerate() {
+            match self.report_of(words) {
+                Ok(report) => return Ok(report),
+                // What it is told is what is wrong with what it was last done with.
+                Err(found) if at <= last => problem = Some(found),
+                Err(_) => {}
+            }
+        }
+        problem.map_or_else(|| self.shape.from_text(&said.text, false), Err)
+    }
+
+    /// The report in these words.
+    fn report_of(&self, said: &Words) -> Result<ModelReport, ReportProblem> {
         if let Some(object) = &said.structured {
             let call = Map::from_iter([("content_json".to_owned(), Value::Object(object.clone()))]);
             return Ok(ModelReport { source: ReportSource::Text, ..self.shape.from_call(&call, false)? });

@@ -257,6 +257,16 @@ async fn what_a_program_uses_after_it_told_its_cost_counts_beside_it() {
     world.sim.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_report_with_which_a_program_is_done_stays_where_it_says_something_else_later() {
+    let world = World::new(0).await;
+    going_on(&world, "sleep 1; used m 1");
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(output["final_report"]["content"], json!("the report"), "{output:#}");
+    world.finish().await;
+}
+
 /// It goes on with what it had left running, and says once more what all of it has cost.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_program_says_after_its_first_end_counts_as_well() {
