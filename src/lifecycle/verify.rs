@@ -66,7 +66,11 @@ pub async fn verify<'a>(mut committed: Committed<'a>) -> Result<Verified<'a>, Jo
 
 /// Makes the worktree what was committed again, so that whatever comes next sees that alone.
 async fn put_back(run: &Run<'_>, workspace: &Workspace, by: &str) {
-    if let Err(error) = new_files::put_back(run, &workspace.worktree, by).await {
+    tell_not_put_back(run, by, new_files::put_back(run, &workspace.worktree, by).await);
+}
+
+fn tell_not_put_back(run: &Run<'_>, by: &str, done: Result<(), GitError>) {
+    if let Err(error) = done {
         let text = format!("what {by} left or changed could not be put back: {error}");
         run.journal.warn(NOT_PUT_BACK, text);
     }
@@ -119,7 +123,12 @@ async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalE
         let changed =
             summary_text::changed_by_run(&verified, facts.committed.as_ref().map(|done| &done.change));
         run.journal.record(Event::Verified(Box::new(verified)))?;
-        put_back(run, workspace, &format!("`{}`", summary_text::command_line(argv))).await;
+        let by = format!("`{}`", summary_text::command_line(argv));
+        match &place {
+            Place::Worktree => put_back(run, workspace, &by).await,
+            Place::Clean(tree) => tell_not_put_back(run, &by, tree.put_back().await),
+            Place::Nowhere(_) => {}
+        }
         if also_red {
             let text = format!(
                 "`{}` fails on {} too, without what this run did",

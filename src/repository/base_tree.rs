@@ -12,6 +12,7 @@ use crate::config::config_file::Auto;
 use crate::domain::canonical::{canonical_sha256, sha256_hex};
 use crate::domain::name::{BranchName, CommitId};
 use crate::engine::stop::StopSignal;
+use crate::git::error::GitError;
 use crate::git::requirements::Population;
 use crate::git::worktree::Worktree;
 use crate::git::worktree_plan::WorktreePlan;
@@ -86,6 +87,11 @@ impl BaseTree {
     /// Where the files are.
     pub fn worktree(&self) -> &Worktree {
         &self.worktree
+    }
+
+    /// Makes the files those of the commit again, after a command.
+    pub async fn put_back(&self) -> Result<(), GitError> {
+        self.worktree.put_back(&format!("refs/agentd/left/{NAME}")).await.map(drop)
     }
 
     /// From now on commands run in this sandbox, which is made for the tree's own folder.

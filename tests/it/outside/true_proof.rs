@@ -147,6 +147,17 @@ async fn a_clean_checkout_of_the_commit_has_what_set_up_makes_and_nothing_that_t
         assert_eq!(tests.is_some_and(|claim| claim["status"] == "verified"), passes, "{output:#}");
         world.finish().await;
     }
+    // Each command sees the commit there, too, and what set-up made.
+    let commands = json!([
+        ["sh", "-c", "echo more >> note.md; touch more.md"],
+        ["sh", "-c", "! grep more note.md && test ! -e more.md && ./check.local"],
+    ]);
+    let replies = vec![calls(&[note()]), reports("Done.", json!([]))];
+    let world = solo_of(replies, Some(ALLOW_ALL), &setup, ignoring).await;
+    world.verify(&format!("{commands}\nclean = true"));
+    let (_, output) = run(&world).await;
+    assert_eq!(output["success"], true, "{output:#}");
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
