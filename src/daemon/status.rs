@@ -204,7 +204,7 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: self.started_at,
             at: self.deps.clock.now(),
-            poll_interval_ms: u64::try_from(self.deps.poll_interval.as_millis()).unwrap_or_default(),
+            poll_interval_ms: u64::try_from(self.deps.poll_interval.as_millis()).ok(),
             stopping: self.deps.shutdown.stopping(),
             listen: self.deps.listen.clone(),
             reload_error: self.reload_error.clone(),

@@ -36,9 +36,10 @@ pub struct Status {
     pub started_at: DateTime<Utc>,
     /// When this was written.
     pub at: DateTime<Utc>,
-    /// How often the daemon looks at its repositories, and writes this at least; milliseconds. 0 = an earlier version, which did not say.
-    #[serde(default)]
-    pub poll_interval_ms: u64,
+    /// How often the daemon looks at its repositories, and writes this at least; milliseconds. Absent = it writes only what changes, or is an
+    /// earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_interval_ms: Option<u64>,
     /// Whether it was told to stop.
     pub stopping: bool,
     /// Address of the HTTP front, where there is one.
@@ -103,7 +104,7 @@ const LONG_LOOK: TimeDelta = TimeDelta::seconds(60);
 impl Status {
     /// What is to be said of a daemon that has not written for long although it lives; `None` = it has, or only waits for its last runs.
     pub fn silence(&self, now: DateTime<Utc>) -> Option<String> {
-        let interval = i64::try_from(self.poll_interval_ms).ok().filter(|interval| *interval > 0)?;
+        let interval = i64::try_from(self.poll_interval_ms?).ok()?;
         let longest = TimeDelta::try_milliseconds(interval.saturating_mul(2))? + LONG_LOOK;
         let silent = now - self.at;
         (silent > longest && !self.stopping).then(|| {

@@ -1,7 +1,7 @@
 //! Agent definitions and policies: read, migrated and checked before any model is called.
 
 pub mod policy_file;
-mod policy_when;
+mod policy_when_file;
 pub mod position;
 pub mod diagnostic;
 pub mod source;

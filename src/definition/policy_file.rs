@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use uuid::Uuid;
 
-use super::policy_when::WhenEntry;
+use super::policy_when_file::WhenEntry;
 use crate::domain::call_scope::CallScope;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::{

@@ -144,7 +144,7 @@ fn supplied<'f>(flow: &'f Flow, validation: &'f ValidationStep) -> Option<BTreeS
         if matches!(validator.kind, ValidatorKind::Custom(_) | ValidatorKind::Semantic(_)) {
             return None;
         }
-        known.extend(validator.extract_params.iter().map(|(name, _)| name.as_str()));
+        known.extend(validator.extract_params.keys().map(String::as_str));
     }
     Some(known)
 }

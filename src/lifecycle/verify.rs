@@ -162,7 +162,7 @@ enum Place {
     /// Where the agent worked.
     Worktree,
     /// In a checkout of the commit that nobody worked in (`verify.clean`).
-    Clean(BaseTree),
+    Clean(Box<BaseTree>),
     /// In none, and why.
     Nowhere(String),
 }
@@ -184,7 +184,7 @@ impl Place {
             BaseTree::prepare(run.context, (&commit, run.base()), folder, sandbox, (&stop, &within)).await;
         made.map_or_else(
             |why| Self::Nowhere(format!("there is no clean checkout (`verify.clean`): {why}")),
-            Self::Clean,
+            |tree| Self::Clean(Box::new(tree)),
         )
     }
 

@@ -40,7 +40,7 @@ impl Waiting {
             started_at: now,
             at: now,
             // It writes only what changes.
-            poll_interval_ms: 0,
+            poll_interval_ms: None,
             stopping: false,
             listen,
             reload_error: None,

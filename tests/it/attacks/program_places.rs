@@ -26,7 +26,7 @@ const PRIVATE: &[&str] = &[
 
 fn executable(place: &Path, text: &str) {
     std::fs::create_dir_all(place.parent().unwrap()).unwrap();
-    std::fs::write(place, text).unwrap();
+    agentd::sys::files::write_public(place, text.as_bytes()).unwrap();
     std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
