@@ -275,5 +275,5 @@ async fn d91_content_under_lfs_is_uploaded_before_the_push_and_its_absence_is_sa
     let pushed =
         ground.checkout().await.push(&remote, &branch("feature/issue-7"), &made, None).await.unwrap();
     assert_eq!(pushed, PushOutcome::Pushed);
-    assert_eq!(ground.read("~/lfs-calls"), format!("version\npush {} {made}\n", remote.url()));
+    assert_eq!(ground.read("~/lfs-calls"), format!("push {} {made}\n", remote.url()));
 }
