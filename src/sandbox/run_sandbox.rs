@@ -378,6 +378,12 @@ impl RunSandbox {
             }
         }
         for (place, program) in programs.iter().enumerate() {
+            if let Some(named) = program.readable.iter().find(|named| is_home(context, named)) {
+                let text = format!(
+                    "program.readable names \"{named}\", which is the home or around it; name what is needed of it."
+                );
+                return Err(Stop::new(StopDetail::ConfigInvalid, text));
+            }
             let way = if program.sandboxed {
                 let endpoints = egress_proxy::endpoints(&context.config, &program.endpoints)
                     .map_err(|refusal| refusal.stop)?;
@@ -664,6 +670,13 @@ fn named_place(context: &RepositoryContext, path: &str) -> AbsPath {
         (Some(below), Some(home)) => home.join(below),
         _ => context.checkout.root().join(path),
     }
+}
+
+/// Whether a place that was named for a program is the whole home, or around it.
+fn is_home(context: &RepositoryContext, named: &str) -> bool {
+    let place = named_place(context, named);
+    let place = place.as_path().canonicalize().unwrap_or_else(|_| place.as_path().to_owned());
+    context.env.home().is_some_and(|home| home.canonicalize().unwrap_or(home).starts_with(place))
 }
 
 /// Copies a file, or a folder with its content. Links, and what exceeds the limit, are left out.

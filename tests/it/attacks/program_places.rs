@@ -101,6 +101,29 @@ async fn a_program_shows_its_own_folder_alone_in_landlock() {
     }
 }
 
+/// As for `sandbox.readable`: somebody who writes that means something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_to_read_the_whole_home_does_not_start() {
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no bubblewrap here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    executable(&world.dir.path().join("tools/agent.sh"), "#!/bin/sh\n");
+    for named in ["~/", "/", ".."] {
+        let argv = [world.dir.path().join("tools/agent.sh")];
+        fixer(&world, "command", &json!({"argv": argv, "readable": [named]}));
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+        assert_eq!(
+            (code, &output["stop_detail"]),
+            (Some(4), &json!("config_invalid")),
+            "{named}: {output:#}"
+        );
+        assert!(output.to_string().contains("program.readable names"), "{named}: {output:#}");
+    }
+    world.sim.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_a_model_names_by_its_path_shows_nothing() {
     if let Some(why) = no_sandbox() {
