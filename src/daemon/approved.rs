@@ -2,7 +2,7 @@
 
 use super::main_loop::Daemon;
 use super::snapshot::IssueRef;
-use super::state_format::{AskedBy, ParkedLabel};
+use super::state_format::ParkedLabel;
 use crate::domain::issue::IssueKey;
 use crate::github::Error;
 use crate::issue::approval::PULL_REQUEST_OVER;
@@ -16,18 +16,7 @@ const CALL_DENIED: &str =
 impl Daemon {
     /// Goes on where a call waited for an approval that is there now.
     pub(super) async fn heed_approvals(&mut self) {
-        let waiting: Vec<(IssueRef, AskedBy)> = self
-            .watches
-            .iter()
-            .flat_map(|watch| {
-                let repo = &watch.watched.name;
-                watch.state.issues.iter().filter_map(move |(number, memory)| {
-                    let requester = memory.waits_for_approval()?.clone();
-                    Some((IssueRef { repo: repo.clone(), number: *number }, requester))
-                })
-            })
-            .collect();
-        for (issue, requester) in waiting {
+        for (issue, requester) in self.remembered(|memory| memory.waits_for_approval().cloned()) {
             if self.supervisor.get(&issue).is_some() {
                 continue;
             }

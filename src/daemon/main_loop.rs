@@ -467,6 +467,19 @@ impl Daemon {
         self.watches.iter_mut().find(|watch| watch.watched.name == *repo)
     }
 
+    /// The issues of which something is remembered, with that.
+    pub(super) fn remembered<T>(&self, of: impl Fn(&IssueMemory) -> Option<T>) -> Vec<(IssueRef, T)> {
+        let mut found = Vec::new();
+        for watch in &self.watches {
+            let repo = &watch.watched.name;
+            let issues = watch.state.issues.iter();
+            found.extend(issues.filter_map(|(number, memory)| {
+                Some((IssueRef { repo: repo.clone(), number: *number }, of(memory)?))
+            }));
+        }
+        found
+    }
+
     /// What is remembered of an issue.
     pub(super) fn memory(&self, issue: &IssueRef) -> Option<&IssueMemory> {
         let watch = self.watches.iter().find(|watch| watch.watched.name == issue.repo)?;

@@ -213,17 +213,7 @@ impl Daemon {
         // What is planned is known to the next poller before it is done.
         self.share().await;
         let client = self.quick_client();
-        let pending: Vec<(IssueRef, PendingOutcome)> = self
-            .watches
-            .iter()
-            .flat_map(|watch| {
-                let repo = &watch.watched.name;
-                watch.state.issues.iter().filter_map(move |(number, memory)| {
-                    Some((IssueRef { repo: repo.clone(), number: *number }, memory.pending_outcome.clone()?))
-                })
-            })
-            .collect();
-        for (issue, wanted) in pending {
+        for (issue, wanted) in self.remembered(|memory| memory.pending_outcome.clone()) {
             if self.troubles.rests(&format!("labels of {issue}")) {
                 continue;
             }

@@ -82,7 +82,8 @@ pub(super) async fn tell_untold(
 ) -> Result<(), Error> {
     let marker = rendering::marker(&IssueKey::Number(issue.number));
     let found = match client.find_comment(&issue.repo, issue.number, &marker).await {
-        Err(error) if error.kind == ErrorKind::Gone => return Ok(()),
+        // Nobody reads it where the issue is not any more.
+        Err(error) if error.is_not_here() => return Ok(()),
         found => found?,
     };
     let UntoldRun { run_id, message, pull_request } = run;

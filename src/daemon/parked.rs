@@ -569,8 +569,8 @@ impl Daemon {
                     let by = first.login.as_deref().unwrap_or_default();
                     let link = first.url.as_deref().map(|url| format!(" ({url})")).unwrap_or_default();
                     return format!(
-                        "{by} answered before{link}, and the first answer counts, {quiet} after it was written. Yours counts where that one is \
-                         deleted or made another text before."
+                        "{by} answered before{link}, and the first answer counts, {quiet} after it was written. Yours counts if that one is \
+                         deleted, or edited to say something else, before then."
                     );
                 }
                 format!(

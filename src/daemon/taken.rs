@@ -130,7 +130,7 @@ impl Daemon {
             }
             Ok((_, Err(NotGiven::NotTaken))) => "Nobody has taken the work on this issue over.".to_owned(),
             Ok((_, Err(NotGiven::Already(by)))) => format!(
-                "{by} has given the work back already, and this changes nothing. `/agentd say TEXT` tells what goes on something, \
+                "{by} has given the work back already, and this changes nothing. `/agentd say TEXT` tells its run something, \
                  `/agentd stop` stops it."
             ),
             Ok((_, Ok(()))) => match self.carry_out(issue, &giving).await {

@@ -25,21 +25,12 @@ impl Daemon {
 
     /// Tries to tell what is untold. What GitHub refuses for one issue it is not asked at once for the others of the repository.
     pub(super) async fn tell_ends(&mut self) {
-        let untold: Vec<(IssueRef, UntoldRun)> = self
-            .watches
-            .iter()
-            .flat_map(|watch| {
-                let repo = &watch.watched.name;
-                watch.state.issues.iter().filter_map(move |(number, memory)| {
-                    Some((IssueRef { repo: repo.clone(), number: *number }, memory.untold.clone()?))
-                })
-            })
-            .collect();
         let client = self.quick_client();
-        for (issue, run) in untold {
+        for (issue, run) in self.remembered(|memory| memory.untold.clone()) {
             let about = about(&issue.repo);
-            // A run that works writes the comment anew.
-            if self.troubles.rests(&about) || self.supervisor.get(&issue).is_some() {
+            // Of a repository that cannot be read nothing is concluded. A run that works writes the comment anew.
+            let is_read = self.watch_of(&issue.repo).is_some_and(|watch| watch.is_fresh());
+            if !is_read || self.troubles.rests(&about) || self.supervisor.get(&issue).is_some() {
                 continue;
             }
             if let Err(error) = tell_untold(&client, self.deps.state.store(), &issue, &run).await {

@@ -6,7 +6,7 @@
 
 use super::error::GitError;
 
-/// What a repository's configuration asks for that it may not.
+/// What git's configuration says: what of the repository's part is made harmless, and what people set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hardening {
     /// Entries that override it.

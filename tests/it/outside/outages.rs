@@ -609,7 +609,7 @@ async fn an_issue_whose_last_comment_was_not_taken_says_soon_that_the_work_has_e
 /// A token that lost a right, or expired, gets it back: what was to be said meanwhile is said then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_last_comment_that_github_refuses_for_long_is_written_once_it_takes_comments_again() {
-    let each = [401, 403, 404].map(|refused| async move {
+    let each = [(401, false), (403, false), (404, false), (403, true)].map(|(refused, moved)| async move {
         let world = World::new(1).await;
         for (method, path) in [("PATCH", "comments/*"), ("POST", "7/comments")] {
             for contains in ["Verified:", "has ended its work"] {
@@ -634,6 +634,15 @@ async fn a_last_comment_that_github_refuses_for_long_is_written_once_it_takes_co
         let before = tried();
         until("it is tried again", || tried() > before + 1).await;
         assert!(!comments()[0].body.contains("has ended"), "{:#?}", comments());
+        let state = || std::fs::read_to_string(world.dir.path().join("state/daemon/state.json")).unwrap();
+        if moved {
+            // Nobody reads it there any more, and other issues do not wait behind it.
+            let issue = json!({ "moved_to": "demo/elsewhere#1", "actor": "ada" });
+            world.sim.admin("PATCH", "repos/demo/shop/issues/7", &issue).unwrap();
+            until("it is over", || !state().contains("untold")).await;
+            daemon.stop().await;
+            return world.finish().await;
+        }
         // It is remembered over an end of the daemon.
         daemon.stop().await;
         let clear = format!("{}/_sim/faults", world.sim.base_url());
@@ -642,7 +651,6 @@ async fn a_last_comment_that_github_refuses_for_long_is_written_once_it_takes_co
         let told = || comments()[0].body.contains("has ended its work on this issue");
         until_or("it says so", told, || format!("{refused}: {:#?}", comments())).await;
         assert_eq!(comments().len(), 1, "{:#?}", comments());
-        let state = || std::fs::read_to_string(world.dir.path().join("state/daemon/state.json")).unwrap();
         until("it is over", || !state().contains("untold")).await;
         daemon.stop().await;
         world.finish().await;
